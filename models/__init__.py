@@ -1,0 +1,1 @@
+"""Models as plain TensorFlow graph builders; they know nothing of distribution."""

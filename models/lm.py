@@ -1,0 +1,137 @@
+"""A word language model: embedding, LSTM with projection, sampled softmax.
+
+The model that Parallax (Kim and others, EuroSys 2019) is measured with, from "Exploring the Limits of Language
+Modeling" (Jozefowicz and others, 2016), in small. Its three tables over the vocabulary have sparse gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+
+class LSTMVariables(NamedTuple):
+    """One layer's weights; the gates are input, candidate, forget, output."""
+
+    kernel: tf.Variable  # [embedding_size + projection_size, 4 * num_units]
+    bias: tf.Variable  # [4 * num_units]
+    projection: tf.Variable  # [num_units, projection_size]
+
+
+def build(
+    features: dict[str, tf.Tensor],
+    optimizer: tf.train.Optimizer,
+    *,
+    vocab_size: int,
+    embedding_size: int,
+    num_units: int,
+    projection_size: int,
+    num_sampled: int,
+    keep_prob: float = 1.0,
+    max_grad_norm: float = 10.0,
+) -> dict[str, Any]:
+    """Add the model to the default graph and return its losses and train op.
+
+    `features`: `words` and `next_words`, int32 [batch, sequence_length], below `vocab_size`. `keep_prob` is the share
+    of activations that dropout keeps. `max_grad_norm` bounds the norm of the LSTM's gradients together.
+
+    Returned: `loss`, the sampled softmax's estimate, and `validation_loss`, the full softmax's cross entropy, both
+    float32 scalars, nats, means over all words; `train_op`; `validation_metric`, what exp(validation_loss) is called.
+    """
+    words, next_words = features["words"], features["next_words"]
+    sequence_length = int(words.shape[1])
+
+    embedding = tf.get_variable(
+        "embedding", [vocab_size, embedding_size], initializer=tf.random_uniform_initializer(-0.1, 0.1)
+    )
+    lstm = lstm_variables(embedding_size, num_units, projection_size)
+    softmax_w = tf.get_variable(
+        "softmax_w", [vocab_size, projection_size], initializer=tf.random_uniform_initializer(-0.1, 0.1)
+    )
+    softmax_b = tf.get_variable("softmax_b", [vocab_size], initializer=tf.zeros_initializer())
+
+    inputs = tf.nn.embedding_lookup(embedding, words)
+    outputs = run_lstm(lstm, inputs, keep_prob)
+    loss = sampled_loss(softmax_w, softmax_b, outputs, next_words, num_sampled)
+
+    # As in the paper, a window's loss is summed over its words and averaged over the batch before it is derived.
+    variables = [embedding, softmax_w, softmax_b, *lstm]
+    gradients = tf.gradients(loss * sequence_length, variables)
+    clipped, _ = tf.clip_by_global_norm(gradients[3:], max_grad_norm)
+    train_op = optimizer.apply_gradients(
+        zip([*gradients[:3], *clipped], variables, strict=True), global_step=tf.train.get_or_create_global_step()
+    )
+
+    kept = outputs if keep_prob == 1.0 else run_lstm(lstm, inputs, keep_prob=1.0)
+    validation_loss = full_loss(softmax_w, softmax_b, kept, next_words)
+    return {
+        "loss": loss,
+        "train_op": train_op,
+        "validation_loss": validation_loss,
+        "validation_metric": "perplexity",
+    }
+
+
+def lstm_variables(input_size: int, num_units: int, projection_size: int) -> LSTMVariables:
+    """Create the weights of one LSTM layer with projection."""
+    with tf.variable_scope("lstm"):
+        return LSTMVariables(
+            kernel=tf.get_variable("kernel", [input_size + projection_size, 4 * num_units]),
+            bias=tf.get_variable("bias", [4 * num_units], initializer=tf.zeros_initializer()),
+            projection=tf.get_variable("projection", [num_units, projection_size]),
+        )
+
+
+def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[tf.Tensor]:
+    """Unroll over `inputs` [batch, sequence_length, input_size] from a state of zeros.
+
+    Returns the projected output of each step, [batch, projection_size], with dropout at both ends of the layer.
+    """
+    batch, sequence_length, _ = inputs.shape.as_list()
+    num_units, projection_size = lstm.projection.shape.as_list()
+    cell = tf.zeros([batch, num_units])
+    output = tf.zeros([batch, projection_size])
+    outputs = []
+    for step_inputs in tf.unstack(dropout(inputs, keep_prob), num=sequence_length, axis=1):
+        gates = tf.matmul(tf.concat([step_inputs, output], axis=1), lstm.kernel) + lstm.bias
+        entering, candidate, kept, leaving = tf.split(gates, 4, axis=1)
+        # 1.0 opens the forget gate at first, so that gradients reach back through the window.
+        cell = tf.sigmoid(kept + 1.0) * cell + tf.sigmoid(entering) * tf.tanh(candidate)
+        output = tf.matmul(tf.sigmoid(leaving) * tf.tanh(cell), lstm.projection)
+        outputs.append(dropout(output, keep_prob))
+    return outputs
+
+
+def dropout(activations: tf.Tensor, keep_prob: float) -> tf.Tensor:
+    """Return activations of the same shape; the graph has no random op when all are kept."""
+    return activations if keep_prob == 1.0 else tf.nn.dropout(activations, rate=1.0 - keep_prob)
+
+
+def sampled_loss(
+    softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor], next_words: tf.Tensor, num_sampled: int
+) -> tf.Tensor:
+    """Estimate the mean cross entropy against `num_sampled` words that are drawn log-uniformly by id."""
+    losses = tf.nn.sampled_softmax_loss(
+        weights=softmax_w,
+        biases=softmax_b,
+        labels=tf.reshape(tf.transpose(next_words), [-1, 1]),
+        inputs=tf.concat(outputs, axis=0),
+        num_sampled=num_sampled,
+        num_classes=int(softmax_w.shape[0]),
+    )
+    return tf.reduce_mean(losses, name="loss")
+
+
+def full_loss(
+    softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor], next_words: tf.Tensor
+) -> tf.Tensor:
+    """Compute the mean cross entropy over the whole vocabulary, a step at a time to bound the logits' memory."""
+    weights, biases = tf.convert_to_tensor(softmax_w), tf.convert_to_tensor(softmax_b)
+    losses = [
+        tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=step_words, logits=tf.matmul(output, weights, transpose_b=True) + biases
+        )
+        for output, step_words in zip(outputs, tf.unstack(next_words, axis=1), strict=True)
+    ]
+    return tf.reduce_mean(tf.stack(losses), name="validation_loss")

@@ -1,0 +1,1 @@
+"""Which variables have dense gradients, which have sparse ones, and what belongs to each."""

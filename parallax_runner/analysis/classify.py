@@ -1,0 +1,149 @@
+"""Reads a captured graph's gradients and update ops into `VariableInfo`s."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.errors import PlanError
+from parallax_runner.graph import edit
+from parallax_runner.graph.boundary import Boundary, find_boundary
+from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+
+# Ops through which a sum of duplicate rows may be taken before or after without changing the result.
+LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
+# From these on, an optimizer has merged duplicates by itself, or hands the rows to an op that adds them one by one.
+MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
+
+
+def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
+    """What planning must know of each variable that is not a slot, in the order they were created.
+
+    Raises PlanError where the update of a variable reads something that differs by rank.
+    """
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(single.meta_graph.graph_def, name="")
+    boundary = find_boundary(graph, single.train_op, single.gradients)
+    gradients: dict[str, list[Gradient]] = defaultdict(list)
+    for gradient in boundary.gradients:
+        gradients[gradient.variable].append(gradient)
+    owners = slot_owners(graph, boundary, single.variables)
+    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners))
+    pieces = Counter(variable.full_name for variable in single.variables)
+    return tuple(
+        VariableInfo(
+            name=variable.name,
+            full_name=variable.full_name,
+            pieces=pieces[variable.full_name],
+            shape=variable.shape,
+            dtype=variable.dtype,
+            itemsize=tf.as_dtype(variable.dtype).size,
+            gradient=_kind(gradients[variable.name]),
+            gradient_rows=_rows(graph, gradients[variable.name]),
+            slots=tuple(slot for slot, owner in owners.items() if owner == variable.name),
+            nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
+        )
+        for variable in single.variables
+        if variable.name not in owners
+    )
+
+
+def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variable]) -> dict[str, str]:
+    """For each optimizer slot the variable that it belongs to, told by the update ops and not by names.
+
+    A slot shares a fused apply op with its variable, or is scattered to by the ids of its variable's gradient, or is
+    assigned a tensor of its variable's shape that depends on its variable's gradient (then its name must extend the
+    variable's).
+    """
+    by_name = {variable.name: variable for variable in variables}
+    trained = {gradient.variable for gradient in boundary.gradients}
+    owners: dict[str, str] = {}
+    for op in sorted(boundary.region, key=lambda op: op.name):
+        handles = [handle.name for handle in edit.handle_of(op) if handle.name in by_name]
+        if not handles or handles[0] in owners or not is_write(op):
+            continue
+        if handles[0] in trained:
+            owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
+            continue
+        candidates = _gradients_behind(graph, boundary, op)
+        for gradient in candidates:
+            owner = by_name[gradient.variable]
+            scattered = op.type.startswith("ResourceScatter") and gradient.indices is not None
+            named = handles[0].startswith(owner.name + "/")
+            if owner.shape == by_name[handles[0]].shape and (named or (scattered and len(candidates) == 1)):
+                owners[handles[0]] = owner.name
+                break
+    return owners
+
+
+def is_write(op: tf.Operation) -> bool:
+    """Whether the op changes the variable behind its first input."""
+    return op.type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
+        op.type.startswith("Assign") and op.type.endswith("VariableOp")
+    )
+
+
+def _gradients_behind(graph: tf.Graph, boundary: Boundary, write: tf.Operation) -> list[Gradient]:
+    """The gradients that decide where (a scatter's ids) or what (an assignment's value) an op writes."""
+    source = write.inputs[1].name
+    names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
+    found = edit.ancestors([graph.get_tensor_by_name(source).op], stop_at=names, control=False)
+    read = {tensor.name for op in found for tensor in op.inputs} | {source}
+    if write.type.startswith("ResourceScatter"):
+        return [gradient for gradient in boundary.gradients if gradient.indices in read]
+    return [gradient for gradient in boundary.gradients if gradient.values in read]
+
+
+def _kind(gradients: list[Gradient]) -> GradientKind:
+    if not gradients:
+        return GradientKind.NONE
+    sparse = all(gradient.indices is not None for gradient in gradients)
+    return GradientKind.SPARSE if sparse else GradientKind.DENSE
+
+
+def _rows(graph: tf.Graph, gradients: list[Gradient]) -> int | None:
+    if not gradients or any(gradient.indices is None for gradient in gradients):
+        return None
+    counts = [graph.get_tensor_by_name(gradient.indices or "").shape.num_elements() for gradient in gradients]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gradient]) -> str | None:
+    for gradient in gradients:
+        if gradient.indices is None:
+            continue
+        seen = {gradient.values}
+        stack = [graph.get_tensor_by_name(gradient.values)]
+        while stack:
+            for op in sorted(stack.pop().consumers(), key=lambda op: op.name):
+                if op not in boundary.region or op.type in MERGING_OPS or op.type.startswith("ResourceSparseApply"):
+                    continue
+                inputs = [tensor.name in seen for tensor in op.inputs]
+                if op.type not in LINEAR_OPS or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
+                    return op.name
+                seen.update(output.name for output in op.outputs)
+                stack.extend(op.outputs)
+    return None
+
+
+def _refuse_rank_dependent_updates(boundary: Boundary, updated: set[str]) -> None:
+    names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
+    for op in sorted(boundary.region, key=lambda op: op.name):
+        handles = edit.handle_of(op)
+        if not handles or handles[0].name not in updated or not is_write(op):
+            continue
+        for source in edit.ancestors([op], stop_at=names, control=False):
+            if draws_or_consumes(source):
+                raise PlanError(
+                    f"the update of «{handles[0].name}» reads «{source.name}» ({source.type}), which differs by rank: "
+                    "what is applied to an aggregated gradient must be the same on all ranks"
+                )
+
+
+def draws_or_consumes(op: tf.Operation) -> bool:
+    """Whether the op's output depends on the rank that runs it: its data or its random draws."""
+    return op.type == "Placeholder" or op.type.startswith("IteratorGetNext") or "seed2" in op.node_def.attr

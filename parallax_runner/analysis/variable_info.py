@@ -1,0 +1,46 @@
+"""The noun that analysis makes: what planning must know of a variable, without TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class GradientKind(StrEnum):
+    """How a variable's gradient leaves the backward pass."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class VariableInfo:
+    """A variable, or a piece of one that the user's partitioner split, with the optimizer slots that follow it.
+
+    `gradient_rows` is how many ids (duplicates counted) a rank looks up in a step, None where only running tells.
+    `pieces` is into how many pieces the user's partitioner split the variable `full_name`, 1 for none.
+    `nonlinear_op` names the first op, if any, whose result on the sparse gradient depends on merging duplicate ids.
+    """
+
+    name: str
+    full_name: str
+    pieces: int
+    shape: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    gradient: GradientKind
+    gradient_rows: int | None
+    slots: tuple[str, ...]
+    nonlinear_op: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the values, slots not counted."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row (all of a scalar)."""
+        return math.prod(self.shape[1:]) * self.itemsize

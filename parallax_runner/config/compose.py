@@ -1,0 +1,234 @@
+"""Composes every job of a command line in this process, before Hydra runs the first."""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobRuntime, setup_globals
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from parallax_runner.config import explain
+from parallax_runner.config.location import conf_dir
+from parallax_runner.config.origins import ConfigFile, Origins
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.validate import validate, validate_sweep
+from parallax_runner.errors import ConfigError
+
+VERSION_BASE = "1.3"
+CONFIG_NAME = "config"
+
+
+def register_schema() -> None:
+    """Makes the schema known to Hydra; `conf/config.yaml` names it first in its defaults list."""
+    ConfigStore.instance().store(name="run_config", node=RunConfig, provider="parallax_runner")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a command line: `config` still holds Hydra's own node."""
+
+    config: DictConfig
+    origins: Origins
+    title: str = ""
+
+
+@dataclass
+class Composer:
+    """Composes as `hydra.main` is going to, and says what is wrong in this project's own words."""
+
+    config_name: str = CONFIG_NAME
+    config_path: str | None = None
+    config_dir: str | None = None
+    _loader: ConfigLoaderImpl = field(init=False)
+
+    def __post_init__(self) -> None:
+        version.setbase(VERSION_BASE)
+        setup_globals()
+        register_schema()
+        JobRuntime.instance().set("name", "parallax_runner")
+        search_path = create_config_search_path(self.config_path or str(conf_dir()))
+        if self.config_dir is not None:
+            folder = os.path.abspath(self.config_dir)
+            if not os.path.isdir(folder):
+                raise ConfigError(f"--config-dir={self.config_dir} (command line): there is no such folder")
+            search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
+        self._loader = ConfigLoaderImpl(search_path)
+
+    def job(self, lines: Sequence[str], title: str = "") -> Job:
+        """Composes one job from its overrides."""
+        overrides = self._parse(lines)
+        self._check_groups(overrides)
+        try:
+            config = self._loader.load_configuration(self.config_name, list(lines), run_mode=RunMode.RUN)
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError) as error:
+            raise self._explain(error, overrides) from error
+        return Job(config, Origins(overrides, self._files(lines)), title)
+
+    def jobs(self, lines: Sequence[str], *, multirun: bool) -> Iterator[Job]:
+        """Composes every job that a command line asks for, one at a time."""
+        overrides = self._parse(lines)
+        sweeping = [override for override in overrides if override.is_sweep_override()]
+        for override in sweeping:
+            if override.is_hydra_override():
+                raise ConfigError(f"{override.input_line} (command line): Hydra's own settings cannot be swept over")
+        self._check_groups([override for override in overrides if not override.is_sweep_override()])
+        try:
+            master = self._loader.load_configuration(
+                self.config_name, list(lines), run_mode=RunMode.MULTIRUN, validate_sweep_overrides=False
+            )
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError) as error:
+            raise self._explain(error, overrides) from error
+        if not multirun and master.hydra.mode != RunMode.MULTIRUN:
+            if sweeping:
+                raise explain.needs_multirun(sweeping[0])
+            yield self.job(lines)
+            return
+        own_lines = [override.input_line for override in overrides if override.is_hydra_override()]
+        for number, batch in enumerate(self._expand(master)):
+            title = f"job {number} ({' '.join(batch)}): " if batch else ""
+            job = self.job([*filter(None, own_lines), *batch], title)
+            with open_dict(job.config):
+                job.config.hydra.mode = RunMode.MULTIRUN
+                job.config.hydra.job.id = str(number)
+                job.config.hydra.job.num = number
+            yield job
+
+    def _expand(self, master: DictConfig) -> list[list[str]]:
+        """The overrides of each job, as Hydra's own sweeper expands them."""
+        sweeper = master.hydra.sweeper
+        if not str(sweeper.get("_target_", "")).endswith(".BasicSweeper"):
+            # Another sweeper chooses values as it goes; what is fixed can be checked all the same.
+            fixed = self._parse(master.hydra.overrides.task)
+            return [[str(one.input_line) for one in fixed if not one.is_sweep_override()]]
+        parameters = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+        overrides = self._parse([*parameters, *master.hydra.overrides.task])
+        try:
+            return BasicSweeper.split_arguments(overrides, None)[0]
+        except HydraException as error:
+            raise ConfigError(f"{' '.join(master.hydra.overrides.task)} (command line): {error}") from error
+
+    def _parse(self, lines: Sequence[str]) -> list[Override]:
+        parser = OverridesParser.create(config_loader=self._loader)
+        overrides = []
+        for line in lines:
+            try:
+                overrides += parser.parse_overrides([line])
+            except (HydraException, OmegaConfBaseException) as error:
+                raise explain.syntax(line, error) from error
+            if not overrides[-1].key_or_group:
+                raise explain.syntax(line, ValueError("no key stands before the equals sign"))
+        return overrides
+
+    def _check_groups(self, overrides: Sequence[Override]) -> None:
+        for override in overrides:
+            group = override.key_or_group
+            if override.is_delete():
+                explain.check_removal(override)
+                continue
+            if override.is_sweep_override() or isinstance(override.value(), dict):
+                continue
+            if self._loader.repository.group_exists(group):
+                options = self._loader.get_group_options(group, ObjectType.CONFIG)
+                explain.check_choice(override, options)
+
+    def _files(self, lines: Sequence[str]) -> list[ConfigFile]:
+        defaults = self._loader.compute_defaults_list(self.config_name, list(lines), RunMode.RUN).defaults
+        files = []
+        for default in defaults:
+            path = self._path(default.config_path or "")
+            if path is not None:
+                files.append(ConfigFile(path, default.package or "", str(default.config_path).split("/")[0]))
+        return files
+
+    def _path(self, config_path: str) -> Path | None:
+        for source in self._loader.get_sources():
+            path = Path(source.path) / f"{config_path}.yaml"
+            if source.scheme() == "file" and path.is_file():
+                return path
+        return None
+
+    def _explain(self, error: Exception, overrides: Sequence[Override]) -> ConfigError:
+        """Says where the failed composition went wrong: known keys and origins come from the group choices alone."""
+        repository = self._loader.repository
+        choices = [
+            str(override.input_line)
+            for override in overrides
+            if repository.group_exists(override.key_or_group)
+            and not override.is_sweep_override()
+            and not isinstance(override.value(), dict)
+        ]
+        try:
+            files = self._files(choices)
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError):
+            # The defaults lists themselves are wrong: the fault is in one of the files that were chosen or are fixed.
+            names = [self.config_name, *(f"{o.key_or_group}/{o.value()}" for o in self._parse(choices))]
+            files = [ConfigFile(path, "", "") for path in map(self._path, names) if path is not None]
+        try:
+            known = self._loader.load_configuration(self.config_name, choices, run_mode=RunMode.RUN)
+            keys = explain.known_keys(known)
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError):
+            keys = explain.known_keys(OmegaConf.structured(RunConfig))
+        return explain.composition(error, Origins(overrides, files), keys)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Composes and validates every job of Hydra's parsed command line.
+
+    Raises:
+        ConfigError: the first thing that is wrong, in one message.
+    """
+    composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
+    if arguments.cfg is not None:  # it only shows: what the values mean does not matter yet
+        composer.job(arguments.overrides)
+        return
+    run_dirs: dict[str, str] = {}
+    for job in composer.jobs(arguments.overrides, multirun=arguments.multirun):
+        try:
+            config = resolve(job)
+            validate(config, job.origins)
+            validate_sweep(config, job.origins, run_dirs)
+        except ConfigError as error:
+            raise ConfigError(f"{job.title}{error}") from error
+
+
+def resolve(job: Job) -> DictConfig:
+    """The job's configuration as its task will see it, without Hydra's node and with every interpolation resolved."""
+    settings = HydraConfig.instance()
+    before = settings.cfg
+    config = job.config
+    try:
+        settings.set_config(config)
+        with read_write(config.hydra.runtime), open_dict(config.hydra.runtime):
+            config.hydra.runtime.output_dir = os.path.abspath(_output_dir(config))
+        settings.set_config(config)
+        with open_dict(config):
+            del config["hydra"]
+        OmegaConf.resolve(config)
+        return config
+    except OmegaConfBaseException as error:
+        raise explain.unresolvable(error, config, job.origins) from error
+    finally:
+        settings.cfg = before
+
+
+def _output_dir(config: Any) -> str:
+    if config.hydra.mode == RunMode.MULTIRUN:
+        return os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
+    return str(config.hydra.run.dir)

@@ -1,0 +1,263 @@
+"""What is wrong with a configuration, in one message: key, value, who set it, what was expected, what is near."""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args, get_origin
+
+import yaml
+from hydra.core.override_parser.types import Override
+from hydra.errors import MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten
+from parallax_runner.config.schema import FREE_GROUPS, RunConfig
+from parallax_runner.errors import ConfigError
+
+_TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
+
+
+def refusal(
+    key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None, where: str | None = None
+) -> ConfigError:
+    """The error for one key; its value and origin are looked up where they are not given."""
+    origin = origins.of(key)
+    if where is None:
+        where = origin.where if origin else "default"
+    shown = written(value if origin is None else origin.value)
+    if origin is not None and value is not None and "${" in shown:
+        shown += f" [{written(value)}]"
+    suggestion = f" Did you mean {hint}?" if hint else ""
+    return ConfigError(f"{key}={shown} ({where}): {expected}.{suggestion}")
+
+
+def written(value: Any) -> str:
+    """A value as it is typed on a command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def nearest(word: str, valid: Iterable[str]) -> str | None:
+    """The valid word that looks most like this one, if any does."""
+    matches = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def nearest_key(key: str, known: Sequence[str]) -> str | None:
+    """The known key that was most likely meant: one beside it, one of the same name elsewhere, or one spelt like it."""
+    parent, _, name = key.rpartition(".")
+    elsewhere = [other for other in known if other.rpartition(".")[2] == name]
+    if elsewhere:
+        return nearest(key, elsewhere) or elsewhere[0]
+    beside = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == parent}
+    match = nearest(name, beside)
+    return beside[match] if match is not None else nearest(key, known)
+
+
+def known_keys(config: DictConfig) -> list[str]:
+    """Every dotted key of a configuration; Hydra's own come last, so that the project's are suggested first."""
+    content = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(content, dict)
+    own = {name: value for name, value in content.items() if name != "hydra"}
+    own.setdefault("experiment", None)
+    hydra = {"hydra": content["hydra"]} if "hydra" in content else {}
+    return [key for key, _ in flatten(own)] + [key for key, _ in flatten(hydra)]
+
+
+def expectation(key: str) -> str | None:
+    """What the schema says a key takes: "expected an integer, at least 1"; None where it says nothing."""
+    owner: Any = RunConfig
+    found = None
+    for part in key.split("."):
+        found = next((one for one in dataclasses.fields(owner) if one.name == part), None) if owner else None
+        owner = found.type if found is not None and dataclasses.is_dataclass(found.type) else None
+    return describe(found) if found is not None else None
+
+
+def describe(entry: "dataclasses.Field[Any]") -> str:
+    """What one field of the schema takes."""
+    types = [*get_args(entry.type)] if get_origin(entry.type) is not dict else [dict]
+    types = types or [entry.type]
+    names = [_TYPE_NAMES[one] for one in types if one in _TYPE_NAMES]
+    if any(dataclasses.is_dataclass(one) for one in types):
+        names.append("a mapping")
+    text = "expected " + (" or ".join(names) or "another value")
+    if "choices" in entry.metadata:
+        text = "expected one of " + ", ".join(entry.metadata["choices"])
+    if "minimum" in entry.metadata:
+        text += f", at least {entry.metadata['minimum']}"
+    if "above" in entry.metadata:
+        text += f", more than {entry.metadata['above']}"
+    if type(None) in types:
+        text += ", or null"
+    return text
+
+
+def syntax(line: str, error: Exception) -> ConfigError:
+    """An argument that is not an override at all."""
+    lines = [one for one in str(error).splitlines() if one and "https://" not in one and not one.startswith("Error ")]
+    detail = re.sub(r" expecting .*", "", lines[0]).replace("missing EQUAL", "missing '='").replace("<EOF>", "the end")
+    if detail.startswith("LexerNoViableAlt"):
+        column = lines[1].index("^") - lines[0].index(line)
+        detail = f"{line[column]!r}, which has to stand in quotes"
+    return ConfigError(f"{line} (command line): expected key=value in Hydra's override syntax, found {detail}")
+
+
+def needs_multirun(override: Override) -> ConfigError:
+    """Several values without a sweep."""
+    key, _, value = str(override.input_line).partition("=")
+    return ConfigError(
+        f"{key}={value} (command line): several values make a sweep, and a sweep needs -m (--multirun);"
+        f" a list is written {key}=[{value}]"
+    )
+
+
+def check_choice(override: Override, options: Sequence[str]) -> None:
+    """Refuses a choice that a group does not have."""
+    group, value = override.key_or_group, override.value()
+    if override.package is not None and not group.startswith("hydra/"):
+        raise ConfigError(
+            f"{override.input_line} (command line): a group has one place here. Did you mean {group}={written(value)}?"
+        )
+    optional = group == "experiment" and value is None
+    if optional or (isinstance(value, str) and value in options):
+        if override.is_add() and not group.startswith("hydra/"):
+            raise ConfigError(
+                f"{override.input_line} (command line): {group} always has a choice. Did you mean {group}={value}?"
+            )
+        return
+    raise ConfigError(_unknown_choice(group, str(override.input_line).partition("=")[2], COMMAND_LINE, options))
+
+
+def check_removal(override: Override) -> None:
+    """Refuses `~key` for what the schema needs; an argument of a model may go, its builder has a default."""
+    top = override.key_or_group.split(".")[0]
+    needed = {entry.name for entry in dataclasses.fields(RunConfig)}
+    if top in needed and (top not in FREE_GROUPS or top == override.key_or_group):
+        raise ConfigError(
+            f"{override.input_line} (command line): {override.key_or_group} cannot be removed, give it another value"
+        )
+
+
+def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) -> str:
+    hint = nearest(value, options)
+    suggestion = f" Did you mean {group}={hint}?" if hint else ""
+    return f"{group}={value} ({where}): no such choice, expected one of {', '.join(sorted(options))}.{suggestion}"
+
+
+def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError:
+    """A key that nothing reads."""
+    parent = key.rpartition(".")[0]
+    if parent == "tracking.tags":
+        return refusal(key, origins, "a new tag is added with a plus", hint=f"+{key}={written(_value(key, origins))}")
+    hint = nearest_key(key, known)
+    beside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
+    place = f"{parent} has {', '.join(beside)}" if parent and beside else "there is no such key or group"
+    value = _value(key, origins)
+    if hint is not None and value is not None and not isinstance(value, dict):
+        hint = f"{hint}={written(value)}"
+    return refusal(key, origins, f"unknown key, {place}", hint=hint)
+
+
+def _value(key: str, origins: Origins) -> Any:
+    origin = origins.of(key)
+    return origin.value if origin else None
+
+
+def composition(error: Exception, origins: Origins, known: Sequence[str]) -> ConfigError:
+    """What a failure inside Hydra or OmegaConf comes down to."""
+    inner = _inner(error)
+    if isinstance(inner, yaml.MarkedYAMLError):
+        return _malformed_file(inner)
+    if isinstance(error, MissingConfigException):
+        return _missing_choice(error, origins)
+    if isinstance(inner, OmegaConfBaseException) and inner.full_key:
+        key = str(inner.full_key)
+        deeper = [name for name in origins.given(key) if name not in known]
+        if isinstance(inner, ConfigKeyError | ConfigAttributeError) and key not in known:
+            return unknown_key(key if origins.of(key) or not deeper else deeper[-1], origins, known)
+        if deeper:  # below a key that holds a plain value
+            return unknown_key(deeper[-1], origins, known)
+        return refusal(key, origins, expectation(key) or _first_line(inner))
+    unused = re.match(r"In '(.+)': Could not override '([^'@]+)", str(error))
+    if unused is not None:
+        return _unused_override(unused[1], unused[2], origins, known)
+    return ConfigError(f"configuration: {_first_line(error)}")
+
+
+def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Origins) -> ConfigError:
+    """A `${...}` that leads nowhere; the error itself does not always know where it stands."""
+    failed: dict[str, OmegaConfBaseException] = {}
+    written_as = {key: str(value) for key, value in flatten(OmegaConf.to_container(config, resolve=False))}
+    for key, value in written_as.items():
+        try:
+            if "${" in value:
+                OmegaConf.select(config, key)
+        except OmegaConfBaseException as fault:
+            failed[key] = fault
+    if not failed:
+        return ConfigError(f"configuration: {_first_line(error)}")
+    # A key that refers to another failed one is not where the fault is, unless they refer to each other.
+    first = [key for key in failed if not any(f"${{{other}}}" in written_as[key] for other in failed)]
+    given = [key for key in failed if (origin := origins.of(key)) and origin.where == COMMAND_LINE]
+    key = [*first, *given, *failed][0]
+    return refusal(key, origins, f"the reference cannot be resolved, {_first_line(failed[key])}")
+
+
+def _inner(error: Exception) -> Exception:
+    """The cause with the most to say: OmegaConf's own error, or the YAML reader's."""
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, OmegaConfBaseException | yaml.MarkedYAMLError):
+            return current
+        current = current.__cause__ or current.__context__
+    return error
+
+
+def _malformed_file(error: yaml.MarkedYAMLError) -> ConfigError:
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark else 0
+    name = mark.name if mark else "a file"
+    return ConfigError(f"{name}:{line}: this is not YAML: {error.problem or error}")
+
+
+def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigError:
+    choice = (error.missing_cfg_file or "").removesuffix(".yaml")
+    group, _, name = choice.rpartition("/")
+    if not group:
+        return ConfigError(f"--config-name={name} (command line): there is no such file")
+    where = _in_defaults(group, name, origins)
+    return ConfigError(_unknown_choice(group, name, where, error.options or []))
+
+
+def _unused_override(file: str, group: str, origins: Origins, known: Sequence[str]) -> ConfigError:
+    """A file's defaults list overrides a group that is not there, or is looked for beside the file's own content."""
+    where, name = next(
+        (
+            (where, choice)
+            for one in origins.files
+            for other, choice, where in one.defaults(overrides=True)
+            if other == group
+        ),
+        (file, "?"),
+    )
+    if group in known:
+        return ConfigError(f"{group}={name} ({where}): expected the place of the group too, /{group}@_global_.{group}")
+    hint = nearest(group, [key for key in known if "." not in key])
+    suggestion = f" Did you mean {hint}?" if hint else ""
+    return ConfigError(f"{group}={name} ({where}): there is no such group.{suggestion}")
+
+
+def _in_defaults(group: str, name: str, origins: Origins) -> str:
+    """Which defaults list names this choice."""
+    places = (where for file in origins.files for *choice, where in file.defaults() if choice == [group, name])
+    return next(places, "a defaults list")
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")

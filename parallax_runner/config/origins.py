@@ -1,0 +1,128 @@
+"""Where a value came from: the command line, or a line of a file."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One setting of one key: `where` is for people, `value` as it was written."""
+
+    where: str
+    value: Any
+
+
+def flatten(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a nested dictionary; an inner dictionary comes before what it holds."""
+    for name, value in values.items():
+        key = f"{prefix}.{name}" if prefix else str(name)
+        yield key, value
+        if isinstance(value, dict):
+            yield from flatten(value, key)
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """One file that takes part in a composition, at the package (dotted prefix) where its content goes."""
+
+    path: Path
+    package: str
+    group: str
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Dotted keys of the whole configuration that this file sets, with the values as written."""
+        loaded = OmegaConf.load(self.path)
+        if not isinstance(loaded, DictConfig):
+            return {}
+        content = OmegaConf.to_container(loaded, resolve=False)
+        assert isinstance(content, dict)
+        content.pop("defaults", None)
+        return dict(flatten(content, self.package))
+
+    def where(self, key: str) -> str:
+        """The file and the line at which it sets `key`."""
+        relative = key.removeprefix(self.package).lstrip(".").split(".")
+        return f"{readable(self.path)}:{self._line(relative)}"
+
+    def defaults(self, *, overrides: bool = False) -> Iterator[tuple[str, str, str]]:
+        """Group, choice, file and line of each entry of its defaults list, or only of the overrides in it."""
+        for key, value in _entries(yaml.compose(self.path.read_text(encoding="utf-8"))):
+            if key.value != "defaults" or not isinstance(value, yaml.SequenceNode):
+                continue
+            for item in value.value:
+                for entry, choice in _entries(item):
+                    *words, name = entry.value.split()
+                    group = name.split("@")[0].strip("/")
+                    if overrides and "override" not in words:
+                        continue
+                    yield group, choice.value, f"{readable(self.path)}:{choice.start_mark.line + 1}"
+
+    def _line(self, parts: Sequence[str]) -> int:
+        node = yaml.compose(self.path.read_text(encoding="utf-8"))
+        line = 1
+        for part in parts:
+            for key, value in _entries(node):
+                if str(key.value) == part:
+                    node, line = value, key.start_mark.line + 1
+                    break
+        return line
+
+
+def _entries(node: yaml.Node | None) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+    return node.value if isinstance(node, yaml.MappingNode) else []
+
+
+def readable(path: Path) -> str:
+    """The path as a person at the terminal would write it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+class Origins:
+    """Answers, for one job, who set a key last."""
+
+    def __init__(self, overrides: Sequence[Override], files: Sequence[ConfigFile]) -> None:
+        self.files = files
+        self._assignments = [override for override in overrides if not override.is_delete()]
+
+    def of(self, key: str) -> Origin | None:
+        """Who set `key` last; None where only the schema did."""
+        for override in reversed(self._assignments):
+            for name, value in self._set_by(override):
+                if name == key:
+                    return Origin(COMMAND_LINE, value)
+        for file in reversed(self.files):
+            if key in file.values:
+                return Origin(file.where(key), file.values[key])
+        return None
+
+    def given(self, prefix: str) -> list[str]:
+        """The keys below `prefix` that the command line sets."""
+        names = [name for override in self._assignments for name, _ in self._set_by(override)]
+        return [name for name in names if name.startswith(prefix + ".")]
+
+    def added(self) -> list[str]:
+        """The keys that the command line adds with a plus."""
+        adding = [override for override in self._assignments if override.is_add() or override.is_force_add()]
+        return [name for override in adding for name, _ in self._set_by(override)]
+
+    @staticmethod
+    def _set_by(override: Override) -> Iterator[tuple[str, Any]]:
+        if override.is_sweep_override():
+            return
+        value = override.value()
+        if isinstance(value, dict):
+            yield from flatten(value, override.key_or_group)
+        else:
+            yield override.key_or_group, value

@@ -1,0 +1,96 @@
+"""One dataclass for each group of the configuration: types, units and ranges.
+
+The values themselves stand in `conf/`. A field's metadata holds what its type cannot say: `minimum` (the least value),
+`above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class TrainConfig:
+    """Group `train`: how long, from which seed."""
+
+    steps: int = field(default=MISSING, metadata={"minimum": 1})
+    seed: int = field(default=MISSING, metadata={"minimum": 0})
+    log_every: int = field(default=MISSING, metadata={"minimum": 1})  # steps
+
+
+@dataclass
+class MpiConfig:
+    """`comm.mpi`: for the modes that start their workers with mpirun."""
+
+    mpirun_options: Any = ""  # a string, split as a shell does, or a list of strings
+
+
+@dataclass
+class CommConfig:
+    """Group `comm`: how gradients travel."""
+
+    name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid")})
+    sync: bool = MISSING
+    average_sparse: bool = MISSING
+    mpi: MpiConfig = field(default_factory=MpiConfig)
+
+
+@dataclass
+class PartitionConfig:
+    """Group `partition`: into how many pieces the variables of sparse gradients are cut."""
+
+    name: str = field(default=MISSING, metadata={"choices": ("off", "fixed")})
+    num: int = field(default=MISSING, metadata={"minimum": 1})
+
+
+@dataclass
+class ClusterConfig:
+    """Group `cluster`: which processes run, and where."""
+
+    workers: int = field(default=MISSING, metadata={"minimum": 1})
+    servers: int = field(default=MISSING, metadata={"minimum": 0})
+    threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
+
+
+@dataclass
+class CkptConfig:
+    """Group `ckpt`: when checkpoints are written, and what a run starts from."""
+
+    enabled: bool = MISSING
+    dir: str | None = None
+    save_steps: int | None = field(default=None, metadata={"minimum": 1})
+    save_secs: float | None = field(default=None, metadata={"above": 0})
+    keep: int | None = field(default=None, metadata={"minimum": 1})
+    resume: str = "never"
+
+
+@dataclass
+class TrackingConfig:
+    """Group `tracking`: where parameters and metrics are recorded."""
+
+    enabled: bool = MISSING
+    uri: str | None = None
+    experiment: str | None = None
+    run_name: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class RunConfig:
+    """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, as their files do."""
+
+    action: str = field(default=MISSING, metadata={"choices": ("train", "plan", "verify")})
+    run_dir: str = MISSING
+    data: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    comm: CommConfig = field(default_factory=CommConfig)
+    partition: PartitionConfig = field(default_factory=PartitionConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    ckpt: CkptConfig = field(default_factory=CkptConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+
+
+FREE_GROUPS = ("data", "optimizer", "model")

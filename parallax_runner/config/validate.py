@@ -1,0 +1,179 @@
+"""What types cannot say: ranges, files that must exist, and which choices go together."""
+
+import dataclasses
+import os
+import re
+from collections.abc import MutableMapping
+from typing import Any, get_origin
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import FREE_GROUPS, RunConfig
+
+
+def validate(config: DictConfig, origins: Origins) -> None:
+    """Checks a resolved configuration.
+
+    Raises:
+        ConfigError: the first thing that is wrong.
+    """
+    for group in FREE_GROUPS:
+        _check_free_group(config, group, origins)
+    _check_fields(config, RunConfig, "", origins)
+    _check_unused(config, origins)
+    _check_comm(config, origins)
+    _check_partition(config, origins)
+    _check_data(config, origins)
+    _check_resume(config, origins)
+
+
+def validate_sweep(config: DictConfig, origins: Origins, run_dirs: MutableMapping[str, str]) -> None:
+    """Refuses a job that would write where an earlier one of the same sweep does; `run_dirs` grows by this one's."""
+    run_dir = os.path.abspath(config.run_dir)
+    if run_dir in run_dirs:
+        raise refusal("run_dir", origins, "every job of a sweep needs a folder of its own, add ${hydra:job.num} to it")
+    run_dirs[run_dir] = run_dir
+
+
+def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins) -> None:
+    fields = {entry.name: entry for entry in dataclasses.fields(schema)}
+    for name in node:
+        key = f"{prefix}{name}"
+        if name not in fields:
+            raise unknown_key(key, origins, [prefix + other for other in fields])
+        entry = fields[name]
+        if OmegaConf.is_missing(node, name):
+            raise refusal(key, origins, f"it has no value, {describe(entry)}", value="???")
+        value = node[name]
+        if dataclasses.is_dataclass(entry.type):
+            _check_fields(value, entry.type, f"{key}.", origins)
+        elif get_origin(entry.type) is not dict and value is not None:
+            _check_range(key, value, entry, origins)
+
+
+def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins: Origins) -> None:
+    metadata = entry.metadata
+    fits = (
+        value in metadata.get("choices", (value,))
+        and ("minimum" not in metadata or value >= metadata["minimum"])
+        and ("above" not in metadata or value > metadata["above"])
+    )
+    if not fits:
+        raise refusal(key, origins, describe(entry), value=value)
+
+
+def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
+    """Holds `model`, `data` and `optimizer` to the keys, and the kinds of values, of their own files."""
+    declared: dict[str, Any] = {}
+    for file in origins.files:
+        if file.group == group:
+            declared.update({key: value for key, value in file.values.items() if key.startswith(f"{group}.")})
+    known = [*declared, *origins.added()]
+    for key in known_keys(config):
+        if not key.startswith(f"{group}."):
+            continue
+        open_mapping = declared.get(key.rpartition(".")[0]) == {}
+        if key not in known and not open_mapping:
+            raise unknown_key(key, origins, [*declared, *known_keys(config)] if not declared else list(declared))
+        _check_kind(config, key, declared.get(key), origins)
+    if not isinstance(OmegaConf.select(config, f"{group}._target_"), str):
+        raise refusal(f"{group}._target_", origins, "expected the dotted name of a function or class")
+
+
+def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) -> None:
+    """A value is of the kind that the group's own file has for it; null stands for none of any kind."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, parent)
+    if OmegaConf.is_missing(node, name):
+        raise refusal(key, origins, f"it has no value, add {key}=VALUE", value="???")
+    value = node[name]
+    kinds: dict[type, tuple[str, tuple[type, ...]]] = {
+        bool: ("true or false", (bool,)),
+        int: ("an integer", (int,)),
+        float: ("a number", (int, float)),
+        str: ("a string", (str,)),
+        list: ("a list", (ListConfig,)),
+        dict: ("a mapping", (DictConfig,)),
+    }
+    reference = re.fullmatch(r"\$\{([\w.]+)\}", str(example))
+    if reference is not None:  # of the kind that it refers to
+        example = OmegaConf.select(config, reference[1])
+    if example is None or value is None or example == "???" or (isinstance(example, str) and "${" in example):
+        return
+    title, kind = kinds.get(type(example), ("a mapping", (DictConfig,)))
+    if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
+        raise refusal(key, origins, f"expected {title}, as its own file has {written(example)}", value=value)
+
+
+def _check_unused(config: DictConfig, origins: Origins) -> None:
+    """What is set for something that is off would do nothing."""
+    for group in ("ckpt", "tracking"):
+        if config[group].enabled:
+            continue
+        for key in origins.given(group):
+            if key != f"{group}.enabled":
+                raise refusal(key, origins, f"it does nothing, since {group} is off", hint=f"{group} without off")
+
+
+def _check_comm(config: DictConfig, origins: Origins) -> None:
+    comm = config.comm
+    if not comm.sync:
+        needed = (
+            "asynchronous training is not implemented yet: remove comm.sync=false"
+            if comm.name == "ps"
+            else f"asynchronous training needs servers: comm=ps, and this is comm={comm.name}"
+        )
+        raise refusal("comm.sync", origins, needed, value=False)
+    options = comm.mpi.mpirun_options
+    is_list = isinstance(options, ListConfig) and all(isinstance(one, str) for one in options)
+    if not isinstance(options, str) and not is_list:
+        raise refusal("comm.mpi.mpirun_options", origins, "expected a string or a list of strings", value=options)
+    if options and comm.name not in ("mpi", "hybrid"):
+        raise refusal(
+            "comm.mpi.mpirun_options", origins, f"comm={comm.name} starts nothing with mpirun, only mpi and hybrid do"
+        )
+    if comm.name in ("ps", "hybrid") and config.cluster.servers < 1:
+        raise refusal("cluster.servers", origins, f"comm={comm.name} needs at least 1 server", value=0)
+
+
+def _check_partition(config: DictConfig, origins: Origins) -> None:
+    if config.partition.name == "off" and config.partition.num != 1:
+        raise refusal(
+            "partition.num",
+            origins,
+            "partition=off leaves variables whole",
+            hint=f"partition=fixed partition.num={config.partition.num}",
+        )
+
+
+def _check_data(config: DictConfig, origins: Origins) -> None:
+    data = config.data
+    batch_size = data.get("batch_size")
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise refusal("data.batch_size", origins, "expected an integer, at least 1", value=batch_size)
+    for name, path in data.items():
+        if isinstance(path, str) and (name == "path" or name.endswith("_path")):
+            reason = unreadable(os.path.expanduser(path))
+            if reason:
+                raise refusal(f"data.{name}", origins, reason, value=path)
+
+
+def _check_resume(config: DictConfig, origins: Origins) -> None:
+    resume = config.ckpt.resume
+    if resume not in ("auto", "never") and not (os.path.exists(resume) or os.path.exists(f"{resume}.index")):
+        raise refusal("ckpt.resume", origins, "expected auto, never, or a path that exists", value=resume)
+
+
+def unreadable(path: str) -> str | None:
+    """Why training data cannot be read from `path`, a file or a folder; None if it can."""
+    if not os.path.exists(path):
+        return f"no such file or folder, looked for {os.path.abspath(path)}"
+    if os.path.isdir(path):
+        if not os.access(path, os.R_OK | os.X_OK):
+            return "this folder cannot be read"
+        if not any(files for _, _, files in os.walk(path)):
+            return "this folder has no file in it"
+        return None
+    return None if os.access(path, os.R_OK) else "this file cannot be read"

@@ -1,0 +1,1 @@
+"""Reads training examples: NumPy only, no TensorFlow."""

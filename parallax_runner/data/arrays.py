@@ -1,0 +1,42 @@
+"""A data set whose examples are the rows of arrays (in memory, or memory mapped)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parallax_runner.data.dataset import Feature
+from parallax_runner.data.stream import ShuffledStream
+
+
+class ArrayDataset:
+    """Implements `Dataset`: a feature is an array whose first dimension counts examples."""
+
+    def __init__(
+        self,
+        *,
+        train: dict[str, np.ndarray],
+        validation: dict[str, np.ndarray],
+        words_per_example: int | None,
+        seed: int,
+    ) -> None:
+        """`train` and `validation` have the same features; within each, all arrays have equally many rows."""
+        self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
+        self.words_per_example = words_per_example
+        self.train_size = _rows(train)
+        self.validation_size = _rows(validation)
+        self._train = train
+        self._validation = validation
+        self._stream = ShuffledStream(size=self.train_size, seed=seed)
+
+    def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        elements = self._stream.elements(start, size)
+        return {name: array[elements] for name, array in self._train.items()}
+
+    def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        if start < 0 or start + size > self.validation_size:
+            raise IndexError(f"validation examples [{start}, {start + size}) of {self.validation_size}")
+        return {name: np.array(array[start : start + size]) for name, array in self._validation.items()}
+
+
+def _rows(arrays: dict[str, np.ndarray]) -> int:
+    return len(next(iter(arrays.values())))

@@ -1,0 +1,39 @@
+"""The noun of this stage: a data set is an endless stream of shuffled examples, numbered from 0.
+
+A step takes a range of the stream and every rank a part of that range, so the data position of a run is one number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One named input of a model, as one example has it: no batch dimension."""
+
+    shape: tuple[int, ...]
+    dtype: str  # NumPy's name: "int32", "float32"
+
+
+class Dataset(Protocol):
+    """Examples to train and to validate on. A batch maps each feature's name to an array [size, *feature.shape]."""
+
+    features: dict[str, Feature]
+    words_per_example: int | None  # None: words per second make no sense
+    train_size: int  # examples in one epoch, at least 1
+    validation_size: int  # examples, 0 when there are none
+
+    def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Return examples [start, start + size) of the endless stream; the range may cross epochs."""
+        ...
+
+    def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Return validation examples [start, start + size), in a fixed order.
+
+        Raises IndexError when the range leaves [0, validation_size).
+        """
+        ...

@@ -1,0 +1,27 @@
+"""Finds text files in a directory, in the same order on every machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from parallax_runner.data.tokens import TextFile
+from parallax_runner.errors import DataError
+
+
+def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str] = ()) -> list[TextFile]:
+    """Return the files under `root` whose names end in `suffix`, sorted by name; hidden ones are left out.
+
+    Raises DataError for a directory that cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}.") from error
+
+    found = []
+    for folder, subfolders, names in os.walk(root, onerror=refuse):
+        subfolders[:] = [name for name in subfolders if name not in skipped_folders and not name.startswith(".")]
+        found += [Path(folder, name) for name in names if name.endswith(suffix) and not name.startswith(".")]
+    files = [TextFile(path.relative_to(root).as_posix(), path) for path in found]
+    return sorted(files, key=lambda file: file.name)

@@ -1,0 +1,39 @@
+"""Points near the line y = 10 x - 5: the smallest thing that can be learned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import ConfigError, DataError
+
+SLOPE = 10.0
+INTERCEPT = -5.0
+
+
+def load(*, examples: int, validation_examples: int, noise: float, seed: int) -> Dataset:
+    """Return points with features `x` and `y`, float32 scalars; x is uniform in [-1, 1).
+
+    `noise` is the standard deviation of what is added to y. Raises DataError without examples, ConfigError for a
+    negative count or deviation.
+    """
+    if examples < 1:
+        raise DataError(f"data.examples={examples}: expected at least 1 example to train on.")
+    if validation_examples < 0:
+        raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+    if noise < 0:
+        raise ConfigError(f"data.noise={noise}: expected a standard deviation, 0 or more.")
+    train_generator, validation_generator = np.random.default_rng(seed).spawn(2)
+    return ArrayDataset(
+        train=_points(examples, noise, train_generator),
+        validation=_points(validation_examples, noise, validation_generator),
+        words_per_example=None,
+        seed=seed,
+    )
+
+
+def _points(count: int, noise: float, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    x = generator.uniform(-1.0, 1.0, count)
+    y = SLOPE * x + INTERCEPT + noise * generator.standard_normal(count)
+    return {"x": x.astype(np.float32), "y": y.astype(np.float32)}

@@ -1,0 +1,42 @@
+"""The words of the running Python's own standard library: real text that needs no download."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from pathlib import Path
+
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.files import find_files
+from parallax_runner.data.token_cache import load_corpus
+from parallax_runner.data.tokens import Tokenizer
+from parallax_runner.data.windows import language_model_dataset
+from parallax_runner.errors import DataError
+
+# A name, a number (0xff, 1.5e3), or one character that is neither; white space only separates.
+_TOKEN = re.compile(r"[^\W\d]\w*|\d[\w.]*|[^\w\s]")
+
+# Some files of Python's own tests are badly encoded on purpose.
+PYTHON_SOURCE = Tokenizer(name="python-1", split=_TOKEN.findall, decode_errors="replace")
+
+
+def load(
+    *, vocab_size: int, sequence_length: int, validation_examples: int, seed: int, cache_dir: str | None = None
+) -> Dataset:
+    """Return windows of the standard library's source; about 5 % of its files are for validation.
+
+    Sizes are in words, words a window, windows. Raises DataError when the library has no source files on disk or the
+    cache cannot be written, ConfigError for a size out of range.
+    """
+    root = Path(sysconfig.get_paths()["stdlib"])
+    files = find_files(root, suffix=".py", skipped_folders={"site-packages", "dist-packages"})
+    if not files:
+        raise DataError(f"{root}: no .py files of the standard library there. Use data=text with data.path=FILE.")
+    corpus = load_corpus(files, tokenizer=PYTHON_SOURCE, vocab_size=vocab_size, cache_dir=cache_dir, source=str(root))
+    return language_model_dataset(
+        corpus,
+        sequence_length=sequence_length,
+        validation_examples=validation_examples,
+        seed=seed,
+        source=str(root),
+    )

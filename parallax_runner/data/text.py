@@ -1,0 +1,61 @@
+"""Text in the layout of the One Billion Word benchmark: a sentence a line, tokens between white space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.files import find_files
+from parallax_runner.data.token_cache import load_corpus
+from parallax_runner.data.tokens import TextFile, Tokenizer
+from parallax_runner.data.windows import language_model_dataset
+from parallax_runner.errors import DataError
+
+WORDS = Tokenizer(name="words-1", split=str.split, decode_errors="strict")
+LOWERCASE_WORDS = Tokenizer(name="lowercase-words-1", split=lambda line: line.lower().split(), decode_errors="strict")
+
+
+def load(
+    *,
+    path: str,
+    vocab_size: int,
+    sequence_length: int,
+    validation_examples: int,
+    seed: int,
+    validation_path: str | None = None,
+    lowercase: bool = False,
+    cache_dir: str | None = None,
+) -> Dataset:
+    """Return windows of the text at `path`, a UTF-8 file or a directory of them; names in .gz are unpacked.
+
+    Validation reads `validation_path`; without it about 5 % of the files, or of the lines of a single file. Sizes are
+    in words, words a window, windows. Raises DataError for a path that cannot be read, text without words and a cache
+    that cannot be written, ConfigError for a size out of range.
+    """
+    corpus = load_corpus(
+        _text_files(path, key="data.path"),
+        validation_files=None if validation_path is None else _text_files(validation_path, key="data.validation_path"),
+        tokenizer=LOWERCASE_WORDS if lowercase else WORDS,
+        vocab_size=vocab_size,
+        cache_dir=cache_dir,
+        source=path,
+    )
+    return language_model_dataset(
+        corpus,
+        sequence_length=sequence_length,
+        validation_examples=validation_examples,
+        seed=seed,
+        source=path,
+    )
+
+
+def _text_files(path: str, *, key: str) -> list[TextFile]:
+    root = Path(path).expanduser()
+    if root.is_dir():
+        files = find_files(root)
+        if not files:
+            raise DataError(f"{key}={path}: an empty directory. Expected text files, plain or packed by gzip.")
+        return files
+    if root.is_file():
+        return [TextFile(root.name, root)]
+    raise DataError(f"{key}={path}: no such file or directory. Expected a text file or a directory of them.")

@@ -1,0 +1,112 @@
+"""Keeps tokenised text in the user's cache directory, so that only the first run on a corpus reads the text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_files
+from parallax_runner.errors import DataError
+
+FORMAT = 1  # changes with the files below, and with how text is divided and words are numbered
+
+
+def load_corpus(
+    files: Sequence[TextFile],
+    *,
+    validation_files: Sequence[TextFile] | None = None,
+    tokenizer: Tokenizer,
+    vocab_size: int,
+    cache_dir: str | None,
+    source: str,
+) -> Corpus:
+    """Return the tokens of `files`, memory mapped; see `tokenize_files` for the arguments it shares.
+
+    `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. Processes that miss the
+    cache together each write a folder of their own; the first to rename it wins.
+
+    Raises DataError when `source` (for the message) holds no text or the cache cannot be written.
+    """
+    key = fingerprint(files, validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
+    folder = _cache_root(cache_dir) / key
+    if not folder.exists():
+        corpus = tokenize_files(files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
+        if len(corpus.train) == 0:
+            raise DataError(f"{source}: no text in it to train on. Expected a sentence a line, words between spaces.")
+        _publish(corpus, folder)
+    return _read(folder)
+
+
+def fingerprint(
+    files: Sequence[TextFile],
+    validation_files: Sequence[TextFile] | None,
+    *,
+    tokenizer: Tokenizer,
+    vocab_size: int,
+) -> str:
+    """Return 32 hexadecimal digits that change with anything the tokens depend on.
+
+    Names, sizes and modification times stand for contents, which would take as long to read as to tokenise.
+
+    Raises DataError for a file that is not there.
+    """
+    described = [FORMAT, tokenizer.name, vocab_size, _describe(files), _describe(validation_files or ())]
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
+
+
+def _describe(files: Sequence[TextFile]) -> list[tuple[str, int, int]]:
+    try:
+        states = [file.path.stat() for file in files]
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}.") from error
+    return [(file.name, state.st_size, state.st_mtime_ns) for file, state in zip(files, states, strict=True)]
+
+
+def _cache_root(cache_dir: str | None) -> Path:
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parallax_runner"
+
+
+def _publish(corpus: Corpus, folder: Path) -> None:
+    """Write beside `folder` and rename, so that a reader sees all of it or nothing."""
+    unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
+    try:
+        unfinished.mkdir(parents=True)
+        np.save(unfinished / "train.npy", corpus.train)
+        np.save(unfinished / "validation.npy", corpus.validation)
+        (unfinished / "vocabulary.txt").write_text("\n".join(corpus.vocabulary) + "\n", encoding="utf-8")
+        _rename_unless_there(unfinished, folder)
+    except OSError as error:
+        raise DataError(
+            f"{folder.parent}: cannot keep tokenised text there: {error.strerror}. "
+            "Set data.cache_dir or XDG_CACHE_HOME to a directory that can be written."
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _rename_unless_there(unfinished: Path, folder: Path) -> None:
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another process was first, with the same contents
+            raise
+
+
+def _read(folder: Path) -> Corpus:
+    try:
+        return Corpus(
+            train=np.load(folder / "train.npy", mmap_mode="r"),
+            validation=np.load(folder / "validation.npy", mmap_mode="r"),
+            vocabulary=(folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1],
+        )
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{folder}: damaged cache of tokenised text: {error}. Delete the directory.") from error

@@ -1,0 +1,142 @@
+"""Text files to arrays of word ids: split lines into tokens, count, number by frequency, divide for validation."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from parallax_runner.errors import ConfigError, DataError
+
+END_OF_SENTENCE = "</s>"
+UNKNOWN = "<unk>"
+VALIDATION_SHARE = 0.05  # of the files, or of the blocks of a single file
+LINES_PER_BLOCK = 50
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file to read; `name` is its path relative to where the search began, equal on every machine."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """How a line becomes tokens; `name` changes whenever the tokens do."""
+
+    name: str
+    split: Callable[[str], list[str]]
+    decode_errors: str  # "strict" or "replace", for bytes that are not UTF-8
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Word ids, int32 [tokens], in reading order; `vocabulary[id]` is the word, the most frequent first."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    vocabulary: Sequence[str]
+
+
+def tokenize_files(
+    files: Sequence[TextFile], *, validation_files: Sequence[TextFile] | None, tokenizer: Tokenizer, vocab_size: int
+) -> Corpus:
+    """Read, divide and number. Words are counted where they are trained on, so that validation stays unseen.
+
+    Without `validation_files`, about 5 % of the files are kept for validation, or of the lines of a single file.
+
+    Raises DataError for an unreadable file and for text without a single token, ConfigError for a small `vocab_size`.
+    """
+    if vocab_size < 3:
+        raise ConfigError(
+            f"data.vocab_size={vocab_size}: expected at least 3, {UNKNOWN}, {END_OF_SENTENCE} and a word."
+        )
+    first_seen: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+    pieces = _read_pieces(files, tokenizer, first_seen)
+    if validation_files is None:
+        train_names, validation_names = split_names(list(pieces))
+        train = _join(pieces[name] for name in train_names)
+        validation = _join(pieces[name] for name in validation_names)
+    else:
+        train = _join(iter(pieces.values()))
+        validation = _join(iter(_read_pieces(validation_files, tokenizer, first_seen).values()))
+    words = list(first_seen)
+    vocabulary, ids = number_by_frequency(words, np.bincount(train, minlength=len(words)), vocab_size)
+    return Corpus(ids[train], ids[validation], vocabulary)
+
+
+def split_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide names into (train, validation), each in the given order, by a hash of the name alone.
+
+    Of two names or more at least one goes to each side, for a directory may hold few files.
+    """
+    by_hash = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    count = max(round(VALIDATION_SHARE * len(names)), 1) if len(names) > 1 else 0
+    chosen = set(by_hash[:count])
+    return [name for name in names if name not in chosen], [name for name in names if name in chosen]
+
+
+def number_by_frequency(words: Sequence[str], counts: np.ndarray, vocab_size: int) -> tuple[list[str], np.ndarray]:
+    """Return the vocabulary, at most `vocab_size` words, and the id of each of `words`, int32 [len(words)].
+
+    Ids descend in frequency, ties by word, as a log-uniform candidate sampler expects. `<unk>` counts what it
+    replaces and takes its place in the order; it and `</s>` are always in the vocabulary.
+    """
+    count_of = {UNKNOWN: 0, END_OF_SENTENCE: 0} | dict(zip(words, counts.tolist(), strict=True))
+    ordinary = [word for word, count in count_of.items() if count > 0 and word not in (UNKNOWN, END_OF_SENTENCE)]
+    ordinary.sort(key=lambda word: (-count_of[word], word))
+    kept = ordinary[: vocab_size - 2]
+    count_of[UNKNOWN] += sum(count_of[word] for word in ordinary[vocab_size - 2 :])
+    vocabulary = sorted([*kept, UNKNOWN, END_OF_SENTENCE], key=lambda word: (-count_of[word], word))
+    id_of = {word: number for number, word in enumerate(vocabulary)}
+    unknown = id_of[UNKNOWN]
+    return vocabulary, np.array([id_of.get(word, unknown) for word in words], dtype=np.int32)
+
+
+def _read_pieces(
+    files: Sequence[TextFile], tokenizer: Tokenizer, first_seen: defaultdict[str, int]
+) -> dict[str, np.ndarray]:
+    """Return what can be divided, by name: whole files, or the blocks of lines of a single one."""
+    if len(files) == 1:
+        blocks = _read_blocks(files[0], tokenizer, first_seen)
+        return {f"{files[0].name}:{number}": block for number, block in enumerate(blocks)}
+    return {file.name: _join(_read_blocks(file, tokenizer, first_seen)) for file in files}
+
+
+def _read_blocks(file: TextFile, tokenizer: Tokenizer, first_seen: defaultdict[str, int]) -> Iterator[np.ndarray]:
+    """Yield the tokens of each block of lines, numbered in the order in which words are first seen, int32."""
+    for lines in _line_blocks(file, tokenizer.decode_errors):
+        tokens: list[str] = []
+        for line in lines:
+            words = tokenizer.split(line)
+            if words:
+                tokens += words
+                tokens.append(END_OF_SENTENCE)
+        yield np.fromiter(map(first_seen.__getitem__, tokens), dtype=np.int32, count=len(tokens))
+
+
+def _line_blocks(file: TextFile, decode_errors: str) -> Iterator[list[str]]:
+    opened = gzip.open if file.path.suffix == ".gz" else open
+    try:
+        with opened(file.path, "rt", encoding="utf-8", errors=decode_errors) as stream:
+            while lines := list(itertools.islice(stream, LINES_PER_BLOCK)):
+                yield lines
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file.path}: expected UTF-8 text, found {error}. Convert it, or leave it out.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{file.path}: cannot be read: {error}. Expected a text file, or one packed by gzip."
+        ) from error
+
+
+def _join(arrays: Iterator[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype=np.int32), *arrays])

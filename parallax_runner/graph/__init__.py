@@ -1,0 +1,1 @@
+"""The user's graph, captured: what every later stage reads and none changes."""

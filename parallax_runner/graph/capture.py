@@ -1,0 +1,167 @@
+"""Runs the user's builder and keeps what it built, as a `SingleDeviceGraph`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import variable_pb2
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph import gradients_hook, references
+from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+
+# TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+OUTPUTS = ("loss", "train_op", "validation_loss", "validation_metric")
+
+
+def capture(
+    build: Callable[[dict[str, tf.Tensor]], Mapping[str, Any]],
+    features: Mapping[str, tuple[tuple[int, ...], str]],
+    *,
+    seed: int,
+) -> SingleDeviceGraph:
+    """Builds a model's graph for one replica.
+
+    `features` gives shape (batch first) and dtype of each placeholder that `build` receives. Python's, NumPy's and
+    TensorFlow's generators are seeded with `seed` before, so that every process builds the same graph.
+
+    Raises CaptureError where the result is not a training graph that can be distributed.
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.set_random_seed(seed)
+        placeholders = {
+            name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
+        }
+        outputs = _checked(_call(build, placeholders))
+    return from_graph(
+        graph,
+        features={name: tensor.name for name, tensor in placeholders.items()},
+        loss=outputs["loss"],
+        train_op=outputs["train_op"],
+        validation_loss=outputs.get("validation_loss"),
+        validation_metric=outputs.get("validation_metric"),
+    )
+
+
+def from_graph(
+    graph: tf.Graph,
+    *,
+    features: dict[str, str],
+    loss: tf.Tensor,
+    train_op: tf.Operation | tf.Tensor,
+    validation_loss: tf.Tensor | None = None,
+    validation_metric: str | None = None,
+) -> SingleDeviceGraph:
+    """The `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
+    train_op = getattr(train_op, "op", train_op)
+    with graph.as_default():
+        meta_graph = references.to_resources(tf.train.export_meta_graph())
+    variables = _variables(meta_graph)
+    imported = tf.Graph()
+    with imported.as_default():
+        tf.import_graph_def(meta_graph.graph_def, name="")
+    gradients = find_boundary(imported, train_op.name, _recorded(meta_graph, variables)).gradients
+    if not gradients:
+        raise CaptureError(
+            f"no gradient reaches the train op «{train_op.name}»: nothing to distribute. Gradients must come from "
+            "tf.gradients, compute_gradients or minimize, in a graph built after parallax_runner was imported "
+            "(GradientTape is not seen)"
+        )
+    return SingleDeviceGraph(
+        meta_graph=meta_graph,
+        features=features,
+        loss=loss.name,
+        train_op=train_op.name,
+        validation_loss=None if validation_loss is None else validation_loss.name,
+        validation_metric=validation_metric,
+        variables=variables,
+        gradients=gradients,
+        fingerprint=_fingerprint(meta_graph.graph_def),
+    )
+
+
+def _call(build: Callable[[dict[str, tf.Tensor]], Mapping[str, Any]], placeholders: dict[str, tf.Tensor]) -> Any:
+    try:
+        return build(placeholders)
+    except KeyError as error:
+        if error.args and error.args[0] not in placeholders:
+            raise CaptureError(
+                f"the model asks for {error.args[0]!r}; the data gives {sorted(placeholders)}: "
+                "choose the data that fits the model (data=…)"
+            ) from error
+        raise
+
+
+def _checked(outputs: Any) -> Mapping[str, Any]:
+    if not isinstance(outputs, Mapping) or "loss" not in outputs or "train_op" not in outputs:
+        raise CaptureError(f"the model's function must return a dict with 'loss' and 'train_op', not {outputs!r}")
+    unknown = sorted(set(outputs) - set(OUTPUTS))
+    if unknown:
+        raise CaptureError(f"the model's function returned {unknown}; known are {list(OUTPUTS)}")
+    if outputs["loss"].shape.rank != 0:
+        raise CaptureError(f"the model's loss must be a scalar (the mean over the batch), not {outputs['loss'].shape}")
+    return outputs
+
+
+def _variables(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
+    handles = {node.name: node for node in meta_graph.graph_def.node if node.op == "VarHandleOp"}
+    found: dict[str, Variable] = {}
+    for collection in (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES):
+        for serialized in meta_graph.collection_def[collection].bytes_list.value:
+            proto = variable_pb2.VariableDef.FromString(serialized)
+            name = proto.variable_name.split(":")[0]
+            if name not in found:
+                found[name] = _variable(proto, handles[name], saved=collection == tf.GraphKeys.GLOBAL_VARIABLES)
+    return tuple(found.values())
+
+
+def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: bool) -> Variable:
+    shape = tf.TensorShape(handle.attr["shape"].shape)
+    if not shape.is_fully_defined():
+        raise CaptureError(f"variable «{handle.name}» has shape {shape}: give it one that is known when it is built")
+    sizes = tuple(shape.as_list())
+    piece = proto.save_slice_info_def
+    return Variable(
+        name=handle.name,
+        shape=sizes,
+        dtype=tf.as_dtype(handle.attr["dtype"].type).name,
+        initializer=proto.initializer_name,
+        trainable=proto.trainable,
+        saved=saved,
+        full_name=piece.full_name or handle.name,
+        full_shape=tuple(piece.full_shape) or sizes,
+        offset=tuple(piece.var_offset) or (0,) * len(sizes),
+    )
+
+
+def _recorded(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> list[Gradient]:
+    known = {variable.name for variable in variables}
+    entries = [
+        Gradient(**json.loads(entry))
+        for entry in meta_graph.collection_def[gradients_hook.COLLECTION].bytes_list.value
+    ]
+    return [entry for entry in entries if entry.variable in known]
+
+
+def _fingerprint(graph_def: tf.GraphDef) -> str:
+    """Hash of ops, edges and constants, without what differs between two builds (names of shared resources)."""
+    digest = hashlib.sha256()
+    for node in sorted(graph_def.node, key=lambda node: node.name):
+        copy = tf.NodeDef()
+        copy.CopyFrom(node)
+        if node.op != "VarHandleOp":
+            copy.attr.pop("shared_name", None)
+        digest.update(copy.SerializeToString(deterministic=True))
+    return digest.hexdigest()

@@ -1,0 +1,97 @@
+"""Reading and reconnecting a `tf.Graph`: who produces, who consumes, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import tensorflow.compat.v1 as tf
+
+Op = tf.Operation
+
+
+def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), control: bool = True) -> set[Op]:
+    """All ops that `starts` need, themselves included; edges that carry a tensor named in `stop_at` are not followed."""
+    found: set[Op] = set()
+    stack = list(starts)
+    while stack:
+        op = stack.pop()
+        if op in found:
+            continue
+        found.add(op)
+        stack.extend(tensor.op for tensor in op.inputs if tensor.name not in stop_at)
+        if control:
+            stack.extend(op.control_inputs)
+    return found
+
+
+def descendants(starts: Iterable[tf.Tensor], *, within: set[Op]) -> set[Op]:
+    """All ops of `within` that depend on one of the tensors by data."""
+    found: set[Op] = set()
+    stack = [op for tensor in starts for op in tensor.consumers()]
+    while stack:
+        op = stack.pop()
+        if op in found or op not in within:
+            continue
+        found.add(op)
+        stack.extend(consumer for output in op.outputs for consumer in output.consumers())
+    return found
+
+
+def in_order(ops: set[Op]) -> list[Op]:
+    """The ops of a set without cycles, each after those of the set that it needs."""
+    ordered: list[Op] = []
+    state: dict[Op, bool] = {}
+    for root in sorted(ops, key=lambda op: op.name):
+        stack: list[tuple[Op, bool]] = [(root, False)]
+        while stack:
+            op, expanded = stack.pop()
+            if expanded:
+                ordered.append(op)
+                continue
+            if op in state:
+                continue
+            state[op] = True
+            stack.append((op, True))
+            needs = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+            stack.extend((need, False) for need in needs if need in ops and need not in state)
+    return ordered
+
+
+def reconnect(old: tf.Tensor, new: tf.Tensor, *, where: Callable[[Op], bool]) -> int:
+    """Makes every consumer of `old` that satisfies `where` read `new`; returns how many inputs changed."""
+    changed = 0
+    for op in set(old.consumers()):
+        if where(op):
+            changed += reconnect_inputs(op, {old.name: new})
+    return changed
+
+
+def reconnect_inputs(op: Op, replacements: dict[str, tf.Tensor]) -> int:
+    """Replaces the inputs of `op` that are named in `replacements`; returns how many changed."""
+    changed = 0
+    for index, tensor in enumerate(op.inputs):
+        if tensor.name in replacements:
+            op._update_input(index, replacements[tensor.name])
+            changed += 1
+    return changed
+
+
+def set_control_inputs(op: Op, control_inputs: Iterable[Op]) -> None:
+    """Gives `op` exactly these control inputs."""
+    op._remove_all_control_inputs()
+    op._add_control_inputs(sorted(set(control_inputs), key=lambda other: other.name))
+
+
+def handle_of(op: Op) -> list[Op]:
+    """The `VarHandleOp`s among the inputs of an op."""
+    return [tensor.op for tensor in op.inputs if tensor.op.type == "VarHandleOp"]
+
+
+def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:
+    """A copy of `op` in its own graph with other inputs, control inputs and device."""
+    graph = op.graph
+    attrs = {key: value for key, value in op.node_def.attr.items() if not key.startswith("_")}
+    with graph.control_dependencies(None), graph.control_dependencies(list(control_inputs)), graph.device(device):
+        return graph._create_op_internal(
+            op.type, inputs, [output.dtype.base_dtype for output in op.outputs], name=name, attrs=attrs
+        )

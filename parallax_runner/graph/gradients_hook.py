@@ -1,0 +1,69 @@
+"""Records every gradient that TensorFlow makes while a graph is built.
+
+Walking back from an update op cannot tell the model's own clipping from an op of the backward pass, so the border
+between the two is noted when it is made: `tf.gradients`, `Optimizer.compute_gradients` and `minimize` all pass through
+one function of TensorFlow, which this module wraps when it is imported. Names go into a graph collection, so that they
+survive export and import.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import gradients_util, resource_variable_ops
+
+COLLECTION = "parallax_runner/gradients"
+
+
+def install() -> None:
+    """Wraps TensorFlow's gradient function, once a process."""
+    original = gradients_util._GradientsHelper
+    if not hasattr(original, "__wrapped__"):
+        gradients_util._GradientsHelper = _recording(original)
+
+
+def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def gradients_helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        grads = original(ys, xs, *args, **kwargs)
+        flat_xs = xs if isinstance(xs, Sequence) else [xs]
+        if len(flat_xs) == len(grads):
+            for x, grad in zip(flat_xs, grads, strict=True):
+                _record(x, grad)
+        return grads
+
+    return gradients_helper
+
+
+def _record(x: Any, grad: Any) -> None:
+    variable = variable_name(x)
+    # Inside the body of a while loop or a function the same call is made again on another graph: those gradients are
+    # not the ones that leave the backward pass.
+    if variable is None or grad is None or grad.graph.building_function:
+        return
+    if isinstance(grad, tf.IndexedSlices):
+        entry = {"variable": variable, "values": grad.values.name, "indices": grad.indices.name}
+    else:
+        entry = {"variable": variable, "values": grad.name, "indices": None}
+    tf.get_default_graph().add_to_collection(COLLECTION, json.dumps(entry))
+
+
+def variable_name(x: Any) -> str | None:
+    """The name of the op that holds the variable that `x` is or reads; None where `x` is neither."""
+    if resource_variable_ops.is_resource_variable(x):
+        return x.handle.op.name
+    if isinstance(x, tf.Variable):
+        return x.op.name
+    tensor = x
+    while isinstance(tensor, tf.Tensor) and tensor.op.type in ("ReadVariableOp", "Identity"):
+        tensor = tensor.op.inputs[0]
+    if isinstance(tensor, tf.Tensor) and tensor.op.type in ("VarHandleOp", "VariableV2"):
+        return tensor.op.name
+    return None
+
+
+install()

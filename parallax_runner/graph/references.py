@@ -1,0 +1,293 @@
+"""Normalises a graph of reference variables (`VariableV2`) to resource variables, once, at capture.
+
+A reference is an alias: whoever reads it, or an `Identity` of it, sees the memory as it is at that moment. A
+`ReadVariableOp` is a snapshot. So each read is placed where the alias was looked at: after the updates that the
+consumer was ordered after, by data or by control edges, in the graph as it was written.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import types_pb2, variable_pb2
+from tensorflow.python.framework import meta_graph as meta_graph_lib
+from tensorflow.python.framework import op_def_registry, ops
+
+from parallax_runner.errors import CaptureError
+
+VARIABLES = ("VariableV2", "Variable")
+
+# Ops that take a reference: any other becomes "Resource" + its name, where TensorFlow has that.
+TAKERS = {
+    "Assign": "AssignVariableOp",
+    "AssignAdd": "AssignAddVariableOp",
+    "AssignSub": "AssignSubVariableOp",
+    "IsVariableInitialized": "VarIsInitializedOp",
+}
+
+# Ops that read a reference through its handle. Identities do so only where they stand on the reference itself.
+IDENTITIES = ("Identity", "RefIdentity")
+READERS = {
+    "Identity": "ReadVariableOp",
+    "RefIdentity": "ReadVariableOp",
+    "Gather": "ResourceGather",
+    "GatherV2": "ResourceGather",
+    "GatherNd": "ResourceGatherNd",
+    "Shape": "VariableShape",
+}
+
+# v1 control flow: into a branch or a frame goes the handle, as for resource variables; out of it comes the value.
+HANDLES_IN = ("RefSwitch", "RefEnter")
+VALUES_OUT = ("RefMerge", "RefNextIteration", "RefExit")
+VALUES_IN = ("Switch", "Enter")
+
+
+def to_resources(meta_graph: tf.MetaGraphDef) -> tf.MetaGraphDef:
+    """The same graph with resource variables under the same names; the argument itself if it has no other kind.
+
+    Names of all nodes stay, as do control edges, colocation, devices and slots. What goes are the outputs of update
+    ops (`Assign:0`); their consumers read the variable after the update. Reads that had to be inserted are called
+    `<consumer>/read_<input>`.
+
+    Raises CaptureError where an op takes a reference and has no counterpart for resources, where a reference is
+    updated that depends on a condition, and where the shape of a variable is not fully known.
+    """
+    for node in (node for function in meta_graph.graph_def.library.function for node in function.node_def):
+        if node.op in VARIABLES:
+            raise CaptureError(f"reference variable «{node.name}» stands in a function: use resource variables")
+    if not any(node.op in VARIABLES for node in meta_graph.graph_def.node):
+        return meta_graph
+    converted = tf.MetaGraphDef()
+    converted.CopyFrom(meta_graph)
+    nodes = _Conversion(meta_graph.graph_def).nodes()
+    del converted.graph_def.node[:]
+    converted.graph_def.node.extend(nodes)
+    converted.meta_info_def.stripped_op_list.CopyFrom(meta_graph_lib.stripped_op_list_for_graph(converted.graph_def))
+    _convert_collections(converted, {node.name: node.op for node in meta_graph.graph_def.node})
+    return converted
+
+
+def _convert_collections(meta_graph: tf.MetaGraphDef, old_ops: dict[str, str]) -> None:
+    new_ops = {node.name: node.op for node in meta_graph.graph_def.node}
+    for key, collection in meta_graph.collection_def.items():
+        if ops.get_collection_proto_type(key) is variable_pb2.VariableDef:
+            for index, serialized in enumerate(collection.bytes_list.value):
+                proto = variable_pb2.VariableDef.FromString(serialized)
+                proto.is_resource |= old_ops.get(_split(proto.variable_name)[0]) in VARIABLES
+                collection.bytes_list.value[index] = proto.SerializeToString(deterministic=True)
+        for index, element in enumerate(collection.node_list.value):
+            name = _split(element)[0]
+            op = new_ops.get(name)
+            if op is not None and op != old_ops[name] and not op_def_registry.get(op).output_arg:
+                collection.node_list.value[index] = name
+
+
+def _split(tensor: str) -> tuple[str, int]:
+    name, _, output = tensor.partition(":")
+    return name, int(output or 0)
+
+
+def _data(node: tf.NodeDef) -> list[str]:
+    return [name for name in node.input if not name.startswith("^")]
+
+
+def _control(node: tf.NodeDef) -> list[str]:
+    return [name for name in node.input if name.startswith("^")]
+
+
+def _reference_inputs(node: tf.NodeDef) -> set[int]:
+    """The positions at which the op is declared to take a reference; none for ops that are not known here."""
+    definition = op_def_registry.get(node.op)
+    found: list[bool] = []
+    for argument in definition.input_arg if definition else ():
+        found += [argument.is_ref] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
+    return {position for position, is_reference in enumerate(found) if is_reference}
+
+
+class _Conversion:
+    """One graph being converted. The source is only read; `handle` and `_read` add nodes to `_added`."""
+
+    def __init__(self, graph_def: tf.GraphDef) -> None:
+        self._source = {node.name: node for node in graph_def.node}
+        self._added: dict[str, tf.NodeDef] = {}
+        self._targets = {node.name: self._target(node) for node in graph_def.node}
+        self._reads = dict(self._ordered_reads())
+
+    def nodes(self) -> list[tf.NodeDef]:
+        """The nodes of the converted graph."""
+        return [self._converted(node) for node in self._source.values()] + list(self._added.values())
+
+    # What a tensor is. Aliases never run through a merge, so these walks end.
+
+    def variable(self, tensor: str) -> str | None:
+        """The variable whose memory the tensor shares, by reference or as a value."""
+        node = self._source[_split(tensor)[0]]
+        if node.op in VARIABLES:
+            return node.name
+        passes = node.op in IDENTITIES + VALUES_IN or self._is_reference(tensor)
+        return self.variable(node.input[0]) if passes else None
+
+    def _is_reference(self, tensor: str) -> bool:
+        node = self._source[_split(tensor)[0]]
+        if node.op in VARIABLES + HANDLES_IN:
+            return True
+        if node.op in VALUES_OUT + IDENTITIES or 0 not in _reference_inputs(node):
+            return False
+        return any(argument.is_ref for argument in op_def_registry.get(node.op).output_arg)
+
+    def _is_merged(self, tensor: str) -> bool:
+        """Whether the tensor was a reference to one of several variables: it is a value now."""
+        node = self._source[_split(tensor)[0]]
+        return node.op in VALUES_OUT or (node.op in (*HANDLES_IN, "RefIdentity") and self._is_merged(node.input[0]))
+
+    def handle(self, tensor: str) -> str:
+        """The handle of the tensor's variable, in the tensor's own branch and frame."""
+        name, output = _split(tensor)
+        node = self._source[name]
+        if node.op in VARIABLES + HANDLES_IN:
+            return tensor
+        source = node.input[0]
+        if node.op not in VALUES_IN:
+            return self.handle(source)
+        companion = f"{name}/handle"
+        if companion not in self._added:
+            control = dict.fromkeys(_control(node) + self._order(source))
+            new = tf.NodeDef(name=companion, op=node.op, device=node.device, attr=node.attr)
+            new.input[:] = [self.handle(source), *_data(node)[1:], *control]
+            new.attr["T"].type = types_pb2.DT_RESOURCE
+            new.attr.pop("_output_shapes", None)
+            self._added[companion] = new
+        return f"{companion}:{output}"
+
+    def _order(self, tensor: str) -> list[str]:
+        """Control inputs for whoever uses the handle in place of the tensor."""
+        node = self._source[_split(tensor)[0]]
+        if node.op in VARIABLES + HANDLES_IN + VALUES_IN:
+            return []
+        if node.op in IDENTITIES:
+            return _control(node) + self._order(node.input[0])
+        return [f"^{node.name}"]
+
+    # What becomes of a node.
+
+    def _target(self, node: tf.NodeDef) -> tuple[str, set[int]]:
+        """The op that replaces the node's, and which inputs it takes as handles."""
+        inputs = _data(node)
+        if node.op in VARIABLES:
+            return "VarHandleOp", set()
+        if node.op in VALUES_OUT or (node.op in (*HANDLES_IN, "RefIdentity") and self._is_merged(inputs[0])):
+            return node.op.removeprefix("Ref"), set()
+        taken = {at for at in _reference_inputs(node) if self.variable(inputs[at]) or self._is_merged(inputs[at])}
+        if node.op in READERS and self.variable(inputs[0]) and self._reads_by_handle(node):
+            return READERS[node.op], {0}
+        if not taken:
+            return node.op, set()
+        if node.op in HANDLES_IN:
+            return node.op.removeprefix("Ref"), {0}
+        target = TAKERS.get(node.op, f"Resource{node.op}")
+        definition = op_def_registry.get(target)
+        if definition is None or len(definition.input_arg) != len(inputs):
+            raise CaptureError(f"op «{node.name}» ({node.op}) takes a reference variable: use resource variables")
+        for at in taken:
+            if self.variable(inputs[at]) is None:
+                raise CaptureError(f"op «{node.name}» ({node.op}) updates whichever variable «{inputs[at]}» refers to")
+        return target, taken
+
+    def _reads_by_handle(self, node: tf.NodeDef) -> bool:
+        if node.op in IDENTITIES:
+            return node.op == "RefIdentity" or self._is_reference(node.input[0])
+        if node.op != "GatherV2":
+            return True
+        axis = self._source[_split(node.input[2])[0]]
+        return axis.op == "Const" and not tf.make_ndarray(axis.attr["value"].tensor) and not node.attr["batch_dims"].i
+
+    def _converted(self, node: tf.NodeDef) -> tf.NodeDef:
+        target, handles = self._targets[node.name]
+        new = tf.NodeDef()
+        new.CopyFrom(node)
+        data, control = _data(node), _control(node)
+        if target == "ResourceGather":
+            del data[2:]  # The axis of GatherV2.
+        for position, tensor in enumerate(data):
+            if position in handles:
+                control += self._order(tensor)
+            data[position] = self.handle(tensor) if position in handles else self._value(node, position, tensor)
+        new.input[:] = data + list(dict.fromkeys(control))
+        if target != node.op:
+            self._retype(new, node, target)
+        if node.op in HANDLES_IN and handles:
+            new.attr["T"].type = types_pb2.DT_RESOURCE
+        return new
+
+    def _retype(self, new: tf.NodeDef, node: tf.NodeDef, target: str) -> None:
+        known = {attr.name for attr in op_def_registry.get(target).attr}
+        for key in set(new.attr):
+            if key == "_output_shapes" or (key not in known and not key.startswith("_")):
+                del new.attr[key]
+        if "dtype" in known:
+            new.attr["dtype"].type = next(node.attr[key].type for key in ("dtype", "T", "Tparams") if key in node.attr)
+        if node.op in VARIABLES:
+            shape = tf.TensorShape(node.attr["shape"].shape)
+            if not shape.is_fully_defined():
+                raise CaptureError(f"variable «{node.name}» has shape {shape}: give it a known one")
+            new.attr["shared_name"].s = node.name.encode()
+        new.op = target
+
+    def _value(self, node: tf.NodeDef, position: int, tensor: str) -> str:
+        """What the node is to read at a position that takes a value: the tensor itself or a read of its own."""
+        order = self._reads.get((node.name, position))
+        if order is None:
+            return tensor
+        variable = self._source[self.variable(tensor) or ""]
+        name = f"{node.name}/read_{position}"
+        while name in self._source or name in self._added:
+            name += "_"
+        read = tf.NodeDef(name=name, op="ReadVariableOp", device=variable.device)
+        read.attr["dtype"].type = variable.attr["dtype"].type
+        read.input[:] = [self.handle(tensor), *dict.fromkeys(self._order(tensor) + order)]
+        self._added[name] = read
+        return name
+
+    # Where reads go.
+
+    def _ordered_reads(self) -> Iterator[tuple[tuple[str, int], list[str]]]:
+        """(node, position) of each input that needs a read of its own, and what orders it after updates."""
+        users, updates, consumers = defaultdict(list), defaultdict(list), defaultdict(list)
+        for node in self._source.values():
+            for name in node.input:
+                consumers[_split(name.removeprefix("^"))[0]].append(node.name)
+            handles = self._targets[node.name][1]
+            for position, tensor in enumerate(_data(node)):
+                variable = self.variable(tensor)
+                if variable is not None and position not in handles:
+                    users[variable].append((node, position, tensor))
+                elif variable is not None and node.op not in (*READERS, *HANDLES_IN, "IsVariableInitialized"):
+                    updates[variable].append(node.name)
+        for variable, edges in users.items():
+            after = {update: _reachable(update, consumers) for update in updates[variable]}
+            for node, position, tensor in edges:
+                producer = _split(tensor)[0]
+                missed = [
+                    update
+                    for update, later in after.items()
+                    if node.name in later and node.name != update and producer not in later
+                ]
+                waits = node.op not in ("Merge", *VALUES_OUT)  # These run as soon as one input is there.
+                if self._is_reference(tensor) or (missed and waits):
+                    needs = {_split(name.removeprefix("^"))[0] for name in node.input if waits} - {producer}
+                    late = sorted(need for need in needs if any(need in later for later in after.values()))
+                    yield (node.name, position), [f"^{need}" for need in late]
+
+
+def _reachable(start: str, consumers: dict[str, list[str]]) -> set[str]:
+    """The node and all that depends on it."""
+    found = {start}
+    stack = [start]
+    while stack:
+        for name in consumers.get(stack.pop(), ()):
+            if name not in found:
+                found.add(name)
+                stack.append(name)
+    return found

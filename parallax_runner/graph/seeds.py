@@ -1,0 +1,52 @@
+"""Seeds of random ops: a stream of draws for each rank, and the same initial values on all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+INITIAL = -1
+
+
+def derive_seeds(
+    graph_def: tf.GraphDef, *, seed: int, rank: int, first_step: int, initializers: Iterable[str]
+) -> tf.GraphDef:
+    """A copy of `graph_def` in which every op that draws has seeds of its own.
+
+    They follow from (`seed`, `rank`, `first_step`, name of the op); for ops that an initializer needs from (`seed`,
+    name) only, so that initial values agree on all ranks. `first_step` is in it because a new session restarts each
+    op's stream: a resumed run must not draw again what it drew before.
+    """
+    seeded = tf.GraphDef()
+    seeded.CopyFrom(graph_def)
+    initial = _needed_by(seeded, initializers)
+    for node in seeded.node:
+        if "seed2" in node.attr:
+            _set_seeds(node, seed, INITIAL if node.name in initial else rank, first_step)
+    for function in seeded.library.function:
+        for node in function.node_def:
+            if "seed2" in node.attr:
+                _set_seeds(node, seed, rank, first_step)
+    return seeded
+
+
+def _set_seeds(node: tf.NodeDef, seed: int, rank: int, first_step: int) -> None:
+    key = f"{seed}/{rank}/{0 if rank == INITIAL else first_step}/{node.name}"
+    digest = hashlib.sha256(key.encode()).digest()
+    # Both zero would mean «choose a seed from the clock».
+    node.attr["seed"].i = int.from_bytes(digest[:4], "little") >> 1 | 1
+    node.attr["seed2"].i = int.from_bytes(digest[4:8], "little") >> 1
+
+
+def _needed_by(graph_def: tf.GraphDef, starts: Iterable[str]) -> set[str]:
+    inputs = {node.name: node.input for node in graph_def.node}
+    found: set[str] = set()
+    stack = list(starts)
+    while stack:
+        name = stack.pop()
+        if name not in found:
+            found.add(name)
+            stack.extend(tensor.removeprefix("^").split(":")[0] for tensor in inputs[name])
+    return found

@@ -1,0 +1,60 @@
+"""The noun that capture makes: a training graph for one device, and what was learnt while it was built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of the graph; reference variables are already resource variables here.
+
+    `name` is the name of its `VarHandleOp`, `initializer` of the op that assigns its initial value. A piece of a
+    variable that the user's own partitioner split says in `full_name`, `full_shape` and `offset` (one number a
+    dimension) which part of which logical variable it is; for any other variable these are its own name, its shape
+    and zeros.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    initializer: str
+    trainable: bool
+    saved: bool
+    full_name: str
+    full_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A raw gradient: what left the backward pass for `variable`, before the model's own post-processing.
+
+    `values` and `indices` are names of tensors. `indices` is None for a dense gradient; otherwise values[i] is (a part
+    of) the gradient of row indices[i], and ids may repeat.
+    """
+
+    variable: str
+    values: str
+    indices: str | None
+
+
+@dataclass(frozen=True)
+class SingleDeviceGraph:
+    """A complete training graph, as a serialisable `MetaGraphDef`, with the names that training needs.
+
+    `features` maps a feature of the data to the name of the placeholder it is fed to; `loss` is a scalar, the mean over
+    the batch; `validation_loss` likewise, without training. `gradients` holds only those that reach an update op of
+    `train_op`. `fingerprint` is equal for two builds of the same graph.
+    """
+
+    meta_graph: Any = field(repr=False)
+    features: dict[str, str]
+    loss: str
+    train_op: str
+    validation_loss: str | None
+    validation_metric: str | None
+    variables: tuple[Variable, ...]
+    gradients: tuple[Gradient, ...]
+    fingerprint: str

@@ -1,0 +1,1 @@
+"""Starts the workers and servers of a run, watches them and ends them; imports no TensorFlow and no Horovod."""

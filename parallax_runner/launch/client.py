@@ -1,0 +1,138 @@
+"""The child's end of the control connection: what a worker or a server tells the driver, and hears from it."""
+
+import os
+import socket
+import sys
+import threading
+from typing import Any, Self
+
+import psutil
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import wire
+
+CONNECT_TIMEOUT_SECS = 30.0
+HEARD_TIMEOUT_SECS = 5.0
+
+
+def rank_from_environ() -> int:
+    """This worker's rank as mpirun tells it, before and without MPI_Init; 0 when there is no mpirun."""
+    return int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+
+
+class ControlClient:
+    """One child's connection to the driver; if the driver goes before `done` or `fail`, the process ends at once."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._cluster: dict[str, list[str]] = {}
+        self._cluster_known = threading.Event()
+        self._heard = threading.Event()
+        self._leaving = False
+        self.stop_requested = threading.Event()
+
+    @classmethod
+    def connect(cls, role: str, index: int) -> Self:
+        """Connects to the driver that started this process and says hello. Raises LaunchError without a driver."""
+        address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
+        if not address or not secret:
+            raise LaunchError(
+                f"{wire.CONTROL_ADDRESS} is not set: a {role} is started by the driver, "
+                "`python -m parallax_runner`, and not by hand"
+            )
+        host, port = address.rsplit(":", 1)
+        try:
+            connection = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECS)
+        except (OSError, ValueError) as error:
+            raise LaunchError(f"{role} {index} cannot reach its driver at {address}: {error}") from error
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A data loader forked from this process must not keep the connection open when this process dies.
+        os.register_at_fork(after_in_child=lambda: _forget(connection))
+        client = cls(connection)
+        client._send(wire.HELLO, role=role, index=index, secret=secret, pid=os.getpid(), host=socket.gethostname())
+        threading.Thread(target=client._listen, name="control", daemon=True).start()
+        return client
+
+    def exchange_address(self, address: str) -> dict[str, list[str]]:
+        """Publishes this process's `host:port`; blocks until all have, returns all by role, ordered by index."""
+        self._send(wire.ADDRESS, address=address)
+        self._cluster_known.wait()
+        return self._cluster
+
+    def port_taken(self, address: str) -> None:
+        """Tells the driver that `address` was taken by somebody else: it ends all and starts again with fresh ports."""
+        self._say_last(wire.PORT_TAKEN, address=address)
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Tells the driver something; thread-safe, returns as soon as the kernel has it."""
+        if kind in wire.RESERVED_KINDS:
+            raise ValueError(f"report kind {kind!r} is the protocol's own")
+        self._send(kind, **fields)
+
+    def fail(self, error: str, traceback: str) -> None:
+        """The last words of a process that ends by an exception; `error` is one line such as "ValueError: …"."""
+        self._say_last(wire.FAIL, error=error, traceback=traceback)
+
+    def done(self, **fields: Any) -> None:
+        """The last words of a process that did its work; returns when the driver has heard them."""
+        self._say_last(wire.DONE, **fields)
+
+    def wait_for_stop(self) -> None:
+        """Blocks until the driver asks this process to end: for a server, when all workers are done."""
+        self.stop_requested.wait()
+
+    def _say_last(self, kind: str, **fields: Any) -> None:
+        self._leaving = True
+        self._send(kind, **fields)
+        # Without an answer the kernel could drop the words: closing a socket with unread input resets it.
+        self._heard.wait(HEARD_TIMEOUT_SECS)
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        line = wire.encode(kind, fields)
+        try:
+            with self._sending:
+                self._connection.sendall(line)
+        except OSError:
+            # The driver is gone; the listening thread sees that too and ends the process.
+            return
+
+    def _listen(self) -> None:
+        try:
+            with self._connection.makefile("rb") as lines:
+                for line in lines:
+                    self._take(*wire.decode(line))
+        except (OSError, ValueError) as error:
+            print(f"control connection: {error}", file=sys.stderr, flush=True)
+        if not self._leaving:
+            # One write, because other threads may be printing; _exit, because they may also never end.
+            os.write(2, b"the driver is gone (control connection closed): this process ends\n")
+            _kill_children()
+            os._exit(1)
+        self._heard.set()
+
+    def _take(self, kind: str, fields: dict[str, Any]) -> None:
+        if kind == wire.CLUSTER:
+            self._cluster = fields["addresses"]
+            self._cluster_known.set()
+        elif kind == wire.STOP:
+            self.stop_requested.set()
+        elif kind == wire.HEARD:
+            self._heard.set()
+
+
+def _forget(connection: socket.socket) -> None:
+    # close() would wait for the listening thread's file object, which no thread will close in a forked process.
+    descriptor = connection.detach()
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+def _kill_children() -> None:
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.kill()
+        except psutil.Error:
+            # Gone meanwhile.
+            continue

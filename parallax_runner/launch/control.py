@@ -1,0 +1,144 @@
+"""The driver's end of the control connections: who is there, what they say, and when they are gone."""
+
+import hmac
+import logging
+import queue
+import secrets
+import socket
+import threading
+import time
+from typing import Any, BinaryIO
+
+from parallax_runner.launch import wire
+from parallax_runner.launch.wire import Message
+
+log = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_SECS = 10.0
+MAX_HELLO_BYTES = 4096
+
+Member = tuple[str, int]
+
+
+class ControlServer:
+    """Accepts one connection from each expected child; threads read, so that arrival times are true while others work.
+
+    `address` and `secret` go into the children's environment. Messages come out of `next_message` in order of arrival;
+    a connection's end is a message too, of kind "closed", after everything that was said on it.
+    """
+
+    def __init__(self, *, workers: int, servers: int, host: str) -> None:
+        self.secret = secrets.token_hex(16)
+        self._expected = {("worker", i) for i in range(workers)} | {("server", i) for i in range(servers)}
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._connections: dict[Member, socket.socket] = {}
+        self._addresses: dict[Member, str] = {}
+        self._stopping: set[str] = set()
+        self._listener = socket.create_server((host, 0), backlog=workers + servers + 16)
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, name="control-accept", daemon=True).start()
+
+    def next_message(self, timeout_secs: float) -> Message | None:
+        """The next message, or None if none came in time."""
+        try:
+            return self._messages.get(timeout=timeout_secs)
+        except queue.Empty:
+            return None
+
+    def stop(self, role: str) -> None:
+        """Asks all children of a role to end by themselves, those included that are not connected yet."""
+        with self._lock:
+            self._stopping.add(role)
+            members = [member for member in self._connections if member[0] == role]
+        for member in members:
+            self._send(member, wire.STOP)
+
+    def close(self) -> None:
+        """Closes all connections; a child that is still there ends itself when it notices."""
+        with self._lock:
+            open_sockets = [self._listener, *self._connections.values()]
+        for one in open_sockets:
+            _shut(one)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="control-read", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines:
+            hello = self._greet(connection, lines)
+            if hello is None:
+                return
+            self._messages.put(hello)
+            if hello.role in self._stopping:
+                self._send((hello.role, hello.index), wire.STOP)
+            try:
+                for line in lines:
+                    kind, fields = wire.decode(line)
+                    self._take(Message(hello.role, hello.index, hello.host, kind, fields, time.monotonic()))
+            except (OSError, ValueError) as error:
+                log.warning("control connection of %s %d broke: %s", hello.role, hello.index, error)
+            with self._lock:
+                del self._connections[hello.role, hello.index]
+            self._messages.put(Message(hello.role, hello.index, hello.host, wire.CLOSED, {}, time.monotonic()))
+
+    def _greet(self, connection: socket.socket, lines: BinaryIO) -> Message | None:
+        try:
+            connection.settimeout(HELLO_TIMEOUT_SECS)
+            kind, fields = wire.decode(lines.readline(MAX_HELLO_BYTES))
+            connection.settimeout(None)
+            given = str(fields.pop("secret")).encode()
+            member = (str(fields.pop("role")), int(fields.pop("index")))
+            host = str(fields["host"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        with self._lock:
+            wanted = member in self._expected and member not in self._connections
+            if kind != wire.HELLO or not hmac.compare_digest(given, self.secret.encode()) or not wanted:
+                return None
+            self._connections[member] = connection
+        return Message(*member, host, kind, fields, time.monotonic())
+
+    def _take(self, message: Message) -> None:
+        member = (message.role, message.index)
+        if message.kind == wire.ADDRESS:
+            self._publish(member, str(message.fields["address"]))
+            return
+        self._messages.put(message)
+        if message.kind in (wire.DONE, wire.FAIL, wire.PORT_TAKEN):
+            self._send(member, wire.HEARD)
+
+    def _publish(self, member: Member, address: str) -> None:
+        with self._lock:
+            self._addresses[member] = address
+            if self._addresses.keys() != self._expected:
+                return
+            ordered = sorted(self._addresses)
+        addresses = {role: [self._addresses[m] for m in ordered if m[0] == role] for role in ("worker", "server")}
+        for one in ordered:
+            self._send(one, wire.CLUSTER, addresses=addresses)
+
+    def _send(self, member: Member, kind: str, **fields: Any) -> None:
+        with self._lock:
+            connection = self._connections.get(member)
+            if connection is None:
+                return
+            try:
+                connection.sendall(wire.encode(kind, fields))
+            except OSError as error:
+                # Its reader sees the end of this connection as well, and says so in order.
+                log.debug("cannot tell %s %d to %s: %s", *member, kind, error)
+
+
+def _shut(one: socket.socket) -> None:
+    try:
+        one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # Not connected any more: shut already.
+        return

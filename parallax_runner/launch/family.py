@@ -1,0 +1,58 @@
+"""Finds and ends every process that descends from this run, however far: nothing is left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from subprocess import Popen
+
+import psutil
+
+TERM_SECS = 3.0
+KILL_SECS = 2.0
+_POLL_SECS = 0.05
+
+
+def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
+    """Living processes in the sessions led by the pids `leaders`, or with the run's secret in their environment.
+
+    mpirun gives each rank its own process group, so groups do not hold a run together; sessions do, and the
+    environment finds those that started a session of their own.
+    """
+    sessions = set(leaders)
+    return [process for process in psutil.process_iter() if _belongs(process, sessions, secret)]
+
+
+def end_family(children: Iterable[Popen], secret: str) -> None:
+    """Ends the children and all their descendants: SIGTERM, after 3 s SIGKILL; returns when they are gone."""
+    children = list(children)
+    for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
+        signalled: set[psutil.Process] = set()
+        deadline = time.monotonic() + patience_secs
+        while time.monotonic() < deadline:
+            # Asked for again each time: a process may have been forking while the list was made.
+            family = find_family([child.pid for child in children], secret)
+            if not family and all(child.poll() is not None for child in children):
+                return
+            for process in set(family) - signalled:
+                _signal(process, number)
+            signalled |= set(family)
+            time.sleep(_POLL_SECS)
+
+
+def _belongs(process: psutil.Process, sessions: set[int], secret: str) -> bool:
+    try:
+        if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return os.getsid(process.pid) in sessions or secret in process.environ().values()
+    except (psutil.Error, OSError):
+        # Gone meanwhile, or another user's.
+        return False
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.Error:
+        # Gone meanwhile.
+        return

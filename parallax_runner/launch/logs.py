@@ -1,0 +1,37 @@
+"""Where each process of a run writes, and the end of what it wrote."""
+
+import os
+import sys
+from pathlib import Path
+
+TAIL_BYTES = 64 * 1024
+
+
+def log_path(run_dir: str | Path, role: str, index: int) -> Path:
+    """`run_dir/logs/worker_0.log` and the like; `mpirun` has no index."""
+    name = "mpirun.log" if role == "mpirun" else f"{role}_{index}.log"
+    return Path(run_dir) / "logs" / name
+
+
+def redirect_output(path: str | Path) -> None:
+    """Sends this process's stdout and stderr to the end of the file `path`, C libraries and children included."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+
+
+def last_lines(path: str | Path, n: int = 20) -> tuple[str, ...]:
+    """The last `n` lines of a log, none if there is no such file; reads at most its last 64 KiB."""
+    try:
+        with open(path, "rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - TAIL_BYTES))
+            text = log.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple(text.splitlines()[-n:])

@@ -1,0 +1,35 @@
+"""Reads in mpirun's output which rank it saw die first, and how; the texts are those of Open MPI 5.0."""
+
+import re
+from dataclasses import dataclass
+
+_SIGNAL = re.compile(r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
+_EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*,(\d+)\] Exit code: (\d+)")
+_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
+_TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
+
+
+@dataclass(frozen=True)
+class RankExit:
+    """`exit_status` as subprocess has it: minus the signal number for a death by signal."""
+
+    rank: int
+    exit_status: int
+
+
+def find_rank_exit(text: str) -> RankExit | None:
+    """The rank whose end made mpirun end the others, None if mpirun names none."""
+    own_lines = [line for line in text.splitlines() if not _TAG.match(line)]
+    # mpirun wraps its sentences at 78 columns.
+    sentence = " ".join(" ".join(own_lines).split())
+    if found := _SIGNAL.search(sentence):
+        return RankExit(int(found[1]), -int(found[3]))
+    if found := _EXIT_CODE.search(sentence) or _ABORT.search(sentence):
+        return RankExit(int(found[1]), int(found[2]))
+    return None
+
+
+def lines_of_rank(text: str, rank: int, n: int = 20) -> tuple[str, ...]:
+    """The last `n` lines that `rank` wrote through mpirun, before it had a log of its own."""
+    tagged = (_TAG.match(line) for line in text.splitlines())
+    return tuple(found[2] for found in tagged if found and int(found[1]) == rank)[-n:]

@@ -1,0 +1,110 @@
+"""Runs a LaunchSpec to its end: starts the processes, watches them, and leaves none behind."""
+
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch.attempt import Attempt, LaunchSpec
+from parallax_runner.launch.blame import Failure
+from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.launch.wire import Message
+
+__all__ = ["Failure", "LaunchSpec", "Message", "RunResult", "run"]
+
+log = logging.getLogger(__name__)
+
+# A free port is picked and then used; in between somebody else may take it.
+MAX_ATTEMPTS = 5
+# After the first sign of a failure: how long the others may take to end by themselves and say why.
+SETTLE_SECS = 2.0
+# After the last worker is done: how long servers and interpreters may take to shut down.
+CLOSE_SECS = 10.0
+# A signal to the driver this soon after a worker's death was one signal to all, as batch systems send it.
+SIGNALLED_TOGETHER_SECS = 1.0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended; `done` holds the fields of each process's last message, by (role, index)."""
+
+    status: Literal["finished", "failed", "interrupted"]
+    exit_status: int
+    failure: Failure | None = None
+    done: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+
+def run(
+    spec: LaunchSpec, *, on_message: Callable[[Message], None], on_tick: Callable[[], None] | None = None
+) -> RunResult:
+    """Runs all processes of `spec` until they are done, one dies, or SIGINT or SIGTERM arrives.
+
+    `on_message` gets hello, done, fail and every report, in order of arrival; `on_tick` is called about ten times a
+    second. Whatever happens, exceptions of these two included, no process is left. Raises LaunchError if a command
+    cannot be executed at all.
+    """
+    taken = ""
+    with Interrupts() as interrupts:
+        for number in range(1, MAX_ATTEMPTS + 1):
+            with Attempt(spec, on_message=on_message, on_tick=on_tick) as attempt:
+                result = _supervise(attempt, interrupts, spec.grace_secs)
+            if result is not None:
+                return result
+            taken = str(attempt.taken_address)
+            log.warning("attempt %d of %d: %s was taken by another program", number, MAX_ATTEMPTS, taken)
+    reason = f"a fresh port was taken by another program in each of {MAX_ATTEMPTS} attempts, last {taken}"
+    return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.host, reason, ()))
+
+
+def _supervise(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult | None:
+    """The result of one attempt, None if it ended because a port was taken."""
+    attempt.start()
+    attempt.pump(
+        lambda: (
+            interrupts.received
+            or attempt.taken_address is not None
+            or attempt.workers_done()
+            or attempt.first_lost_secs() is not None
+        )
+    )
+    if attempt.workers_done():
+        return _close(attempt, interrupts)
+    if interrupts.received:
+        return _interrupt(attempt, interrupts, grace_secs)
+    if attempt.taken_address is not None:
+        return None
+    return _settle(attempt, interrupts)
+
+
+def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
+    attempt.stop_servers()
+    if not attempt.pump(lambda: attempt.all_exited() or interrupts.received, CLOSE_SECS):
+        log.warning("still running %.0f s after the work was done, killed: %s", CLOSE_SECS, attempt.unfinished())
+    return RunResult("finished", 0, done=attempt.done)
+
+
+def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
+    attempt.pump(lambda: attempt.all_exited() or interrupts.received, SETTLE_SECS)
+    lost_secs = attempt.first_lost_secs()
+    if interrupts.received and lost_secs is not None and interrupts.first_secs < lost_secs + SIGNALLED_TOGETHER_SECS:
+        return _interrupted(attempt, interrupts)
+    failure = attempt.first_failure()
+    log.error("%s", failure)
+    return RunResult("failed", LaunchError.exit_status, failure, attempt.done)
+
+
+def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
+    name = signal.Signals(interrupts.first_signal or 0).name
+    log.warning("%s: stopping, at most %.0f s for the workers to end well; a second one kills", name, grace_secs)
+    attempt.stop_workers()
+    attempt.pump(lambda: attempt.workers_done() or attempt.workers_exited() or interrupts.again, grace_secs)
+    attempt.stop_servers()
+    if attempt.workers_done():
+        attempt.pump(lambda: attempt.all_exited() or interrupts.again, CLOSE_SECS)
+    return _interrupted(attempt, interrupts)
+
+
+def _interrupted(attempt: Attempt, interrupts: Interrupts) -> RunResult:
+    return RunResult("interrupted", 128 + (interrupts.first_signal or 0), done=attempt.done)

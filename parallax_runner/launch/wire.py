@@ -1,0 +1,47 @@
+"""What driver and children say to each other: one JSON object a line, over one TCP connection a child."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+CONTROL_ADDRESS = "PARALLAX_CONTROL"
+CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
+
+# Words that belong to the protocol itself; a report may not use them as its kind.
+HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
+CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
+CLOSED = "closed"
+RESERVED_KINDS = frozenset({HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, CLOSED})
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one child said. `received_secs` is the driver's monotonic clock at arrival."""
+
+    role: str
+    index: int
+    host: str
+    kind: str
+    fields: dict[str, Any]
+    received_secs: float
+
+
+def encode(kind: str, fields: dict[str, Any]) -> bytes:
+    """One line of JSON; NumPy scalars and arrays become numbers and lists, infinity and NaN are kept."""
+    return json.dumps({"kind": kind, **fields}, default=_plain).encode() + b"\n"
+
+
+def decode(line: bytes) -> tuple[str, dict[str, Any]]:
+    """The kind and the fields of one line. Raises ValueError if it is not one of ours."""
+    fields = json.loads(line)
+    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    if kind is None:
+        raise ValueError(f"not a control message: {line[:80]!r}")
+    return str(kind), fields
+
+
+def _plain(value: Any) -> Any:
+    # NumPy scalars and arrays both have tolist(); naming the types would mean importing NumPy in the launcher.
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)

@@ -1,0 +1,280 @@
+"""All stages on one screen: what the driver does with a configuration.
+
+config → data → captured graph → analysis → plan → launch (train/work.py runs in each worker) → record
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from parallax_runner.config import frozen
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import ParallaxError
+from parallax_runner.launch import command, processes
+from parallax_runner.launch.attempt import LaunchSpec
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
+from parallax_runner.plan.planner import make_plan
+from parallax_runner.plan.table import plan_table
+from parallax_runner.track.progress import ProgressDisplay
+from parallax_runner.track.run_record import RunRecord, validation_result, write_summary
+from parallax_runner.track.tracker import NoTracker, Tracker
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+log = logging.getLogger(__name__)
+
+PLAIN_WIDTH = 140  # columns of the plan's table where there is no terminal
+
+
+def drive(config: DictConfig) -> float | None:
+    """Runs one job to its end and returns its objective: the validation metric, or else the last loss.
+
+    Raises ParallaxError where the configuration, data, graph or plan is at fault, and SystemExit with the run's status
+    where a run failed or was stopped.
+    """
+    # TensorFlow's notes on its build are of no use here; its errors still come through.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    run_dir = Path(config.run_dir).resolve()
+    _log_to(run_dir)
+    summary = _empty_summary(config)
+    try:
+        dataset = load_dataset(config)
+        single = build_graph(config, dataset)
+        plan = plan_run(config, single)
+        summary |= {"comm": plan.comm, "workers": plan.workers, "servers": plan.servers}
+        plans.save(plan, run_dir / "plan.json")
+        _show_plan(plan)
+        if config.action == "plan":
+            write_summary(run_dir, summary | {"status": "finished"})
+            return None
+        config = _with_start(config, single, run_dir)
+        frozen.freeze(config, run_dir)
+        return _run(config, plan, single, dataset, run_dir, summary)
+    except ParallaxError as error:
+        write_summary(run_dir, summary | {"status": "failed", "error": str(error)})
+        raise
+
+
+def load_dataset(config: DictConfig) -> Dataset:
+    """The data that `config.data` describes."""
+    from hydra.utils import instantiate
+
+    arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
+    return instantiate(arguments)
+
+
+def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+    """The graph that the model's function builds for one replica; the same in every process."""
+    from hydra.utils import instantiate
+
+    from parallax_runner.graph.capture import capture
+
+    def build(features: dict[str, Any]) -> Any:
+        optimizer = instantiate(config.optimizer)
+        return instantiate(config.model, features, optimizer)
+
+    shapes = {
+        name: ((config.data.batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()
+    }
+    return capture(build, shapes, seed=config.train.seed)
+
+
+def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
+    """The plan for this graph and cluster."""
+    from parallax_runner.analysis.classify import classify
+
+    return make_plan(
+        classify(single),
+        comm=config.comm.name,
+        workers=1 if config.comm.name == "local" else config.cluster.workers,
+        servers=config.cluster.servers,
+        partitions=config.partition.num,
+        average_sparse=config.comm.average_sparse,
+        fingerprint=single.fingerprint,
+    )
+
+
+def _with_start(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) -> DictConfig:
+    """The configuration with `ckpt.resume` settled: a checkpoint's prefix, or `never`."""
+    from parallax_runner.train import checkpoint_files
+
+    settled = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+    settled.run_dir = str(run_dir)
+    start = None
+    if config.ckpt.enabled:
+        settled.ckpt.dir = str(Path(config.ckpt.dir).resolve())
+        start = checkpoint_files.find_start(config.ckpt.resume, Path(settled.ckpt.dir))
+    if start is not None:
+        from parallax_runner.train.checkpoint import check_fits
+
+        check_fits(start, single.variables)
+        log.info("resuming from %s", start)
+    settled.ckpt.resume = "never" if start is None else str(start.resolve())
+    return settled
+
+
+def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:
+    """What to start for a plan."""
+    threads = config.cluster.threads_per_worker
+    if plan.comm == "local":
+        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads)
+    else:
+        options = config.comm.mpi.mpirun_options or ()
+        worker = command.worker_command(
+            run_dir=run_dir,
+            workers=plan.workers,
+            threads_per_worker=threads,
+            mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
+        )
+    servers = tuple(
+        command.server_command(run_dir=run_dir, index=index, threads_per_server=threads)
+        for index in range(plan.servers)
+    )
+    return LaunchSpec(
+        run_dir=run_dir,
+        workers=plan.workers,
+        worker=worker,
+        server=servers,
+        under_mpirun=plan.comm != "local",
+    )
+
+
+def _run(
+    config: DictConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path, summary: dict[str, Any]
+) -> float | None:
+    tracker = open_tracker(config, plan)
+    summary["mlflow_run_id"] = tracker.run_id
+    log_every = config.train.log_every
+    with ProgressDisplay(steps=config.train.steps, log_every=log_every) as display:
+        record = RunRecord(
+            workers=plan.workers,
+            steps=config.train.steps,
+            log_every=log_every,
+            global_batch=config.data.batch_size * plan.workers,
+            words_per_example=dataset.words_per_example,
+            tracker=tracker,
+            display=display,
+        )
+
+        def on_message(message: processes.Message) -> None:
+            if message.kind == "progress":
+                record.on_progress(message.index, **message.fields)
+
+        result = processes.run(launch_spec(config, plan, run_dir), on_message=on_message)
+    done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
+    validation = validation_result(done, single.validation_metric)
+    tracker.log_metrics(record.last_step, validation)
+    summary |= _summarize(record, done) | {"status": result.status}
+    summary |= {key.replace("/", "_"): value for key, value in validation.items()}
+    if result.failure is not None:
+        summary["error"] = f"{result.failure.role} {result.failure.index}: {result.failure.reason}"
+    path = write_summary(run_dir, summary)
+    _close(tracker, run_dir, path, result.status)
+    return _conclude(config, result, summary, done, run_dir)
+
+
+def open_tracker(config: DictConfig, plan: Plan) -> Tracker:
+    """The MLflow run of this job, with its parameters; or nothing where tracking is off."""
+    if not config.tracking.enabled:
+        return NoTracker()
+    from parallax_runner.track.mlflow_tracker import MlflowTracker
+
+    tags = {"comm": plan.comm, "model": config.model["_target_"], "workers": plan.workers, **config.tracking.tags}
+    tracker = MlflowTracker(config.tracking.uri, config.tracking.experiment, config.tracking.run_name, tags)
+    tracker.log_params(OmegaConf.to_container(config, resolve=True))
+    return tracker
+
+
+def _close(tracker: Tracker, run_dir: Path, summary_path: Path, status: Any) -> None:
+    for path in (run_dir / frozen.FILE_NAME, run_dir / "plan.json", summary_path, run_dir / "logs"):
+        tracker.log_artifact(path)
+    tracker.end(status)
+
+
+def _empty_summary(config: DictConfig) -> dict[str, Any]:
+    """All fields that DESIGN.md section 3 promises, for a run of which nothing is known yet."""
+    unknown = (
+        "loss_first loss_last steps_per_sec examples_per_sec words_per_sec step_ms_p50 step_ms_p90 "
+        "sent_bytes_per_step startup_secs mlflow_run_id ckpt_path error"
+    )
+    return {
+        "status": "failed",
+        "action": config.action,
+        "comm": config.comm.name,
+        "model": config.model["_target_"],
+        "workers": config.cluster.workers,
+        "servers": 0,
+        "steps": 0,
+        "first_step": 0,
+        "global_batch": config.data.batch_size * config.cluster.workers,
+        **dict.fromkeys(unknown.split()),
+    }
+
+
+def _summarize(record: RunRecord, done: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    chief = done.get(0, {})
+    own = ("first_step", "steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path")
+    fields = {key: chief[key] for key in own if key in chief}
+    sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
+    return (
+        {"steps": record.last_step, "global_batch": record.global_batch}
+        | fields
+        | record.rates(fields.get("steps_per_sec"))
+        | {
+            "loss_first": record.loss_first,
+            "loss_last": record.loss_last,
+            "startup_secs": record.startup_secs,
+            "sent_bytes_per_step": sum(sent) / len(sent) if sent else None,
+        }
+    )
+
+
+def _conclude(
+    config: DictConfig,
+    result: processes.RunResult,
+    summary: dict[str, Any],
+    done: dict[int, dict[str, Any]],
+    run_dir: Path,
+) -> float | None:
+    if result.status != "finished":
+        if result.failure is not None:
+            print(f"parallax_runner: {result.failure}\nlogs: {run_dir / 'logs'}", file=sys.stderr)
+        raise SystemExit(result.exit_status)
+    if config.action == "verify":
+        return _report_verification(done[0], run_dir)
+    metrics = [key for key in summary if key.startswith("validation_") and key != "validation_loss"]
+    objective = metrics[0] if metrics else "loss_last"
+    shown = f"{objective.removeprefix('validation_')} {summary[objective]:.4g}"
+    print(f"finished: {summary['steps']} steps, loss {summary['loss_last']:.4g}, {shown}; {run_dir}", file=sys.stderr)
+    return summary[objective]
+
+
+def _show_plan(plan: Plan) -> None:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console = Console(stderr=True, width=PLAIN_WIDTH)
+    console.print(plan_table(plan))
+    for note in plan.notes:
+        console.print(f"note: {note}", highlight=False)
+
+
+def _log_to(run_dir: Path) -> None:
+    (run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(run_dir / "logs" / "driver.log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("parallax_runner")
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)

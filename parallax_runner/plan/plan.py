@@ -1,0 +1,108 @@
+"""The noun that planning makes: how each variable's gradient travels and where the variable lives."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+FORMAT = 1
+
+
+class Route(StrEnum):
+    """How a gradient travels; `LOCAL` for what stays on its rank."""
+
+    ALLREDUCE = "allreduce"
+    ALLGATHER = "allgather"
+    PS = "ps"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows [offset, offset + rows) of a variable (a scalar counts as one row), on server number `server`."""
+
+    offset: int
+    rows: int
+    server: int
+
+
+@dataclass(frozen=True)
+class VariablePlan:
+    """One variable of the plan.
+
+    `sent_bytes_per_step` is what the cluster sends for this variable in a step, divided by the number of ranks; for a
+    sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
+    is unknown too. `reason` is one sentence for people.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    gradient: str
+    route: Route
+    shards: tuple[Shard, ...]
+    slots: tuple[str, ...]
+    sent_bytes_per_step: int | None
+    reason: str
+
+    @property
+    def partitions(self) -> int:
+        """Into how many placed pieces the variable is split; 1 where it is not."""
+        return max(1, len(self.shards))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole plan; `plan.json` is this, field by field. `servers` is 0 where no route needs one."""
+
+    comm: str
+    workers: int
+    servers: int
+    average_sparse: bool
+    fingerprint: str
+    variables: tuple[VariablePlan, ...]
+    notes: tuple[str, ...]
+    format: int = FORMAT
+
+    def by_route(self, route: Route) -> tuple[VariablePlan, ...]:
+        """The variables that travel by `route`."""
+        return tuple(variable for variable in self.variables if variable.route is route)
+
+    @property
+    def uses_collectives(self) -> bool:
+        """Whether ranks exchange anything among themselves."""
+        return bool(self.by_route(Route.ALLREDUCE) or self.by_route(Route.ALLGATHER))
+
+    @property
+    def sent_bytes_per_step(self) -> int | None:
+        """The sum over all variables; None where one of them is unknown."""
+        known = [variable.sent_bytes_per_step for variable in self.variables]
+        return None if None in known else sum(number for number in known if number is not None)
+
+
+def save(plan: Plan, path: Path) -> None:
+    """Writes `plan` as JSON."""
+    path.write_text(json.dumps(dataclasses.asdict(plan), indent=1) + "\n", encoding="utf-8")
+
+
+def load(path: Path) -> Plan:
+    """Reads what `save` wrote."""
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    variables = tuple(_variable(entry) for entry in fields.pop("variables"))
+    return Plan(variables=variables, notes=tuple(fields.pop("notes")), **fields)
+
+
+def _variable(entry: dict) -> VariablePlan:
+    return VariablePlan(
+        **entry
+        | {
+            "shape": tuple(entry["shape"]),
+            "route": Route(entry["route"]),
+            "shards": tuple(Shard(**shard) for shard in entry["shards"]),
+            "slots": tuple(entry["slots"]),
+        }
+    )

@@ -1,0 +1,122 @@
+"""Chooses a route for each variable: `comm` is a preset over routes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.errors import PlanError
+from parallax_runner.plan.placement import balance, split_rows
+from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
+from parallax_runner.plan.traffic import predict_sent_bytes
+
+PRESETS = {
+    "local": {GradientKind.DENSE: Route.LOCAL, GradientKind.SPARSE: Route.LOCAL},
+    "mpi": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.ALLGATHER},
+    "ps": {GradientKind.DENSE: Route.PS, GradientKind.SPARSE: Route.PS},
+    "hybrid": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.PS},
+}
+REASONS = {
+    (GradientKind.DENSE, Route.ALLREDUCE): "dense: every rank needs all of it, a ring moves it once round",
+    (GradientKind.SPARSE, Route.ALLGATHER): "sparse, without servers: ranks exchange the rows they touched",
+    (GradientKind.DENSE, Route.PS): "dense, on its server",
+    (GradientKind.SPARSE, Route.PS): "sparse: only the rows that a step touches travel, to and from their owner",
+    (GradientKind.DENSE, Route.LOCAL): "one process",
+    (GradientKind.SPARSE, Route.LOCAL): "one process",
+}
+
+
+def make_plan(
+    variables: Sequence[VariableInfo],
+    *,
+    comm: str,
+    workers: int,
+    servers: int,
+    partitions: int,
+    average_sparse: bool,
+    fingerprint: str,
+) -> Plan:
+    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable.
+
+    Raises PlanError where a variable has fewer rows than it would have shards.
+    """
+    routes = {variable.name: _route(variable, comm) for variable in variables}
+    shards = _place(variables, routes, servers, partitions)
+    planned = tuple(
+        VariablePlan(
+            name=variable.name,
+            shape=variable.shape,
+            dtype=variable.dtype,
+            size_bytes=variable.size_bytes,
+            gradient=variable.gradient.value,
+            route=routes[variable.name],
+            shards=shards.get(variable.name, ()),
+            slots=variable.slots,
+            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers),
+            reason=REASONS.get((variable.gradient, routes[variable.name]), "no gradient: each rank keeps its own"),
+        )
+        for variable in variables
+    )
+    return Plan(
+        comm=comm,
+        workers=workers,
+        servers=servers if shards else 0,
+        average_sparse=average_sparse,
+        fingerprint=fingerprint,
+        variables=planned,
+        notes=tuple(_notes(variables, comm, partitions, bool(shards))),
+    )
+
+
+def _route(variable: VariableInfo, comm: str) -> Route:
+    return PRESETS[comm].get(variable.gradient, Route.LOCAL)
+
+
+def _place(
+    variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int, partitions: int
+) -> dict[str, tuple[Shard, ...]]:
+    ranges = {
+        variable.name: _row_ranges(variable, partitions) for variable in variables if routes[variable.name] is Route.PS
+    }
+    sizes_bytes = [
+        rows * variable.row_bytes * (1 + len(variable.slots))
+        for variable in variables
+        for _, rows in ranges.get(variable.name, ())
+    ]
+    chosen = iter(balance(sizes_bytes, servers))
+    return {
+        name: tuple(Shard(offset=offset, rows=rows, server=next(chosen)) for offset, rows in pieces)
+        for name, pieces in ranges.items()
+    }
+
+
+def _row_ranges(variable: VariableInfo, partitions: int) -> list[tuple[int, int]]:
+    rows = variable.shape[0] if variable.shape else 1
+    if variable.gradient is not GradientKind.SPARSE:
+        return [(0, rows)]
+    # What the user's own partitioner split already counts towards the wanted number.
+    wanted = math.ceil(partitions / variable.pieces)
+    if wanted > rows:
+        raise PlanError(
+            f"partition.num={partitions}: variable «{variable.name}» has {rows} rows; choose at most {rows}"
+        )
+    return split_rows(rows, wanted)
+
+
+def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, has_shards: bool) -> list[str]:
+    kinds = {variable.gradient for variable in variables}
+    notes = []
+    if comm == "hybrid" and GradientKind.SPARSE not in kinds:
+        notes.append("no sparse variable: hybrid is mpi here, and no server is started")
+    if comm == "hybrid" and GradientKind.DENSE not in kinds:
+        notes.append("no dense variable: hybrid is ps here, and no collective runs")
+    if partitions > 1 and not has_shards:
+        notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")
+    notes += [
+        f"«{variable.nonlinear_op}» reads the sparse gradient of «{variable.name}»: it sees duplicate ids merged, "
+        "in every mode; stock TensorFlow would show it unmerged rows and differ"
+        for variable in variables
+        if variable.nonlinear_op
+    ]
+    return notes

@@ -1,0 +1,94 @@
+"""Pass: gradients of variables on servers are pushed by all ranks and summed by the server that owns the rows."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
+from parallax_runner.rewrite.routes import travelling_by
+from parallax_runner.rewrite.sharded_value import ShardedValue
+
+
+def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
+    """Adds pushes to the step, and returns by tensor name the aggregates that the chief takes from the servers.
+
+    A push holds the rank's merged rows of one shard, under ids counted from the shard's first row. The aggregate of a
+    sparse gradient has ascending distinct ids again (Abadi et al. 2016, section 4.4, for the accumulator scheme;
+    its MEAN divides by how many ranks touched a row, so sums are taken and divided here).
+    """
+    taken: dict[str, ShardedValue] = {}
+    for gradient in travelling_by(rewrite, Route.PS):
+        shards = rewrite.shards[gradient.variables[0]]
+        if gradient.indices is None:
+            taken[gradient.values.name] = _dense(rewrite, gradient, shards)
+        else:
+            values, ids = _sparse(rewrite, gradient, shards)
+            taken[gradient.values.name], taken[gradient.indices.name] = values, ids
+    return taken
+
+
+def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> ShardedValue:
+    (shard,) = shards
+    shape = shard.handle.op.get_attr("shape")
+    with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/"):
+        accumulator = tf.ConditionalAccumulator(
+            gradient.values.dtype, shape=shape, reduction_type="SUM", shared_name=f"sum/{gradient.name}"
+        )
+        rewrite.step_ops.append(accumulator.apply_grad(gradient.values, local_step=_never_stale()))
+        mean = _divide(accumulator.take_grad(rewrite.plan.workers), rewrite)
+        mean.set_shape(shape)
+    rewrite.sent.append((gradient.values, 1))
+    return ShardedValue(pieces=(mean,), shards=tuple(shards), kind="full")
+
+
+def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple[ShardedValue, ShardedValue]:
+    assert gradient.indices is not None
+    values, ids = [], []
+    with tf.name_scope(f"split/{gradient.name}/"):
+        parts = _split_by_owner(gradient.values, gradient.indices, shards)
+    for number, (shard, (rows, part)) in enumerate(zip(shards, parts, strict=True)):
+        local_ids = tf.cast(part, tf.int64) - shard.offset
+        rewrite.sent += [(rows, 1), (local_ids, 1)]
+        with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/shard_{number}/"):
+            accumulator = tf.SparseConditionalAccumulator(
+                rows.dtype,
+                shape=[None, *rows.shape[1:]],
+                reduction_type="SUM",
+                shared_name=f"sum/{gradient.name}/shard_{number}",
+            )
+            rewrite.step_ops.append(
+                accumulator.apply_grad(local_ids, rows, local_step=_never_stale())
+            )
+            total = accumulator.take_indexed_slices_grad(rewrite.plan.workers)
+            mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
+            mean.set_shape(rows.shape)
+            values.append(mean)
+            ids.append(tf.cast(total.indices, gradient.indices.dtype))
+    return (
+        ShardedValue(pieces=tuple(values), shards=tuple(shards), kind=f"rows of {gradient.name}"),
+        ShardedValue(pieces=tuple(ids), shards=tuple(shards), kind=f"ids of {gradient.name}"),
+    )
+
+
+def _never_stale() -> tf.Tensor:
+    """A push with a step older than the accumulator's is dropped; in a synchronous step none is old."""
+    return tf.constant(tf.int64.max, tf.int64)
+
+
+def _divide(total: tf.Tensor, rewrite: Rewrite) -> tf.Tensor:
+    return total / tf.cast(rewrite.plan.workers, total.dtype)
+
+
+def _split_by_owner(
+    values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]
+) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Rows and ids of each shard; ids ascend, so each shard's stand together."""
+    if len(shards) == 1:
+        return [(values, indices)]
+    starts = tf.constant([shard.offset for shard in shards], indices.dtype)
+    begins = tf.searchsorted(indices, starts, side="left")
+    bounds = [*tf.unstack(begins), tf.size(indices)]
+    return [
+        (values[begin:end], indices[begin:end]) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)
+    ]

@@ -1,0 +1,48 @@
+"""What ranks do together. The only import of Horovod: replace the collectives by replacing this file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import horovod.tensorflow.mpi_ops as hvd
+import tensorflow.compat.v1 as tf
+
+
+def init() -> tuple[int, int]:
+    """Joins the other ranks; returns (rank, size)."""
+    hvd.init()
+    return hvd.rank(), hvd.size()
+
+
+def shutdown() -> None:
+    """Leaves the other ranks."""
+    hvd.shutdown()
+
+
+def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
+    """Element-wise sums over ranks of tensors with static shapes, fused into one exchange a dtype.
+
+    Grouped, so that what is fused with what, and with it the rounding, is the same in every step and run.
+    """
+    groups: dict[tf.DType, list[int]] = defaultdict(list)
+    for index, tensor in enumerate(tensors):
+        groups[tensor.dtype].append(index)
+    sums: list[tf.Tensor] = list(tensors)
+    for dtype, members in groups.items():
+        results = hvd._grouped_allreduce(
+            [tensors[index] for index in members], name=f"{name}/{dtype.name}", op=hvd.Sum
+        )
+        for index, result in zip(members, results, strict=True):
+            sums[index] = result
+    return sums
+
+
+def concat_over_ranks(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
+    """The ranks' tensors one after the other, in rank order; first dimensions may differ."""
+    return hvd.allgather(tensor, name=name)
+
+
+def from_chief(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
+    """Rank 0's tensor, on every rank; shapes must agree."""
+    return hvd.broadcast(tensor, 0, name=name)

@@ -1,0 +1,72 @@
+"""Pass: the step of a synchronous parameter server.
+
+Every rank pushes; the chief takes the aggregates, updates on the servers and lets the others go on.
+"""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.accumulate import accumulate_on_servers
+from parallax_runner.rewrite.barrier import announce, receive
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.sharded_update import ShardedUpdate
+from parallax_runner.rewrite.shards import server_device
+
+
+def update_on_servers(rewrite: Rewrite) -> None:
+    """Moves the updates of variables on the ps route to the servers that hold them.
+
+    All ranks make the same ops, under the same names; then the chief keeps those that run on servers, and the others
+    wait where the chief's would have run.
+    """
+    if not rewrite.plan.by_route(Route.PS):
+        return
+    update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
+    update.visit_region()
+    followed = _needed_without(rewrite.train_op, update.server_ops)
+    crossings = [op for op in update.crossings if op in followed]
+    if rewrite.is_chief:
+        _lead(rewrite, crossings, update)
+    else:
+        _follow(rewrite, crossings, update)
+
+
+def _needed_without(train_op: tf.Operation, server_ops: set[tf.Operation]) -> set[tf.Operation]:
+    """What the train op needs of ops that are not the chief's alone."""
+    found: set[tf.Operation] = set()
+    stack = [train_op]
+    while stack:
+        op = stack.pop()
+        if op in found or op in server_ops:
+            continue
+        found.add(op)
+        stack += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return found
+
+
+def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
+    for number, crossing in enumerate(crossings):
+        rewrite.step_ops += announce(rewrite, crossing.outputs[0], name=f"value_{number}")
+    if rewrite.train_op in update.copies:
+        rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
+    writes = [op for op in update.server_ops if not op.outputs]
+    with tf.control_dependencies(writes), tf.device(server_device(0)):
+        rewrite.step_ops += announce(rewrite, tf.constant(True), name="step")
+
+
+def _follow(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
+    for number, crossing in enumerate(crossings):
+        value = crossing.outputs[0]
+        received = receive(rewrite, value, name=f"value_{number}")
+        edit.reconnect(value, received, where=lambda consumer: consumer not in update.server_ops)
+    step_done = receive(rewrite, tf.constant(True), name="step").op
+    if rewrite.train_op in update.copies:
+        rewrite.train_op = step_done
+    for op in _needed_without(rewrite.train_op, update.server_ops):
+        kept = [control for control in op.control_inputs if control not in update.server_ops]
+        if len(kept) < len(op.control_inputs):
+            edit.set_control_inputs(op, [*kept, step_done])
+    rewrite.step_ops.append(step_done)

@@ -1,0 +1,177 @@
+"""Runs the update region on sharded values: what concerns one shard's rows is done on its server.
+
+The region's ops are visited in order with the values their inputs have. An op on sharded rows that works row by row is
+copied once a shard, onto its server; a sum over all rows becomes partial sums; an update op becomes one on each
+shard. Any other op stays where it was and gets the rows brought together. Ops made for servers are the chief's to run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.classify import is_write
+from parallax_runner.errors import PlanError
+from parallax_runner.graph import edit
+from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
+from parallax_runner.rewrite.sharded_value import ShardedValue
+
+ELEMENTWISE = frozenset(
+    "Abs Add AddV2 AddN Cast ClipByValue Div DivNoNan Exp Greater GreaterEqual Identity IsFinite IsInf IsNan Less "
+    "LessEqual Log LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv Reciprocal "
+    "Relu Round Rsqrt SelectV2 Sigmoid Sign Sqrt Square SquaredDifference Sub Tanh ZerosLike".split()
+)
+ON_IDS = frozenset({"Cast", "Identity"})
+
+Value = tf.Tensor | ShardedValue
+
+
+@dataclass
+class ShardedUpdate:
+    """What the visit has found so far.
+
+    `values` by tensor name where it is not the tensor itself; `copies` the ops that stand for an op of the region;
+    `server_ops` all copies; `crossings` the Identity ops through which values leave the servers.
+    """
+
+    rewrite: Rewrite
+    values: dict[str, Value]
+    copies: dict[tf.Operation, list[tf.Operation]] = field(default_factory=dict)
+    server_ops: set[tf.Operation] = field(default_factory=set)
+    crossings: list[tf.Operation] = field(default_factory=list)
+    joined: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
+
+    def visit_region(self) -> None:
+        """Visits every op of the update region once."""
+        for op in edit.in_order(set(self.rewrite.region)):
+            if op.type != "VarHandleOp":
+                self._visit(op)
+
+    def _visit(self, op: tf.Operation) -> None:
+        owner = self._sharded_handle(op)
+        inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
+        sharded = [value for value in inputs if isinstance(value, ShardedValue)]
+        if owner is not None and (is_write(op) or op.type == "ReadVariableOp"):
+            self._copy(op, inputs, self.rewrite.shards[owner], kind="full")
+        elif sharded and self._works_by_row(op, inputs, sharded):
+            self._copy(op, inputs, list(sharded[0].shards), kind=sharded[0].kind)
+        elif sharded and self._sums_all(op, sharded):
+            self._sum_partially(op, inputs, list(sharded[0].shards))
+        else:
+            self._keep(op, inputs)
+
+    def _sharded_handle(self, op: tf.Operation) -> str | None:
+        names = [handle.name for handle in edit.handle_of(op) if handle.name in self.rewrite.shards]
+        return names[0] if names else None
+
+    def _works_by_row(self, op: tf.Operation, inputs: list[Value], sharded: list[ShardedValue]) -> bool:
+        allowed = ON_IDS if sharded[0].kind.startswith("ids") else ELEMENTWISE
+        if op.type not in allowed or not all(value.matches(sharded[0]) for value in sharded):
+            return False
+        rank = sharded[0].pieces[0].shape.rank
+        plain_ranks = [value.shape.rank for value in inputs if not isinstance(value, ShardedValue)]
+        # A plain operand must mean the same for every row: it may only have the dimensions behind the first.
+        return all(plain == 0 or (None not in (plain, rank) and plain < rank) for plain in plain_ranks)
+
+    @staticmethod
+    def _sums_all(op: tf.Operation, sharded: list[ShardedValue]) -> bool:
+        is_sum = op.type == "L2Loss" or (op.type == "Sum" and op.outputs[0].shape.rank == 0)
+        return is_sum and len(sharded) == 1 and not sharded[0].kind.startswith("ids")
+
+    def _copy(self, op: tf.Operation, inputs: list[Value], shards: list[Shard], *, kind: str) -> None:
+        copies = []
+        for number, shard in enumerate(shards):
+            copy = edit.clone(
+                op,
+                self._piece_inputs(op, inputs, shards, number),
+                name=f"{op.name}/shard_{number}",
+                control_inputs=self._controls(op, number, len(shards)),
+                device=shard.device,
+            )
+            copies.append(copy)
+        self.copies[op] = copies
+        self.server_ops.update(copies)
+        for index, output in enumerate(op.outputs):
+            pieces = tuple(copy.outputs[index] for copy in copies)
+            self.values[output.name] = ShardedValue(pieces=pieces, shards=tuple(shards), kind=kind)
+
+    def _piece_inputs(
+        self, op: tf.Operation, inputs: list[Value], shards: list[Shard], number: int
+    ) -> list[tf.Tensor]:
+        return [
+            self._piece(op, tensor, value, inputs, shards, number)
+            for tensor, value in zip(op.inputs, inputs, strict=True)
+        ]
+
+    def _piece(
+        self, op: tf.Operation, tensor: tf.Tensor, value: Value, inputs: list[Value], shards: list[Shard], number: int
+    ) -> tf.Tensor:
+        """What the copy for shard `number` reads in place of `tensor`."""
+        if tensor.op.name in self.rewrite.shards:
+            return self.rewrite.shards[tensor.op.name][number].handle
+        layout = ShardedValue(pieces=(), shards=tuple(shards), kind="").layout
+        if isinstance(value, ShardedValue):
+            if value.layout == layout:
+                return value.pieces[number]
+            value = self._leave(value)
+        if len(shards) == 1 or value.shape.rank == 0 or not is_write(op):
+            return value
+        return self._rows_of(op, value, inputs, shards, number)
+
+    @staticmethod
+    def _rows_of(
+        op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
+    ) -> tf.Tensor:
+        """The rows of a tensor that was brought together which belong to one shard."""
+        if not op.type.startswith(("ResourceSparseApply", "ResourceScatter")):
+            shard = shards[number]
+            return value[shard.offset : shard.offset + shard.rows]
+        ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
+        if not ids:
+            raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
+        sizes = [tf.size(piece) for piece in ids[0].pieces]
+        return tf.split(value, tf.stack(sizes))[number]
+
+    def _sum_partially(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
+        self._copy(op, inputs, shards, kind="")
+        partial = self.values[op.outputs[0].name]
+        assert isinstance(partial, ShardedValue)
+        total = tf.add_n(list(partial.pieces)) if len(shards) > 1 else partial.pieces[0]
+        crossing = self._cross(total, op.name)
+        self.values[op.outputs[0].name] = crossing
+        edit.reconnect(op.outputs[0], crossing, where=self.rewrite.region.__contains__)
+
+    def _keep(self, op: tf.Operation, inputs: list[Value]) -> None:
+        replaced = {
+            tensor.name: self._leave(value)
+            for tensor, value in zip(op.inputs, inputs, strict=True)
+            if isinstance(value, ShardedValue)
+        }
+        edit.reconnect_inputs(op, replaced)
+        if any(control in self.copies for control in op.control_inputs):
+            edit.set_control_inputs(op, self._controls(op, 0, 0))
+
+    def _leave(self, value: ShardedValue) -> tf.Tensor:
+        """The value as one tensor on the worker."""
+        if value not in self.joined:
+            self.joined[value] = self._cross(value.joined(), value.pieces[0].op.name)
+        return self.joined[value]
+
+    def _cross(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        with tf.name_scope(f"from_servers/{name}/"):
+            crossing = tf.identity(tensor)
+        self.crossings.append(crossing.op)
+        return crossing
+
+    def _controls(self, op: tf.Operation, number: int, shards: int) -> list[tf.Operation]:
+        """Control inputs of `op` as they are now: of a copied op its copies, or only the copy for the same shard."""
+        controls: list[tf.Operation] = []
+        for control in op.control_inputs:
+            copies = self.copies.get(control, [control])
+            same = len(copies) == shards and control in self.copies
+            controls += [copies[number]] if same and self._same_variable(op, control) else copies
+        return controls
+
+    def _same_variable(self, op: tf.Operation, control: tf.Operation) -> bool:
+        return self._sharded_handle(op) is not None and self._sharded_handle(op) == self._sharded_handle(control)

@@ -1,0 +1,38 @@
+"""A tensor that is spread over servers in the way of a sharded variable's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.distributed_graph import Shard
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedValue:
+    """`pieces[k]` is on the server of `shards[k]`.
+
+    `kind` tells what a piece holds; only values of one kind can be combined piece by piece: «full» all rows of the
+    shard; «rows of G» some rows, those of gradient G's ids; «ids of G» these ids, counted from the shard's first row.
+    """
+
+    pieces: tuple[tf.Tensor, ...]
+    shards: tuple[Shard, ...]
+    kind: str
+
+    @property
+    def layout(self) -> tuple[tuple[int, int, str], ...]:
+        """Rows and devices; values on one layout have pieces that belong together."""
+        return tuple((shard.offset, shard.rows, shard.device) for shard in self.shards)
+
+    def matches(self, other: ShardedValue) -> bool:
+        """Whether the two can be combined piece by piece."""
+        return self.layout == other.layout and self.kind == other.kind
+
+    def joined(self) -> tf.Tensor:
+        """One tensor of all pieces, in the order of rows; ids count from the variable's first row again."""
+        pieces = list(self.pieces)
+        if self.kind.startswith("ids"):
+            pieces = [piece + tf.cast(shard.offset, piece.dtype) for piece, shard in zip(pieces, self.shards, strict=True)]
+        return tf.identity(pieces[0]) if len(pieces) == 1 else tf.concat(pieces, axis=0)

@@ -1,0 +1,23 @@
+"""Pass: take out the optimizers' own removal of duplicate ids, which merged gradients have none of."""
+
+from __future__ import annotations
+
+from parallax_runner.graph import edit
+from parallax_runner.rewrite.distributed_graph import Rewrite
+
+
+def skip_deduplication(rewrite: Rewrite) -> None:
+    """Bypasses Unique and UnsortedSegmentSum (`Optimizer._deduplicate_indexed_slices`) behind merged ids.
+
+    Merged ids ascend without repeating, so Unique returns them as they are and numbers them 0, 1, 2, …: the sum over
+    these numbers is the identity.
+    """
+    for gradient in rewrite.gradients:
+        if gradient.indices is None:
+            continue
+        for unique in [op for op in gradient.indices.consumers() if op in rewrite.region and op.type == "Unique"]:
+            distinct, numbers = unique.outputs
+            for op in numbers.consumers():
+                if op in rewrite.region and op.type == "UnsortedSegmentSum" and op.inputs[1] is numbers:
+                    edit.reconnect(op.outputs[0], op.inputs[0], where=rewrite.region.__contains__)
+            edit.reconnect(distinct, gradient.indices, where=rewrite.region.__contains__)

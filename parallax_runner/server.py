@@ -1,0 +1,24 @@
+"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. Holds variables and does what ranks' graphs put there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from parallax_runner.config import frozen
+from parallax_runner.launch.client import ControlClient
+from parallax_runner.launch.entry import run_child
+
+
+def serve(run_dir: Path, index: int, client: ControlClient) -> None:
+    """Serves until the driver says that all workers are done."""
+    from parallax_runner.train.cluster import join_cluster
+
+    config = frozen.load(run_dir)
+    join_cluster(client, role="server", index=index, threads=config.cluster.threads_per_worker)
+    client.wait_for_stop()
+    client.done()
+
+
+if __name__ == "__main__":
+    run_child("server", int(sys.argv[2]), Path(sys.argv[1]), serve)

@@ -1,0 +1,50 @@
+"""Turns a nested configuration into the flat keys and short values that MLflow accepts."""
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+MAX_KEY_CHARS = 250
+MAX_VALUE_CHARS = 6000
+_FORBIDDEN = re.compile(r"[^/\w.\- :]")
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, str]:
+    """`{"comm": {"name": "ps"}}` becomes `{"comm.name": "ps"}`, with keys MLflow accepts and values cut to its length.
+
+    Nothing is left out: an empty group is `{}`, a list is JSON, and true, false and null read as on the command line.
+    Two keys that become equal are told apart by `_2`, `_3` and so on.
+    """
+    flat: dict[str, str] = {}
+    for key, value in _leaves(config, ""):
+        flat[_unused(valid_key(key), flat)] = value[:MAX_VALUE_CHARS]
+    return flat
+
+
+def valid_key(key: str) -> str:
+    """`key` with every character that MLflow refuses as `_`, cut to 250; also never a path that leads elsewhere."""
+    key = _FORBIDDEN.sub("_", key)[:MAX_KEY_CHARS]
+    if posixpath.normpath(key) != key or key.startswith((".", "/")):
+        key = "_" + key.replace("/", "_")
+    return key[:MAX_KEY_CHARS]
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and (value or not key):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, str):
+        yield key, value
+    else:
+        yield key, json.dumps(value, default=str)
+
+
+def _unused(key: str, taken: Mapping[str, str]) -> str:
+    candidate, number = key, 1
+    while candidate in taken:
+        number += 1
+        suffix = f"_{number}"
+        candidate = key[: MAX_KEY_CHARS - len(suffix)] + suffix
+    return candidate

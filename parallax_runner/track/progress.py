@@ -1,0 +1,95 @@
+"""Shows how far a run is: a live bar on a terminal, plain lines elsewhere."""
+
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands: `step` of `steps` are done; rates are over all ranks, None while unknown."""
+
+    step: int
+    steps: int
+    loss: float | None = None
+    steps_per_sec: float | None = None
+    words_per_sec: float | None = None
+    examples_per_sec: float | None = None
+
+    @property
+    def left_secs(self) -> float | None:
+        """Seconds until the last step at the present rate."""
+        if not self.steps_per_sec:
+            return None
+        return max(0, self.steps - self.step) / self.steps_per_sec
+
+
+class ProgressDisplay:
+    """A bar on a terminal, else a line every `log_every` steps, the last one included. Use as a context manager."""
+
+    def __init__(self, *, steps: int, log_every: int, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._log_every = log_every
+        self._written_step: int | None = None
+        self._bar: Progress | None = None
+        console = Console(file=self._stream)
+        if console.is_terminal:
+            columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=console, transient=True)
+            self._task = self._bar.add_task("starting", total=steps)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, standing: Standing) -> None:
+        """Shows a new standing; on a stream that is no terminal only if a line is due."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=standing.step, description=format_rates(standing))
+        elif self._is_due(standing):
+            self._written_step = standing.step
+            print(format_line(standing), file=self._stream, flush=True)
+
+    def _is_due(self, standing: Standing) -> bool:
+        if standing.step == self._written_step:
+            return False
+        # Reports may skip steps: a line is due when a multiple of log_every was reached since the last line.
+        before = self._written_step or 0
+        return standing.step >= standing.steps or standing.step // self._log_every > before // self._log_every
+
+
+def format_line(standing: Standing) -> str:
+    """`step 120/1000  loss 5.4321  12,345 words/s  left 1:23`."""
+    return f"step {standing.step}/{standing.steps}  {format_rates(standing)}".rstrip()
+
+
+def format_rates(standing: Standing) -> str:
+    """What is known of loss, speed and time left; words a second, or else examples a second."""
+    parts = []
+    if standing.loss is not None:
+        parts.append(f"loss {standing.loss:.4f}")
+    if standing.words_per_sec is not None:
+        parts.append(f"{standing.words_per_sec:,.0f} words/s")
+    elif standing.examples_per_sec is not None:
+        parts.append(f"{standing.examples_per_sec:,.0f} examples/s")
+    if standing.left_secs is not None:
+        parts.append(f"left {format_duration(standing.left_secs)}")
+    return "  ".join(parts)
+
+
+def format_duration(secs: float) -> str:
+    """`1:23`, or `2:01:23` from an hour on."""
+    minutes, seconds = divmod(round(secs), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

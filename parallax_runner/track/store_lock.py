@@ -1,0 +1,26 @@
+"""Lets one process at a time open an embedded SQLite store: of four that create its tables at once, three crash."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of the database in `sqlite:///…`, None for other stores and for one in memory."""
+    prefix = "sqlite:///"
+    path = uri.removeprefix(prefix).partition("?")[0]
+    if not uri.startswith(prefix) or not path or path.startswith(":memory:"):
+        return None
+    return Path(path).absolute()
+
+
+@contextmanager
+def store_lock(database: Path | None) -> Iterator[None]:
+    """Holds the lock file beside `database`, if there is one. Raises OSError if it cannot be written."""
+    if database is None:
+        yield
+        return
+    with open(database.with_name(f".{database.name}.lock"), "a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,44 @@
+"""What happens to raw gradients between the two halves of a step, in NumPy.
+
+Sums are taken in float64 (complex128 for complex gradients), in rank order, and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean of a dense gradient over the ranks, one array each; all have the shape and dtype of the result.
+
+    Raises ValueError where shapes differ, instead of broadcasting one against the other.
+    """
+    shapes = {array.shape for array in arrays}
+    if len(shapes) != 1:
+        raise ValueError(f"a dense gradient has a different shape on each rank: {sorted(shapes)}")
+    total = np.zeros(arrays[0].shape, _wide(arrays[0].dtype))
+    for array in arrays:
+        total += array.astype(total.dtype)
+    return np.asarray(total / len(arrays)).astype(arrays[0].dtype)
+
+
+def merge(pieces: Sequence[tuple[np.ndarray, np.ndarray]], *, average: bool) -> tuple[np.ndarray, np.ndarray]:
+    """One sparse gradient out of those of the ranks, each as (ids [n], rows [n, ...]).
+
+    Returns (ids [u], rows [u, ...]) in the dtypes of the first piece: ids are unique and ascending, rows of equal ids,
+    on one rank or on several, are summed, and divided by the number of ranks if `average`.
+    """
+    ids = np.concatenate([piece_ids for piece_ids, _ in pieces])
+    rows = np.concatenate([piece_rows for _, piece_rows in pieces])
+    unique, positions = np.unique(ids, return_inverse=True)
+    total = np.zeros((len(unique), *rows.shape[1:]), _wide(rows.dtype))
+    np.add.at(total, positions.reshape(-1), rows.astype(total.dtype))
+    if average:
+        total /= len(pieces)
+    return unique.astype(pieces[0][0].dtype), total.astype(pieces[0][1].dtype)
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.complex128 if dtype.kind == "c" else np.float64)

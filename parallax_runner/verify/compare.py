@@ -1,0 +1,192 @@
+"""Compares two sets of variables by name, and says where they part. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class VariableComparison:
+    """One variable.
+
+    `max_absolute` is the largest difference of two elements, infinite where exactly one of them is NaN or the arrays
+    cannot be compared; `max_relative` the same over max(1, largest finite |expected|). `index` is where the largest
+    difference is, `actual` and `expected` are the two elements there; all None where there is none. `mismatch` says
+    what keeps the arrays from being compared (another shape or dtype), or is empty. `not_finite` counts elements of
+    `expected` that are NaN or infinite: where they agree they count as equal, but prove little.
+    """
+
+    name: str
+    equal: bool
+    max_absolute: float
+    max_relative: float
+    index: tuple[int, ...] | None
+    actual: Any
+    expected: Any
+    not_finite: int
+    mismatch: str
+
+    def __str__(self) -> str:
+        if self.mismatch:
+            return f"{self.name}: {self.mismatch}"
+        if self.index is None:
+            return f"{self.name}: identical"
+        row = f"row {self.index[0]}, " if len(self.index) > 1 else ""
+        return (
+            f"{self.name}: differs by {self.max_absolute:.3g} ({self.max_relative:.3g} relative) at {row}"
+            f"index {list(self.index)}: {self.actual}, expected {self.expected}"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All variables of `expected`, in its order; `missing` are names that `actual` lacks, `unexpected` those it has too
+    many."""
+
+    variables: tuple[VariableComparison, ...]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether all names are there and all variables equal; False where there was nothing to compare."""
+        return bool(self.variables) and not self.missing and not self.unexpected and self.first_difference is None
+
+    @property
+    def first_difference(self) -> VariableComparison | None:
+        """The first variable, in graph order, that is not equal within the tolerance."""
+        return next((variable for variable in self.variables if not variable.equal), None)
+
+    @property
+    def max_relative(self) -> float:
+        """The largest relative difference of all variables; 0 where there are none."""
+        return max((variable.max_relative for variable in self.variables), default=0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        """For `summary.json`: only what JSON knows; numbers that are not finite become strings ("inf", "nan")."""
+        first = self.first_difference
+        return {
+            "ok": self.ok,
+            "tolerance": self.tolerance,
+            "max_relative": _jsonable(self.max_relative),
+            "missing": list(self.missing),
+            "unexpected": list(self.unexpected),
+            "first_difference": None if first is None else str(first),
+            "variables": [
+                {
+                    "name": variable.name,
+                    "equal": variable.equal,
+                    "max_absolute": _jsonable(variable.max_absolute),
+                    "max_relative": _jsonable(variable.max_relative),
+                    "index": None if variable.index is None else list(variable.index),
+                    "actual": _jsonable(variable.actual),
+                    "expected": _jsonable(variable.expected),
+                    "not_finite": variable.not_finite,
+                    "mismatch": variable.mismatch,
+                }
+                for variable in self.variables
+            ],
+        }
+
+
+def compare(actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], *, tolerance: float) -> Comparison:
+    """Compares arrays by name. `expected` gives the order.
+
+    Floating-point variables are equal if no element differs by more than tolerance * max(1, largest |expected| of the
+    variable), all others only if they are identical. NaN and infinity equal themselves and no other number.
+    """
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise ValueError(f"a tolerance is a finite number that is not negative, not {tolerance}")
+    return Comparison(
+        variables=tuple(
+            _compare_one(name, np.asarray(actual[name]), np.asarray(expected[name]), tolerance)
+            for name in expected
+            if name in actual
+        ),
+        missing=tuple(name for name in expected if name not in actual),
+        unexpected=tuple(name for name in actual if name not in expected),
+        tolerance=tolerance,
+    )
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """A table for a terminal, one row a variable, with what is missing or unexpected below."""
+    table = Table(title=f"within {comparison.tolerance:g}: {'yes' if comparison.ok else 'NO'}")
+    table.add_column("variable", overflow="fold")
+    table.add_column("max difference", justify="right")
+    table.add_column("relative", justify="right")
+    table.add_column("at")
+    table.add_column("equal")
+    for variable in comparison.variables:
+        at = variable.mismatch or ("" if variable.index is None else str(list(variable.index)))
+        equal = ("yes" if variable.equal else "NO") + (
+            f" ({variable.not_finite} not finite)" if variable.not_finite else ""
+        )
+        table.add_row(variable.name, f"{variable.max_absolute:.3g}", f"{variable.max_relative:.3g}", at, equal)
+    for name in comparison.missing:
+        table.add_row(name, "", "", "missing", "NO")
+    for name in comparison.unexpected:
+        table.add_row(name, "", "", "unexpected", "NO")
+    return table
+
+
+def _compare_one(name: str, actual: np.ndarray, expected: np.ndarray, tolerance: float) -> VariableComparison:
+    mismatch = ""
+    if actual.shape != expected.shape:
+        mismatch = f"shape {actual.shape}, expected {expected.shape}"
+    elif actual.dtype != expected.dtype:
+        mismatch = f"dtype {actual.dtype}, expected {expected.dtype}"
+    if mismatch:
+        return VariableComparison(name, False, math.inf, math.inf, None, None, None, 0, mismatch)
+
+    differences, magnitudes = _differences(actual, expected)
+    finite = np.isfinite(magnitudes)
+    scale = max(1.0, float(np.max(magnitudes, where=finite, initial=0.0)))
+    largest = float(np.max(differences, initial=0.0))
+    index = None
+    if largest > 0:
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(differences)), differences.shape))
+    return VariableComparison(
+        name=name,
+        equal=largest <= tolerance * scale if _is_floating(expected.dtype) else index is None,
+        max_absolute=largest,
+        max_relative=largest / scale,
+        index=index,
+        actual=None if index is None else actual[index].item(),
+        expected=None if index is None else expected[index].item(),
+        not_finite=int(np.sum(~finite)),
+        mismatch="",
+    )
+
+
+def _differences(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """|actual - expected| and |expected|, float64, elementwise; a difference is 0 only where the two are identical."""
+    if not (_is_floating(expected.dtype) or expected.dtype.kind in "iub"):
+        return np.where(actual == expected, 0.0, np.inf), np.zeros(expected.shape)
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    a, e = actual.astype(wide), expected.astype(wide)
+    with np.errstate(invalid="ignore", over="ignore"):
+        differences = np.abs(a - e)
+    differences = np.where(np.isnan(differences), np.inf, differences)
+    same = (actual == expected) | (np.isnan(a) & np.isnan(e))
+    # Two large integers may be one number as float64.
+    smallest = np.finfo(np.float64).tiny
+    return np.where(same, 0.0, np.maximum(differences, smallest)), np.abs(e)
+
+
+def _is_floating(dtype: np.dtype) -> bool:
+    """Also of the types that TensorFlow adds to NumPy, such as bfloat16, which NumPy takes for opaque."""
+    return dtype.kind in "fc" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def _jsonable(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)

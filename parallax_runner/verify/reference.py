@@ -1,0 +1,245 @@
+"""What a distributed step must do, done the plainest way: one process, one session a rank, NumPy between them.
+
+This module is the definition of correctness as a program. It shares no code with `rewrite`: each rank's session holds
+the captured graph as it is, twice. The first copy gives raw gradients. In the second each raw gradient is a placeholder
+that is fed with the aggregate over all ranks; its update ops act on the first copy's variables. Which values the second
+copy takes from the first is said in `halves`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import ParallaxError
+from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+from parallax_runner.verify.aggregate import mean, merge
+from parallax_runner.verify.halves import split
+
+Values = Mapping[str, np.ndarray]
+
+
+class Reference:
+    """Trains a graph on `ranks` ranks in this process.
+
+    Sparse gradients are averaged over the ranks if `average_sparse`, otherwise summed; dense ones are averaged. `seeds`
+    takes the graph and a rank, and returns the graph that this rank runs (with seeds of its own, say); without it all
+    ranks draw the same numbers.
+
+    Variables must be set by `load` or `initialize` before the first step.
+    """
+
+    def __init__(
+        self,
+        single: SingleDeviceGraph,
+        *,
+        ranks: int,
+        average_sparse: bool,
+        seeds: Callable[[tf.GraphDef, int], tf.GraphDef] | None = None,
+    ) -> None:
+        if ranks < 1:
+            raise ValueError(f"a reference needs at least one rank, not {ranks}")
+        self._single = single
+        self._average_sparse = average_sparse
+        graph_def = single.meta_graph.graph_def
+        self._ranks = [_Rank(single, seeds(graph_def, rank) if seeds else graph_def) for rank in range(ranks)]
+        self._prepared = False
+
+    def __enter__(self) -> Reference:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def load(self, values: Values) -> None:
+        """Sets every saved variable on all ranks, from arrays under full names and of full shapes, as in a checkpoint.
+
+        The first call also runs initializers of local variables, tables and input pipelines. Raises ParallaxError
+        where a variable is missing, unknown or of another shape.
+        """
+        pieces = _to_pieces(self._single.variables, values)
+        for rank in self._ranks:
+            rank.assign(pieces)
+        self._prepare(variable.initializer for variable in self._single.variables if not variable.saved)
+
+    def initialize(self) -> None:
+        """Runs the graph's own initializers in rank 0's session and copies what they made to the other ranks."""
+        chief, *others = self._ranks
+        chief.run_ops(variable.initializer for variable in self._single.variables)
+        initial = chief.read(self._single.variables)
+        for rank in others:
+            rank.assign(initial)
+        self._prepare(())
+
+    def step(self, batches: Sequence[Values]) -> list[float]:
+        """One training step: batches[r], by feature name, is rank r's. Returns the loss of each rank."""
+        if len(batches) != len(self._ranks):
+            raise ParallaxError(f"{len(batches)} batches for {len(self._ranks)} ranks: give one a rank")
+        firsts = [rank.first_half(batch) for rank, batch in zip(self._ranks, batches, strict=True)]
+        aggregated = _aggregate(self._single.gradients, firsts, average_sparse=self._average_sparse)
+        return [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Rank 0's saved variables, slots included, under full names and of full shapes, in graph order."""
+        saved = [variable for variable in self._single.variables if variable.saved]
+        return _from_pieces(saved, self._ranks[0].read(saved))
+
+    def close(self) -> None:
+        """Ends the sessions."""
+        for rank in self._ranks:
+            rank.session.close()
+
+    def _prepare(self, initializers: Iterable[str]) -> None:
+        if not self._prepared:
+            names = [*initializers, *_inputs_initializers(self._single.meta_graph)]
+            for rank in self._ranks:
+                rank.run_ops(names)
+            self._prepared = True
+
+
+class _Rank:
+    """One rank's graph (both copies) and session."""
+
+    def __init__(self, single: SingleDeviceGraph, graph_def: tf.GraphDef) -> None:
+        self._single = single
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            tf.import_graph_def(graph_def, name="")
+            self._halves = split(self._graph, train_op=single.train_op, loss=single.loss, gradients=single.gradients)
+            self._fed = self._placeholders()
+            self._train_op, self._loss = self._second_copy(graph_def)
+            self._accessors = {variable.name: self._accessor(variable) for variable in single.variables}
+        self.session = tf.Session(graph=self._graph, config=tf.ConfigProto(allow_soft_placement=True))
+        self._graph.finalize()
+
+    def first_half(self, batch: Values) -> dict[str, Any]:
+        """Raw gradients, frozen values and the loss by tensor name: all that the second half needs."""
+        if set(batch) != set(self._single.features):
+            raise ParallaxError(f"a batch has {sorted(batch)}; the graph is fed with {sorted(self._single.features)}")
+        names = [*_boundary(self._single.gradients), *self._halves.frozen]
+        if not self._halves.late_loss:
+            names.append(self._single.loss)
+        finished = [self._graph.get_operation_by_name(name) for name in self._halves.finished]
+        feeds = {self._single.features[feature]: value for feature, value in batch.items()}
+        fetched, _ = self.session.run(({name: name for name in names}, finished), feeds)
+        return fetched
+
+    def second_half(self, values: Mapping[str, Any]) -> float:
+        """Runs the update ops on aggregated gradients and frozen values; returns the loss."""
+        feeds = {placeholder: values[name] for name, placeholder in self._fed.items()}
+        if self._halves.late_loss:
+            _, loss = self.session.run((self._train_op, self._loss), feeds)
+        else:
+            self.session.run(self._train_op, feeds)
+            loss = values[self._single.loss]
+        return float(loss)
+
+    def assign(self, pieces: Values) -> None:
+        """Sets variables by their own names."""
+        accessors = [(self._accessors[name], value) for name, value in pieces.items()]
+        self.session.run(
+            [assign for (_, assign, _), _ in accessors], {value: array for (value, _, _), array in accessors}
+        )
+
+    def read(self, variables: Iterable[Variable]) -> dict[str, np.ndarray]:
+        """Values of variables by their own names."""
+        return self.session.run({variable.name: self._accessors[variable.name][2] for variable in variables})
+
+    def run_ops(self, names: Iterable[str]) -> None:
+        """Runs ops of the first copy."""
+        self.session.run([self._graph.get_operation_by_name(name) for name in names])
+
+    def _placeholders(self) -> dict[str, tf.Tensor]:
+        """What the second copy is fed with, by the name of the tensor that it stands for."""
+        placeholders = {}
+        for name in self._halves.frozen:
+            tensor = self._graph.get_tensor_by_name(name)
+            placeholders[name] = tf.placeholder(tensor.dtype, tensor.shape)
+        for gradient in self._single.gradients:
+            for name in filter(None, (gradient.values, gradient.indices)):
+                tensor = self._graph.get_tensor_by_name(name)
+                # A merged sparse gradient has another number of rows.
+                shape = tensor.shape if gradient.indices is None else [None, *tensor.shape[1:]]
+                placeholders[name] = tf.placeholder(tensor.dtype, shape)
+        return placeholders
+
+    def _second_copy(self, graph_def: tf.GraphDef) -> tuple[tf.Operation, tf.Tensor]:
+        """Imports the graph again, and returns its train op and its loss."""
+        copy = tf.GraphDef()
+        copy.CopyFrom(graph_def)
+        for node in copy.node:
+            # A device for the second copy's ops must follow from the first copy's handles.
+            node.attr.pop("_class", None)
+        handles = {name: self._graph.get_tensor_by_name(name) for name in self._halves.handles}
+        # Control edges from ops of the first half are satisfied before the second half starts.
+        satisfied = dict.fromkeys((f"^{name}" for name in self._halves.finished), tf.constant(0))
+        train_op, loss = tf.import_graph_def(
+            copy,
+            name="second_half",
+            input_map={**self._fed, **handles, **satisfied},
+            return_elements=[self._single.train_op, self._single.loss],
+        )
+        return train_op, loss
+
+    def _accessor(self, variable: Variable) -> tuple[tf.Tensor, tf.Operation, tf.Tensor]:
+        """A placeholder, the op that assigns it to the variable, and a tensor that reads the variable."""
+        handle = self._graph.get_tensor_by_name(f"{variable.name}:0")
+        value = tf.placeholder(variable.dtype, variable.shape)
+        assign = tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        return value, assign, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(variable.dtype))
+
+
+def _inputs_initializers(meta_graph: tf.MetaGraphDef) -> list[str]:
+    """Ops that fill tables, and those that start an input pipeline which can be started in one way only."""
+    makers: dict[str, list[str]] = {}
+    for node in meta_graph.graph_def.node:
+        if node.op == "MakeIterator":
+            makers.setdefault(node.input[1], []).append(node.name)
+    tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
+    return list(dict.fromkeys([*tables, *(names[0] for names in makers.values() if len(names) == 1)]))
+
+
+def _boundary(gradients: Iterable[Gradient]) -> list[str]:
+    return [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
+
+
+def _aggregate(
+    gradients: Iterable[Gradient], firsts: Sequence[Values], *, average_sparse: bool
+) -> dict[str, np.ndarray]:
+    """Aggregated gradients by tensor name, from the raw ones of each rank."""
+    aggregated: dict[str, np.ndarray] = {}
+    for gradient in gradients:
+        if gradient.indices is None:
+            aggregated[gradient.values] = mean([first[gradient.values] for first in firsts])
+        else:
+            pieces = [(first[gradient.indices], first[gradient.values]) for first in firsts]
+            aggregated[gradient.indices], aggregated[gradient.values] = merge(pieces, average=average_sparse)
+    return aggregated
+
+
+def _to_pieces(variables: Iterable[Variable], values: Values) -> dict[str, np.ndarray]:
+    saved = [variable for variable in variables if variable.saved]
+    shapes = {variable.full_name: variable.full_shape for variable in saved}
+    missing, unknown = sorted(set(shapes) - set(values)), sorted(set(values) - set(shapes))
+    if missing or unknown:
+        raise ParallaxError(f"values do not fit the graph's variables: missing {missing}, unknown {unknown}")
+    for name, shape in shapes.items():
+        if np.shape(values[name]) != shape:
+            raise ParallaxError(f"value of «{name}» has shape {np.shape(values[name])}; the variable has {shape}")
+    return {variable.name: np.asarray(values[variable.full_name])[_region(variable)] for variable in saved}
+
+
+def _from_pieces(variables: Iterable[Variable], pieces: Values) -> dict[str, np.ndarray]:
+    values: dict[str, np.ndarray] = {}
+    for variable in variables:
+        piece = pieces[variable.name]
+        full = values.setdefault(variable.full_name, np.empty(variable.full_shape, np.asarray(piece).dtype))
+        full[_region(variable)] = piece
+    return values
+
+
+def _region(variable: Variable) -> tuple[slice, ...]:
+    return tuple(slice(start, start + size) for start, size in zip(variable.offset, variable.shape, strict=True))

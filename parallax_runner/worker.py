@@ -1,0 +1,20 @@
+"""One rank: `python -m parallax_runner.worker RUN_DIR`, as mpirun starts it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from parallax_runner.launch.client import ControlClient, rank_from_environ
+from parallax_runner.launch.entry import run_child
+
+
+def work(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Builds the graph again, rewrites it for this rank, trains, and tells the driver how it went."""
+    from parallax_runner.rank import run_rank
+
+    client.done(**run_rank(run_dir, rank, client))
+
+
+if __name__ == "__main__":
+    run_child("worker", rank_from_environ(), Path(sys.argv[1]), work)

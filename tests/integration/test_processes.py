@@ -1,0 +1,389 @@
+"""Real mpirun, real processes, real deaths; the children are tiny and import no TensorFlow."""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from parallax_runner.launch.command import Command, server_command, worker_command
+from parallax_runner.launch.processes import LaunchSpec, Message, RunResult, run
+
+ROOT = Path(__file__).parents[2]
+TOKEN_NAME = "PARALLAX_TEST_TOKEN"
+
+# Each behaviour is what one child does between hello and done.
+CHILD = """
+import os, signal, sys, time, traceback
+from pathlib import Path
+from parallax_runner.launch.client import ControlClient, rank_from_environ
+from parallax_runner.launch.logs import log_path, redirect_output
+
+def behave(behaviour, client, role, index):
+    if behaviour == "raise":
+        time.sleep(0.3)
+        raise ValueError(f"bad batch on {role} {index}")
+    if behaviour == "kill":
+        time.sleep(0.3)
+        print("about to die", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "exit3":
+        time.sleep(0.3)
+        os._exit(3)
+    if behaviour == "follow":
+        # What Horovod and grpc do when a peer is gone: raise an error of their own a little later.
+        time.sleep(0.8)
+        raise RuntimeError("peer is gone")
+    if behaviour == "hang":
+        time.sleep(60)
+    if behaviour == "hang_deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        Path(sys.argv[1], "deaf").touch()
+        os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "60")
+        time.sleep(60)
+    if behaviour == "until_stop":
+        while not client.stop_requested.wait(0.05):
+            client.report("progress", step=1)
+        time.sleep(0.3)
+    if behaviour == "port_once" and not Path(sys.argv[1], "tried").exists():
+        Path(sys.argv[1], "tried").touch()
+        client.port_taken("127.0.0.1:1")
+        sys.exit(1)
+    if behaviour == "port_always":
+        client.port_taken("127.0.0.1:1")
+        sys.exit(1)
+    if behaviour == "serve":
+        client.wait_for_stop()
+    if behaviour == "serve_deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+
+def main(role, index, behaviours):
+    behaviour = behaviours[min(index, len(behaviours) - 1)]
+    if behaviour == "mute_exit":
+        sys.exit("no module named nonsense")
+    if behaviour == "mute_hang":
+        time.sleep(60)
+    redirect_output(log_path(sys.argv[1], role, index))
+    client = ControlClient.connect(role=role, index=index)
+    print("hello from", role, index, flush=True)
+    try:
+        cluster = client.exchange_address(f"127.0.0.1:{1000 + index}") if behaviour != "lonely" else {}
+        behave(behaviour, client, role, index)
+    except Exception as error:
+        client.fail(f"{type(error).__name__}: {error}", traceback.format_exc())
+        sys.exit(1)
+    client.done(cluster=cluster, stopped=client.stop_requested.is_set())
+
+if os.path.basename(__file__) == "dummy_worker.py":
+    main("worker", rank_from_environ(), os.environ["WORKER_BEHAVIOURS"].split(","))
+else:
+    main("server", int(sys.argv[2]), os.environ["SERVER_BEHAVIOURS"].split(","))
+"""
+
+DRIVER = """
+import pickle, sys
+from parallax_runner.launch.processes import run
+spec = pickle.load(open(sys.argv[1], "rb"))
+result = run(spec, on_message=lambda message: print(message.kind, message.role, message.index, flush=True))
+print("status", result.status, flush=True)
+sys.exit(result.exit_status)
+"""
+
+
+class Job:
+    """A LaunchSpec made of dummies, and what is left of its processes."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.token = uuid.uuid4().hex
+        for name in ("dummy_worker.py", "dummy_server.py"):
+            (run_dir / name).write_text(CHILD)
+
+    def spec(self, workers: str, servers: str = "", *, direct: bool = False, **times: float) -> LaunchSpec:
+        """One behaviour a child, separated by commas."""
+        ranks, shards = workers.split(","), [one for one in servers.split(",") if one]
+        extra = {
+            TOKEN_NAME: self.token,
+            "PYTHONPATH": os.pathsep.join([str(self.run_dir), str(ROOT)]),
+            "WORKER_BEHAVIOURS": workers,
+            "SERVER_BEHAVIOURS": servers,
+        }
+        command = worker_command(run_dir=self.run_dir, workers=len(ranks), threads_per_worker=1, module="dummy_worker")
+        if direct:
+            command = Command(command.argv[command.argv.index(sys.executable) :], command.env)
+        server_commands = [
+            server_command(run_dir=self.run_dir, index=index, threads_per_server=1, module="dummy_server")
+            for index in range(len(shards))
+        ]
+        return LaunchSpec(
+            run_dir=self.run_dir,
+            workers=len(ranks),
+            worker=Command(command.argv, command.env | extra),
+            server=tuple(Command(one.argv, one.env | extra) for one in server_commands),
+            under_mpirun=not direct,
+            **times,
+        )
+
+    def run(
+        self,
+        *args,
+        on_message: Callable[[Message], None] = lambda message: None,
+        on_tick: Callable[[], None] | None = None,
+        **kwargs,
+    ) -> RunResult:
+        """Runs, prints how long it took, and asserts that no process is left."""
+        start = time.monotonic()
+        result = run(self.spec(*args, **kwargs), on_message=on_message, on_tick=on_tick)
+        print(f"{args}: {result.status} {result.failure} in {time.monotonic() - start:.2f} s")
+        assert self.left() == []
+        return result
+
+    def left(self) -> list[str]:
+        """Command lines of living processes that belong to this job."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                    argv = process.cmdline()
+                    if process.environ().get(TOKEN_NAME) == self.token or str(self.run_dir) in " ".join(argv):
+                        found.append(" ".join(argv))
+        return found
+
+    def wait_until_none_left(self, timeout_secs: float) -> float:
+        """Seconds until the last process was gone."""
+        start = time.monotonic()
+        while self.left():
+            assert time.monotonic() < start + timeout_secs, self.left()
+            time.sleep(0.05)
+        return time.monotonic() - start
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    one = Job(tmp_path)
+    yield one
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(TOKEN_NAME) == one.token:
+                process.kill()
+
+
+@contextlib.contextmanager
+def driver(job: Job, spec: LaunchSpec) -> Iterator[subprocess.Popen]:
+    """A driver in a process of its own, so that it can be signalled and killed."""
+    (job.run_dir / "spec.pickle").write_bytes(pickle.dumps(spec))
+    (job.run_dir / "driver.py").write_text(textwrap.dedent(DRIVER))
+    process = subprocess.Popen(
+        [sys.executable, str(job.run_dir / "driver.py"), str(job.run_dir / "spec.pickle")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_line(process: subprocess.Popen, text: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    pytest.fail(f"the driver never said {text!r}")
+
+
+def test_everybody_finishes_and_knows_everybody(job: Job) -> None:
+    kinds: list[str] = []
+    result = job.run("quick,quick", "serve,serve", on_message=lambda message: kinds.append(message.kind))
+    assert (result.status, result.exit_status, result.failure) == ("finished", 0, None)
+    assert set(result.done) == {("worker", 0), ("worker", 1), ("server", 0), ("server", 1)}
+    addresses = ["127.0.0.1:1000", "127.0.0.1:1001"]
+    assert all(fields["cluster"] == {"worker": addresses, "server": addresses} for fields in result.done.values())
+    assert kinds.count("hello") == kinds.count("done") == 4
+    assert "hello from worker 1" in (job.run_dir / "logs" / "worker_1.log").read_text()
+    assert "hello from server 0" in (job.run_dir / "logs" / "server_0.log").read_text()
+
+
+def test_one_worker_without_mpirun(job: Job) -> None:
+    ticks: list[int] = []
+    result = job.run("quick", direct=True, on_tick=lambda: ticks.append(1))
+    assert ticks
+    assert (result.status, result.done[("worker", 0)]["cluster"]["worker"]) == ("finished", ["127.0.0.1:1000"])
+
+
+def test_a_worker_that_raises_is_blamed_with_its_traceback(job: Job) -> None:
+    result = job.run("follow,raise", "serve")
+    assert (result.status, result.exit_status) == ("failed", 1)
+    failure = result.failure
+    assert (failure.role, failure.index, failure.reason) == ("worker", 1, "ValueError: bad batch on worker 1")
+    assert failure.last_lines[-1] == "ValueError: bad batch on worker 1"
+
+
+def test_a_killed_worker_is_blamed_and_not_those_that_follow(job: Job) -> None:
+    result = job.run("follow,kill", "serve")
+    failure = result.failure
+    assert (failure.role, failure.index, failure.reason) == ("worker", 1, "killed by signal 9 (SIGKILL)")
+    assert failure.last_lines == ("hello from worker 1", "about to die")
+
+
+def test_a_killed_server_is_blamed_while_workers_hang(job: Job) -> None:
+    result = job.run("hang,follow", "serve,kill")
+    failure = result.failure
+    assert (failure.role, failure.index, failure.reason) == ("server", 1, "killed by signal 9 (SIGKILL)")
+    assert failure.last_lines == ("hello from server 1", "about to die")
+
+
+def test_an_exit_without_a_word_is_told_by_its_status(job: Job) -> None:
+    result = job.run("hang,exit3")
+    assert (result.failure.role, result.failure.index, result.failure.reason) == ("worker", 1, "exit status 3")
+
+
+def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Job) -> None:
+    def kill_mpirun(message: Message) -> None:
+        if message.kind == "progress":
+            for child in psutil.Process().children():
+                if child.name() in ("mpirun", "prterun"):
+                    child.kill()
+
+    result = job.run("until_stop,hang", "serve", on_message=kill_mpirun)
+    assert (result.failure.role, result.failure.reason) == ("mpirun", "killed by signal 9 (SIGKILL)")
+
+
+def test_a_killed_worker_without_mpirun(job: Job) -> None:
+    result = job.run("kill", direct=True)
+    assert (result.failure.role, result.failure.reason) == ("worker", "killed by signal 9 (SIGKILL)")
+
+
+def test_processes_that_ignore_sigterm_and_their_children_are_ended(job: Job) -> None:
+    start = time.monotonic()
+    result = job.run("hang_deaf,hang_deaf", "serve_deaf,kill")
+    assert (result.failure.role, result.failure.index) == ("server", 1)
+    assert time.monotonic() - start < 10
+
+
+def test_a_rank_that_ends_before_it_says_hello(job: Job) -> None:
+    result = job.run("quick,mute_exit", "serve")
+    failure = result.failure
+    assert (failure.role, failure.index, failure.reason) == ("worker", 1, "exit status 1")
+    assert failure.last_lines == ("no module named nonsense",)
+
+
+def test_a_server_that_ends_before_it_says_hello(job: Job) -> None:
+    result = job.run("quick", "mute_exit")
+    failure = result.failure
+    assert (failure.role, failure.index, failure.reason) == ("server", 0, "exit status 1")
+    assert failure.last_lines == ("no module named nonsense",)
+
+
+def test_a_rank_that_never_starts(job: Job) -> None:
+    result = job.run("quick,mute_hang", startup_timeout_secs=2.0)
+    assert (result.failure.index, result.failure.reason) == (1, "did not start within 2 s")
+
+
+def test_options_that_mpirun_refuses(job: Job) -> None:
+    spec = job.spec("quick")
+    argv = [spec.worker.argv[0], "--no-such-option", *spec.worker.argv[1:]]
+    result = run(
+        LaunchSpec(run_dir=job.run_dir, workers=1, worker=Command(argv, spec.worker.env)), on_message=lambda _: None
+    )
+    assert (result.failure.role, result.failure.reason) == ("mpirun", "exit status 213")
+    assert any("--no-such-option" in line for line in result.failure.last_lines)
+
+
+def test_a_taken_port_starts_everything_again(job: Job) -> None:
+    result = job.run("quick,port_once", "serve")
+    assert result.status == "finished"
+
+
+def test_ports_that_are_always_taken_end_the_run(job: Job) -> None:
+    result = job.run("port_always", direct=True)
+    assert result.status == "failed"
+    assert "in each of 5 attempts, last 127.0.0.1:1" in result.failure.reason
+
+
+def test_an_exception_of_the_driver_leaves_nobody(job: Job) -> None:
+    def object_to_progress(message: Message) -> None:
+        if message.kind == "progress":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(job.spec("until_stop,hang", "serve"), on_message=object_to_progress)
+    assert job.left() == []
+
+
+@pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_driver_lets_workers_end_well(job: Job, number: int, exit_status: int) -> None:
+    with driver(job, job.spec("until_stop,until_stop", "serve")) as process:
+        wait_for_line(process, "progress worker 1")
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=10)
+        assert process.returncode == exit_status
+        assert "status interrupted" in said
+        assert all(f"done {name}" in said for name in ("worker 0", "worker 1", "server 0"))
+    assert job.left() == []
+
+
+def test_a_signal_to_everybody_at_once_is_no_failure(job: Job) -> None:
+    with driver(job, job.spec("hang,hang", "serve")) as process:
+        wait_for_line(process, "hello worker")
+        wait_for_line(process, "hello worker")
+        for one in psutil.Process(process.pid).children(recursive=True):
+            one.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=10)
+        assert process.returncode == 143
+        assert "status interrupted" in said
+    assert job.left() == []
+
+
+def test_workers_that_do_not_stop_are_killed_after_the_grace(job: Job) -> None:
+    with driver(job, job.spec("hang_deaf,until_stop", "serve", grace_secs=1.0)) as process:
+        wait_for_line(process, "progress worker 1")
+        wait_for_file(job.run_dir / "deaf")
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        process.communicate(timeout=15)
+        assert process.returncode == 130
+        print(f"killed after the grace in {time.monotonic() - start:.2f} s")
+    assert job.left() == []
+
+
+def test_a_second_signal_kills_at_once(job: Job) -> None:
+    with driver(job, job.spec("hang,hang", "serve", grace_secs=60.0)) as process:
+        wait_for_line(process, "hello worker")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.8)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+        assert process.returncode == 130
+    assert job.left() == []
+
+
+@pytest.mark.parametrize("workers", ["hang,hang", "mute_hang,mute_hang", "hang_deaf,hang_deaf"])
+def test_nobody_outlives_a_killed_driver(job: Job, workers: str) -> None:
+    with driver(job, job.spec(workers, "serve_deaf")) as process:
+        wait_for_line(process, "hello server" if workers.startswith("mute") else "hello worker")
+        if "deaf" in workers:
+            wait_for_file(job.run_dir / "deaf")
+        process.kill()
+        process.wait()
+        print(f"{workers}: gone {job.wait_until_none_left(10):.2f} s after the driver was killed")
+
+
+def wait_for_file(path: Path) -> None:
+    deadline = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)

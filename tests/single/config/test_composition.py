@@ -1,0 +1,122 @@
+"""The configuration itself: defaults, choices, jobs, the frozen file."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ReadonlyConfigError
+
+from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.config.frozen import freeze, load
+from parallax_runner.config.location import conf_dir
+from parallax_runner.config.validate import validate
+
+
+def compose(*lines: str) -> DictConfig:
+    job = Composer().job(lines)
+    config = resolve(job)
+    validate(config, job.origins)
+    return config
+
+
+def choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+
+
+def test_defaults() -> None:
+    config = compose()
+    assert (config.action, config.comm.name, config.comm.sync, config.comm.average_sparse) == (
+        "train",
+        "hybrid",
+        True,
+        True,
+    )
+    assert (config.cluster.workers, config.cluster.servers, config.cluster.threads_per_worker) == (2, 1, 1)
+    assert (config.partition.name, config.partition.num) == ("off", 1)
+    assert (config.train.steps, config.train.seed, config.train.log_every) == (200, 1, 10)
+    assert (config.ckpt.save_steps, config.ckpt.save_secs, config.ckpt.keep, config.ckpt.resume) == (
+        None,
+        600,
+        5,
+        "auto",
+    )
+    assert config.ckpt.dir == f"{config.run_dir}/ckpt"
+    assert (config.tracking.uri, config.tracking.experiment) == ("sqlite:///mlflow.db", "parallax_runner")
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("comm", ["hybrid", "local", "mpi", "ps"]),
+        ("partition", ["fixed", "off"]),
+        ("cluster", ["local"]),
+        ("ckpt", ["default", "off"]),
+        ("tracking", ["mlflow", "off"]),
+        ("train", ["debug", "default"]),
+    ],
+)
+def test_every_choice_composes(group: str, expected: list[str]) -> None:
+    assert choices(group) == expected, "a choice exists once it works"
+    for choice in expected:
+        config = compose(f"{group}={choice}")
+        if "name" in config[group]:
+            assert config[group].name == choice
+
+
+@pytest.mark.parametrize("group", ["experiment", "model", "optimizer"])
+def test_every_file_composes(group: str) -> None:
+    for choice in choices(group):
+        compose(f"{group}={choice}")
+
+
+@pytest.mark.parametrize("choice", choices("data"))
+def test_every_data_set_composes(choice: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some words\n")
+    fixed = [f"data={choice}", "model.vocab_size=100"]  # which not every data set has
+    if OmegaConf.is_missing(Composer().job(fixed).config.data, "path"):
+        fixed.append(f"data.path={tmp_path}")
+    assert compose(*fixed).data.batch_size >= 1
+
+
+def test_experiment_changes_what_stands_in_any_file() -> None:
+    config = compose("experiment=quick")
+    assert config.train.steps == 5
+    assert config.ckpt.enabled is False
+    assert compose("experiment=quick", "train.steps=7").train.steps == 7
+
+
+def test_jobs_of_a_sweep() -> None:
+    jobs = list(Composer().jobs(["comm=mpi,ps", "train.seed=1,2", "train.steps=9"], multirun=True))
+    configs = [resolve(job) for job in jobs]
+    assert [(config.comm.name, config.train.seed, config.train.steps) for config in configs] == [
+        ("mpi", 1, 9),
+        ("mpi", 2, 9),
+        ("ps", 1, 9),
+        ("ps", 2, 9),
+    ]
+    assert [Path(config.run_dir).name for config in configs] == ["0", "1", "2", "3"]
+
+
+def test_tags_and_builder_arguments_can_be_added_and_removed() -> None:
+    config = compose("+tracking.tags.team=x", "+model.extra=3", "~model.keep_prob")
+    assert config.tracking.tags == {"team": "x"}
+    assert config.model.extra == 3
+    assert "keep_prob" not in config.model
+
+
+def test_mpirun_options_are_a_string_or_a_list() -> None:
+    assert compose("comm.mpi.mpirun_options='--bind-to none'").comm.mpi.mpirun_options == "--bind-to none"
+    assert compose("comm.mpi.mpirun_options=[--bind-to,none]").comm.mpi.mpirun_options == ["--bind-to", "none"]
+
+
+def test_frozen_file_reads_back_the_same(tmp_path: Path) -> None:
+    config = compose("train.steps=3", "comm.mpi.mpirun_options=[-x,A]", f"run_dir={tmp_path}/run")
+    path = freeze(config, config.run_dir)
+    assert path == tmp_path / "run" / "config.yaml"
+    assert "${" not in path.read_text()
+    loaded = load(config.run_dir)
+    assert loaded == config
+    with pytest.raises(ReadonlyConfigError):
+        loaded.train.steps = 4
+    with pytest.raises(ConfigAttributeError):
+        _ = loaded.train.step

@@ -1,0 +1,191 @@
+"""What a wrong command line is answered with: the actual command, one message, exit status 2."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def run(*arguments: str, cwd: Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *python, "-m", "parallax_runner", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    """The one message of a refused command line."""
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("parallax_runner: "), result.stderr
+    assert "use +" not in lines[0]
+    return lines[0].removeprefix("parallax_runner: ")
+
+
+COMMAND_LINES = {
+    "choice": ("comm=hybird", "comm=hybird (command line)", "hybrid, local, mpi, ps", "Did you mean comm=hybrid?"),
+    "later choice": ("partition=search", "partition=search (command line)", "expected one of fixed, off"),
+    "number for a choice": ("comm=3", "comm=3 (command line)", "expected one of"),
+    "several choices": ("comm=[mpi,ps]", "comm=[mpi,ps] (command line)", "expected one of"),
+    "no choice": ("comm=null", "comm=null (command line)", "expected one of"),
+    "experiment": ("experiment=quik", "expected one of", "Did you mean experiment=quick?"),
+    "group": ("com=mpi", "com=mpi (command line)", "Did you mean comm=mpi?"),
+    "added group": ("+comm=mpi", "+comm=mpi (command line)", "Did you mean comm=mpi?"),
+    "package": ("comm@foo=mpi", "comm@foo=mpi (command line)", "Did you mean comm=mpi?"),
+    "key": ("train.step=5", "train.step=5 (command line)", "Did you mean train.steps=5?"),
+    "key without its group": ("steps=5", "steps=5 (command line)", "Did you mean train.steps=5?"),
+    "key of a misspelt group": ("trian.steps=5", "trian.steps=5 (command line)", "Did you mean train.steps=5?"),
+    "key below a value": ("train.steps.x=5", "train.steps.x=5 (command line)", "Did you mean train.steps=5?"),
+    "added key": ("+train.foo=1", "train.foo=1 (command line)", "train has steps, seed, log_every"),
+    "key of a mapping": ("train={step: 5}", "train.step=5 (command line)", "Did you mean train.steps=5?"),
+    "key of the model": (
+        "model.keep_prop=0.5",
+        "model.keep_prop=0.5 (command line)",
+        "Did you mean model.keep_prob=0.5?",
+    ),
+    "key of the data": ("data.bach_size=5", "data.bach_size=5 (command line)", "Did you mean data.batch_size=5?"),
+    "key of Hydra": ("hydra.run.dri=x", "hydra.run.dri=x (command line)", "Did you mean hydra.run.dir=x?"),
+    "launcher": ("hydra/launcher=baisc", "hydra/launcher=baisc (command line)", "Did you mean hydra/launcher=basic?"),
+    "removed": ("~train.steps", "~train.steps (command line)", "cannot be removed"),
+    "tag": ("tracking.tags.team=x", "Did you mean +tracking.tags.team=x?"),
+    "type": ("train.steps=abc", "train.steps=abc (command line)", "expected an integer, at least 1"),
+    "fraction": ("train.steps=1.5", "train.steps=1.5 (command line)", "expected an integer"),
+    "not true or false": ("comm.sync=maybe", "comm.sync=maybe (command line)", "expected true or false"),
+    "type of the model's": ("model.keep_prob=abc", "model.keep_prob=abc (command line)", "expected a number"),
+    "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
+    "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),
+    "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, more than 0, or null"),
+    "batch": ("data.batch_size=0", "data.batch_size=0 (command line)", "expected an integer, at least 1"),
+    "action": ("action=trian", "action=trian (command line)", "expected one of train, plan, verify"),
+    "async mpi": ("comm=mpi comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
+    "async hybrid": ("comm=hybrid comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
+    "async ps": ("comm=ps comm.sync=false", "comm.sync=false (command line)", "remove comm.sync=false"),
+    "no servers": ("comm=ps cluster.servers=0", "cluster.servers=0 (command line)", "needs at least 1 server"),
+    "mpirun without MPI": ("comm=ps comm.mpi.mpirun_options=-x", "comm.mpi.mpirun_options=-x (command line)"),
+    "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
+    "pieces of a whole": ("partition.num=4", "partition.num=4 (command line)", "partition=fixed partition.num=4"),
+    "setting of what is off": ("ckpt=off ckpt.keep=3", "ckpt.keep=3 (command line)", "ckpt is off"),
+    "resume": ("ckpt.resume=/no/such", "ckpt.resume=/no/such (command line)", "expected auto, never, or a path"),
+    "no path": ("data=text", "data.path=??? (", "conf/data/text.yaml:", "data.path=VALUE"),
+    "wrong path": ("data=text data.path=/no/such", "data.path=/no/such (command line)", "no such file or folder"),
+    "empty folder": ("data=text data.path=empty", "data.path=empty (command line)", "no file in it"),
+    "syntax": ("train.steps==", "train.steps== (command line)", "expected key=value"),
+    "no value": ("train.steps", "train.steps (command line)", "expected key=value"),
+    "no key": ("=5", "=5 (command line)", "expected key=value"),
+    "unquoted": ("data.path=~/text", "data.path=~/text (command line)", "'~', which has to stand in quotes"),
+    "reference": ("train.seed=${foo.bar}", "train.seed=${foo.bar} (command line)", "'foo.bar' not found"),
+    "circle": ("train.seed=${train.seed}", "train.seed=${train.seed} (command line)", "Recursive"),
+    "reference of a wrong type": ("train.seed=${comm.name}", "train.seed=${comm.name} (command line)", "to Integer"),
+    "environment": ("train.seed=${oc.env:NO_SUCH}", "train.seed=${oc.env:NO_SUCH} (command line)", "'NO_SUCH'"),
+    "referenced value": ("train.steps=${train.seed} train.seed=0", "train.steps=${train.seed} [0] (command line)"),
+    "sweep without -m": ("comm=mpi,ps", "comm=mpi,ps (command line)", "-m (--multirun)"),
+    "sweep over Hydra": ("-m hydra.run.dir=a,b", "hydra.run.dir=a,b (command line)", "cannot be swept over"),
+    "job of a sweep": ("-m train.steps=5,0", "job 1 (train.steps=0): train.steps=0 (command line)"),
+    "combination in a sweep": ("-m comm=ps,mpi comm.sync=false", "comm.sync=false (command line)", "job 0 (comm=ps"),
+    "shared folder": ("-m run_dir=x train.seed=1,2", "run_dir=x (command line)", "a folder of its own"),
+    "choice in a sweep": ("-m comm=mpi,pss", "comm=pss (command line)", "Did you mean comm=ps?"),
+    "folder": ("--config-dir /no/such", "--config-dir=/no/such (command line)"),
+    "file": ("--config-name nosuch", "--config-name=nosuch (command line)"),
+    "shown": ("--cfg job train.step=5", "train.step=5 (command line)", "Did you mean train.steps=5?"),
+}
+
+
+@pytest.mark.parametrize("name", COMMAND_LINES)
+def test_wrong_command_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    line, *fragments = COMMAND_LINES[name]
+    arguments = [line] if "{" in line and "${" not in line else line.split(" ")
+    message = refused(run(*arguments, cwd=tmp_path))
+    for fragment in fragments:
+        assert fragment in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"], "nothing has started"
+
+
+OWN_FILES = {
+    "type": ("train:\n  seed: 2\n  steps: abc\n", "train.steps=abc (own/experiment/mine.yaml:4): expected an integer"),
+    "range": ("train: {steps: -3}\n", "train.steps=-3 (own/experiment/mine.yaml:2): expected an integer, at least 1"),
+    "key": ("train:\n  stepz: 5\n", "train.stepz=5 (own/experiment/mine.yaml:3)", "Did you mean train.steps=5?"),
+    "key of the model": (
+        "model:\n  keep_prop: 0.5\n",
+        "(own/experiment/mine.yaml:3)",
+        "Did you mean model.keep_prob=0.5?",
+    ),
+    "type of the model's": ("model:\n  keep_prob: abc\n", "model.keep_prob=abc (own/experiment/mine.yaml:3)"),
+    "group": ("trian:\n  steps: 4\n", "(own/experiment/mine.yaml:2)", "Did you mean train?"),
+    "choice": (
+        "defaults:\n  - override /comm: hybird\n",
+        "comm=hybird (own/experiment/mine.yaml:3)",
+        "Did you mean comm=hybrid?",
+    ),
+    "group of a choice": (
+        "defaults:\n  - override /com: mpi\n",
+        "com=mpi (own/experiment/mine.yaml:3)",
+        "Did you mean comm?",
+    ),
+    "combination": (
+        "defaults:\n  - override /comm: mpi\ncomm:\n  sync: false\n",
+        "comm.sync=false (own/experiment/mine.yaml:5): asynchronous training needs servers",
+    ),
+    "reference": ("train:\n  seed: ${no.such}\n", "train.seed=${no.such} (own/experiment/mine.yaml:3)"),
+    "not YAML": ("train: {steps:\n  - : x\n", "own/experiment/mine.yaml:3: this is not YAML"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_FILES)
+def test_wrong_file(name: str, tmp_path: Path) -> None:
+    content, *fragments = OWN_FILES[name]
+    folder = tmp_path / "own" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("# @package _global_\n" + content)
+    message = refused(run("--config-dir", "own", "experiment=mine", cwd=tmp_path))
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_unreadable_folder_names_the_origin(tmp_path: Path) -> None:
+    folder = tmp_path / "own" / "data"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("_target_: x.load\nbatch_size: 2\npath: /no/such\nvocab_size: 9\n")
+    message = refused(run("--config-dir", "own", "data=mine", cwd=tmp_path))
+    assert message.startswith("data.path=/no/such (own/data/mine.yaml:3): no such file or folder")
+
+
+def test_flags_that_exclude_each_other(tmp_path: Path) -> None:
+    for arguments in (["-m", "--cfg", "job"], ["--resolve"], ["--no-such-flag"]):
+        result = run(*arguments, cwd=tmp_path)
+        assert result.returncode == 2
+        assert "Traceback" not in result.stderr
+
+
+def test_fast_and_without_heavy_imports(tmp_path: Path) -> None:
+    """A refusal costs less than importing TensorFlow (4 s) or MLflow (1.2 s) would."""
+    fastest = float("inf")
+    for _ in range(3):
+        start = time.monotonic()
+        refused(run("train.step=5", cwd=tmp_path))
+        fastest = min(fastest, time.monotonic() - start)
+    assert fastest < 2.0
+    result = run("train.step=5", cwd=tmp_path, python=("-X", "importtime"))
+    imported = set(re.findall(r"\| +(\w+)$", result.stderr, flags=re.MULTILINE))
+    assert "hydra" in imported
+    assert not imported & {"tensorflow", "mlflow", "horovod", "keras"}
+
+
+def test_shown_configuration_is_resolved_fast(tmp_path: Path) -> None:
+    start = time.monotonic()
+    result = run("--cfg", "job", "--resolve", cwd=tmp_path)
+    seconds = time.monotonic() - start
+    assert result.returncode == 0, result.stderr
+    assert "${" not in result.stdout and "run_dir: outputs/" in result.stdout
+    assert seconds < 2.0
+
+
+@pytest.mark.parametrize("flag", ["--help", "--info=searchpath", "--hydra-help"])
+def test_hydra_answers_its_own_flags(flag: str, tmp_path: Path) -> None:
+    result = run(flag, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+    assert not list(tmp_path.iterdir())

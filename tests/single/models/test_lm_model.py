@@ -1,0 +1,141 @@
+"""The language model learns, its three tables have sparse gradients, its losses are what they say."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from models import lm
+
+VOCAB_SIZE = 300
+BATCH = 8
+LENGTH = 5
+SIZES = {"embedding_size": 16, "num_units": 24, "projection_size": 12, "num_sampled": 32}
+
+
+@pytest.fixture
+def graph():
+    """Return an empty default graph with a seed."""
+    with tf.Graph().as_default() as graph:
+        tf.set_random_seed(1)
+        yield graph
+
+
+def placeholders():
+    return {name: tf.placeholder(tf.int32, [BATCH, LENGTH], name) for name in ("words", "next_words")}
+
+
+def counting_batch(generator):
+    """Return windows in which each word follows the last one: what a model can learn."""
+    windows = generator.integers(0, 50, [BATCH, 1]) + np.arange(LENGTH + 1)
+    return {"words": windows[:, :-1], "next_words": windows[:, 1:]}
+
+
+def feed(features, batch):
+    return {features[name]: batch[name] for name in features}
+
+
+def test_loss_falls_and_perplexity_with_it(graph):
+    features = placeholders()
+    model = lm.build(features, tf.train.AdagradOptimizer(0.2), vocab_size=VOCAB_SIZE, **SIZES)
+    generator = np.random.default_rng(1)
+    held_out = feed(features, counting_batch(generator))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        before = session.run(model["validation_loss"], held_out)
+        losses = [
+            session.run([model["loss"], model["train_op"]], feed(features, counting_batch(generator)))[0]
+            for _ in range(300)
+        ]
+        after = session.run(model["validation_loss"], held_out)
+        steps = session.run(tf.train.get_global_step())
+    assert before == pytest.approx(np.log(VOCAB_SIZE), abs=0.1)
+    assert np.mean(losses[-20:]) < 0.5 * losses[0]
+    assert after < 0.4 * before
+    assert model["validation_metric"] == "perplexity"
+    assert steps == 300
+
+
+class RecordingOptimizer(tf.train.GradientDescentOptimizer):
+    """Keeps the gradients that it is given, by variable name."""
+
+    def apply_gradients(self, grads_and_vars, *arguments, **keywords):
+        pairs = list(grads_and_vars)
+        self.gradients = {variable.op.name: gradient for gradient, variable in pairs}
+        return super().apply_gradients(pairs, *arguments, **keywords)
+
+
+def test_tables_have_sparse_gradients_and_the_lstm_dense_ones(graph):
+    optimizer = RecordingOptimizer(0.1)
+    lm.build(placeholders(), optimizer, vocab_size=VOCAB_SIZE, **SIZES)
+    sparse = {name for name, gradient in optimizer.gradients.items() if isinstance(gradient, tf.IndexedSlices)}
+    assert sparse == {"embedding", "softmax_w", "softmax_b"}
+    assert set(optimizer.gradients) - sparse == {"lstm/kernel", "lstm/bias", "lstm/projection"}
+
+
+def test_only_the_lstm_is_clipped(graph):
+    features = placeholders()
+    optimizer = RecordingOptimizer(0.1)
+    lm.build(features, optimizer, vocab_size=VOCAB_SIZE, max_grad_norm=1e-3, **SIZES)
+    dense = [gradient for name, gradient in optimizer.gradients.items() if name.startswith("lstm/")]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        norms = session.run(
+            [tf.linalg.global_norm(dense), tf.linalg.global_norm([optimizer.gradients["embedding"]])],
+            feed(features, counting_batch(np.random.default_rng(1))),
+        )
+    assert norms[0] == pytest.approx(1e-3, rel=1e-4)
+    assert norms[1] > 1e-2
+
+
+def test_validation_loss_is_the_full_softmax_of_a_plain_lstm(graph):
+    features = placeholders()
+    model = lm.build(features, tf.train.GradientDescentOptimizer(0.1), vocab_size=VOCAB_SIZE, keep_prob=0.5, **SIZES)
+    batch = counting_batch(np.random.default_rng(1))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        values = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
+        measured = [session.run(model["validation_loss"], feed(features, batch)) for _ in range(2)]
+    expected = reference_loss(values, batch["words"], batch["next_words"])
+    np.testing.assert_allclose(measured, expected, rtol=1e-5)  # twice the same: no dropout
+
+
+def reference_loss(values, words, next_words):
+    """Compute the mean cross entropy in NumPy, float64."""
+    values = {name: value.astype(np.float64) for name, value in values.items()}
+    cell = np.zeros([BATCH, SIZES["num_units"]])
+    output = np.zeros([BATCH, SIZES["projection_size"]])
+    losses = []
+    for step in range(LENGTH):
+        inputs = np.concatenate([values["embedding"][words[:, step]], output], axis=1)
+        gates = np.split(inputs @ values["lstm/kernel"] + values["lstm/bias"], 4, axis=1)
+        cell = sigmoid(gates[2] + 1) * cell + sigmoid(gates[0]) * np.tanh(gates[1])
+        output = (sigmoid(gates[3]) * np.tanh(cell)) @ values["lstm/projection"]
+        logits = output @ values["softmax_w"].T + values["softmax_b"]
+        losses.append(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(BATCH), next_words[:, step]])
+    return np.mean(losses)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_sampled_loss_of_many_samples_nears_the_full_one(graph):
+    features = placeholders()
+    model = lm.build(
+        features, tf.train.GradientDescentOptimizer(0.1), vocab_size=VOCAB_SIZE, **SIZES | {"num_sampled": 299}
+    )
+    feeds = feed(features, counting_batch(np.random.default_rng(1)))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        sampled = np.mean([session.run(model["loss"], feeds) for _ in range(20)])
+        assert sampled == pytest.approx(session.run(model["validation_loss"], feeds), abs=0.1)
+
+
+def test_dropout_draws_anew_and_is_absent_when_all_is_kept(graph):
+    inputs = tf.ones([2, 3, 4])
+    lstm = lm.lstm_variables(4, 5, 6)
+    dropped, kept = lm.run_lstm(lstm, inputs, keep_prob=0.5)[-1], lm.run_lstm(lstm, inputs, keep_prob=1.0)[-1]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert not np.array_equal(session.run(dropped), session.run(dropped))
+        assert (session.run(kept) != 0).all()

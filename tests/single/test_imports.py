@@ -1,0 +1,114 @@
+"""Who may import whom: the tree is the data flow, a stage imports earlier nouns and never a later stage."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import parallax_runner
+
+PACKAGE = Path(parallax_runner.__file__).parent
+ENTRIES = ("__main__", "pipeline", "rank", "worker", "server")  # they call the stages; only they import one another
+ANYONE = ("errors",)
+
+# What a stage may import of the other stages: a folder, or one module of it.
+MAY_IMPORT = {
+    "errors": (),
+    "config": (),
+    "data": (),
+    "graph": (),
+    "analysis": ("graph",),
+    "plan": ("analysis.variable_info",),
+    "rewrite": ("graph", "analysis", "plan"),
+    "launch": ("plan.plan",),
+    "train": ("data", "graph", "analysis", "plan.plan", "rewrite.distributed_graph", "launch.client", "launch.ports"),
+    "track": ("plan.plan",),
+    "verify": ("graph", "analysis", "data", "plan"),
+}
+WITHOUT_TENSORFLOW = ("errors", "config", "data", "plan", "launch", "track")
+ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_tracker"}
+
+
+def modules() -> dict[str, Path]:
+    """Dotted names below the package; a folder's `__init__` goes by the folder's name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in the file it does."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                is_module = full.removeprefix("parallax_runner.") in MODULES
+                yield full if is_module else str(node.module)
+
+
+def allowed(module: str, imported: str) -> bool:
+    stage, other = module.split(".")[0], imported.split(".")[0]
+    if stage in ENTRIES or stage == other or imported in ANYONE:
+        return True
+    return any(imported == one or imported.startswith(f"{one}.") for one in MAY_IMPORT[stage])
+
+
+def test_every_stage_stands_in_the_table() -> None:
+    stages = {module.split(".")[0] for module in MODULES} - {"__init__", *ENTRIES}
+    assert stages <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "__init__"])
+def test_direction(module: str) -> None:
+    stage = module.split(".")[0]
+    for name in imports(MODULES[module]):
+        top = name.split(".")[0]
+        if top == "parallax_runner":
+            inner = name.removeprefix("parallax_runner").lstrip(".")
+            assert not inner or allowed(module, inner), f"{module} imports {inner}"
+        if top in ("tensorflow", "keras"):
+            assert stage not in WITHOUT_TENSORFLOW, f"{module} imports {name}"
+        if top in ONLY_IMPORTER:
+            assert module == ONLY_IMPORTER[top], f"{module} imports {name}"
+
+
+def test_models_import_nothing_of_the_project() -> None:
+    for path in (PACKAGE.parent / "models").rglob("*.py"):
+        tops = {name.split(".")[0] for name in imports(path)}
+        assert not tops & {"parallax_runner", "horovod", "mlflow", "hydra", "omegaconf"}, path
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.split(".")[0] in WITHOUT_TENSORFLOW])
+def test_planning_and_launching_load_no_tensorflow(module: str) -> None:
+    """The table sees one file at a time; this sees what it drags in."""
+    heavy = loaded_by([module])
+    assert not heavy, f"{module} loads {heavy}"
+
+
+def test_the_entries_load_no_tensorflow() -> None:
+    """The driver refuses a wrong configuration, and a child reports to the driver, before the four seconds it takes."""
+    light = [name for name in ("__main__", "pipeline", "worker", "server") if name in MODULES]
+    assert not loaded_by(light)
+
+
+def loaded_by(names: list[str]) -> list[str]:
+    program = (
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n"
+        "    importlib.import_module('parallax_runner.' + name)\n"
+        "print(*sorted({'tensorflow', 'keras', 'mlflow', 'horovod'} & set(sys.modules)))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()

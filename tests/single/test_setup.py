@@ -1,0 +1,240 @@
+"""The set-up scripts, with a stand-in for uv that notes its calls; and the wheel, built and installed for good."""
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+UV = """#!/usr/bin/env bash
+if [ "$1" = --version ]; then echo "uv {version} (a stand-in)"; exit; fi
+echo "$@" >>"{calls}"
+case $* in
+  venv*) mkdir -p .venv/bin && ln -sf {python} .venv/bin/python && echo home >.venv/pyvenv.cfg ;;
+  "pip sync"*) sleep {sync_secs}; if [ -e fail-once ]; then rm fail-once; exit 1; fi ;;
+esac
+"""
+
+
+class Checkout:
+    """A copy of the scripts with tools of its own on PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "checkout"
+        self.bin = folder / "bin"
+        self.calls_file = folder / "calls"
+        self.bin.mkdir()
+        shutil.copytree(ROOT / "scripts", self.root / "scripts")
+        for name in ("pyproject.toml", "requirements.lock"):
+            shutil.copy(ROOT / name, self.root / name)
+        for tool in ["bash", "cat", "dirname", "env", "head", "ln", "mkdir", "rm", "sha256sum", "sleep", "sort"]:
+            self.link(tool)
+        for tool in ("make", "c++"):
+            self.script(tool, "#!/bin/sh\n")
+        (self.bin / "python3").symlink_to(sys.executable)
+        self.uv()
+
+    def link(self, tool: str) -> None:
+        found = shutil.which(tool)
+        assert found is not None, tool
+        (self.bin / tool).symlink_to(found)
+
+    def script(self, name: str, text: str, folder: Path | None = None) -> Path:
+        path = (folder or self.bin) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def uv(self, *, version: str = "0.99.0", sync_secs: float = 0, folder: Path | None = None) -> None:
+        text = UV.format(version=version, calls=self.calls_file, python=sys.executable, sync_secs=sync_secs)
+        self.script("uv", text, folder)
+
+    def start(self, *, python: str | None = None, script: str = "setup") -> "subprocess.Popen[str]":
+        environment = {"PATH": str(self.bin), "HOME": str(self.root)}
+        if python is not None:
+            environment["PYTHON"] = python
+        return subprocess.Popen(
+            [self.root / "scripts" / script],
+            env=environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, **options: str) -> tuple[int, str]:
+        process = self.start(**options)
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+    def calls(self) -> list[str]:
+        """What uv was asked for: the first two words of each call."""
+        lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+        return [" ".join(line.split()[:2]) for line in lines]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+EVERYTHING = ["venv --quiet", "pip sync", "pip install"]
+
+
+def test_first_call_sets_up_and_says_so(checkout: Checkout) -> None:
+    status, output = checkout.run()
+    assert status == 0, output
+    assert checkout.calls() == EVERYTHING
+    assert "requirements.lock" in output and "3 minutes" in output and "done in" in output
+    calls = checkout.calls_file.read_text()
+    assert "--require-hashes" in calls and "--no-deps" in calls and "--editable ." in calls
+
+
+def test_second_call_does_nothing_and_is_fast(checkout: Checkout) -> None:
+    checkout.run()
+    start = time.monotonic()
+    status, output = checkout.run()
+    assert time.monotonic() - start < 1.0
+    assert (status, output) == (0, "")
+    assert checkout.calls() == EVERYTHING
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
+def test_changed_dependencies_are_installed(checkout: Checkout, name: str) -> None:
+    checkout.run()
+    with (checkout.root / name).open("a") as file:
+        file.write("# changed\n")
+    assert checkout.run()[0] == 0
+    assert checkout.calls() == [*EVERYTHING, "pip sync", "pip install"]
+
+
+def test_interrupted_setup_is_repaired(checkout: Checkout) -> None:
+    (checkout.root / "fail-once").touch()
+    status, output = checkout.run()
+    assert status == 1 and "could not be installed" in output
+    assert checkout.run()[0] == 0
+    assert checkout.calls() == ["venv --quiet", "pip sync", "pip sync", "pip install"]
+
+
+def test_broken_environment_is_made_anew(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.root / ".venv/bin/python").unlink()
+    (checkout.root / ".venv/bin/python").symlink_to("/no/such/python")
+    assert checkout.run()[0] == 0
+    assert checkout.calls() == EVERYTHING * 2
+
+
+def test_two_calls_at_once(checkout: Checkout) -> None:
+    checkout.uv(sync_secs=1.5)
+    first = checkout.start()
+    time.sleep(0.5)
+    second = checkout.start()
+    outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), outputs
+    assert "waiting" in outputs[1]
+    assert checkout.calls() == EVERYTHING, "the second has nothing left to do"
+
+
+def test_moved_checkout_is_set_up_again(checkout: Checkout) -> None:
+    checkout.run()
+    checkout.root = checkout.root.rename(checkout.root.with_name("elsewhere"))
+    assert checkout.run()[0] == 0
+    assert checkout.calls() == [*EVERYTHING, "pip sync", "pip install"]
+
+
+def test_an_old_uv_is_passed_over(checkout: Checkout) -> None:
+    checkout.uv(version="0.4.30")
+    checkout.uv(folder=checkout.root / ".tools/uv/bin")
+    assert checkout.run()[0] == 0
+    assert checkout.calls() == EVERYTHING
+
+
+def one_sentence(result: tuple[int, str]) -> str:
+    status, output = result
+    assert status == 1
+    (line,) = output.splitlines()
+    assert line.startswith("setup: ") and line.endswith(".")
+    return line
+
+
+@pytest.mark.parametrize("script", ["setup", "train", "test"])
+def test_missing_compiler(checkout: Checkout, script: str) -> None:
+    (checkout.bin / "c++").unlink()
+    assert "a C++ compiler is missing" in one_sentence(checkout.run(script=script))
+    assert checkout.calls() == []
+
+
+def test_missing_make(checkout: Checkout) -> None:
+    (checkout.bin / "make").unlink()
+    assert "make is missing" in one_sentence(checkout.run())
+
+
+def old_python(checkout: Checkout, name: str) -> Path:
+    """A Python that says that it is 3.10."""
+    return checkout.script(name, "#!/bin/sh\necho 3.10\n")
+
+
+def test_python_out_of_range(checkout: Checkout) -> None:
+    path = old_python(checkout, "python3.10")
+    line = one_sentence(checkout.run(python=str(path)))
+    assert "is Python 3.10, and Python 3.11, 3.12 or 3.13 is needed" in line
+    checkout.run()
+    assert "3.10" in one_sentence(checkout.run(python=str(path))), "also with an environment in place"
+    assert "does not run" in one_sentence(checkout.run(python="/no/such/python"))
+
+
+def test_no_python_in_range(checkout: Checkout) -> None:
+    (checkout.bin / "python3").unlink()
+    old_python(checkout, "python3")
+    assert "no Python 3.11, 3.12 or 3.13 was found" in one_sentence(checkout.run())
+    (checkout.bin / "python3.12").symlink_to(sys.executable)
+    assert checkout.run()[0] == 0
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a wheel of this checkout is installed, by itself."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    uv = subprocess.run([ROOT / "scripts/setup", "--uv"], check=True, capture_output=True, text=True, timeout=120)
+    install = [uv.stdout.strip(), "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
+    subprocess.run([*install, "--target", folder / "site", wheel], cwd=ROOT, check=True, timeout=120)
+    yield folder / "site"
+
+
+def test_wheel_brings_its_configuration_and_models(installed: Path, tmp_path: Path) -> None:
+    # Without -S the editable installation's path file would bring the checkout back in.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), *site.getsitepackages()])}
+    python = [sys.executable, "-S"]
+    program = (
+        "import importlib.util, parallax_runner, parallax_runner.config.location as location\n"
+        "print(parallax_runner.__file__, location.conf_dir(), importlib.util.find_spec('models').origin, sep='\\n')"
+    )
+    places = subprocess.run([*python, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert places.stdout.splitlines() == [
+        str(installed / "parallax_runner/__init__.py"),
+        str(installed / "parallax_runner/conf"),
+        str(installed / "models/__init__.py"),
+    ], places.stderr
+    command = [*python, "-m", "parallax_runner", "--cfg", "job", "experiment=quick"]
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "name: hybrid" in shown.stdout
+
+
+def test_wheel_has_every_file(installed: Path) -> None:
+    for folder, place in (("conf", "parallax_runner/conf"), ("models", "models")):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in (".yaml", ".py"):
+                assert (installed / place / path.relative_to(ROOT / folder)).is_file()
