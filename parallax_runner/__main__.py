@@ -26,9 +26,9 @@ def main() -> int:
 
     def job(config: DictConfig) -> float | None:
         try:
-            from parallax_runner import pipeline
+            from parallax_runner.pipeline import drive
 
-            return pipeline.drive(config)
+            return drive(config)
         except (Exception, SystemExit) as error:
             status = report(error)
             if status == 0:

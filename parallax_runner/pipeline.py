@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ def drive(config: DictConfig) -> float | None:
         frozen.freeze(config, run_dir)
         return _run(config, plan, single, dataset, run_dir, summary)
     except ParallaxError as error:
+        log.error("%s", error, exc_info=True)
         write_summary(run_dir, summary | {"status": "failed", "error": str(error)})
         raise
 
@@ -70,7 +72,7 @@ def load_dataset(config: DictConfig) -> Dataset:
     from hydra.utils import instantiate
 
     arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
-    return instantiate(arguments)
+    return _unwrapped(lambda: instantiate(arguments))
 
 
 def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
@@ -80,13 +82,25 @@ def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
     from parallax_runner.graph.capture import capture
 
     def build(features: dict[str, Any]) -> Any:
-        optimizer = instantiate(config.optimizer)
-        return instantiate(config.model, features, optimizer)
+        optimizer = _unwrapped(lambda: instantiate(config.optimizer))
+        return _unwrapped(lambda: instantiate(config.model, features, optimizer))
 
     shapes = {
         name: ((config.data.batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()
     }
     return capture(build, shapes, seed=config.train.seed)
+
+
+def _unwrapped(call: Callable[[], Any]) -> Any:
+    """What `call` returns or raises, without the exception that Hydra wraps around an error of the called function."""
+    from hydra.errors import InstantiationException
+
+    try:
+        return call()
+    except InstantiationException as error:
+        if error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
 
 
 def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
@@ -108,7 +122,7 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) ->
     """The configuration with `ckpt.resume` settled: a checkpoint's prefix, or `never`."""
     from parallax_runner.train import checkpoint_files
 
-    settled = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+    settled = DictConfig(OmegaConf.to_container(config, resolve=True))
     settled.run_dir = str(run_dir)
     start = None
     if config.ckpt.enabled:
@@ -123,17 +137,19 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) ->
     return settled
 
 
-def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:
-    """What to start for a plan."""
+def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, run_id: str | None) -> LaunchSpec:
+    """What to start for a plan; `run_id` is the MLflow run's."""
     threads = config.cluster.threads_per_worker
+    more_env = {} if run_id is None else {command.RUN_ID: run_id}
     if plan.comm == "local":
-        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads)
+        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads, more_env=more_env)
     else:
         options = config.comm.mpi.mpirun_options or ()
         worker = command.worker_command(
             run_dir=run_dir,
             workers=plan.workers,
             threads_per_worker=threads,
+            more_env=more_env,
             mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
         )
     servers = tuple(
@@ -170,7 +186,7 @@ def _run(
             if message.kind == "progress":
                 record.on_progress(message.index, **message.fields)
 
-        result = processes.run(launch_spec(config, plan, run_dir), on_message=on_message)
+        result = processes.run(launch_spec(config, plan, run_dir, tracker.run_id), on_message=on_message)
     done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
     validation = validation_result(done, single.validation_metric)
     tracker.log_metrics(record.last_step, validation)
@@ -191,7 +207,7 @@ def open_tracker(config: DictConfig, plan: Plan) -> Tracker:
 
     tags = {"comm": plan.comm, "model": config.model["_target_"], "workers": plan.workers, **config.tracking.tags}
     tracker = MlflowTracker(config.tracking.uri, config.tracking.experiment, config.tracking.run_name, tags)
-    tracker.log_params(OmegaConf.to_container(config, resolve=True))
+    tracker.log_params(dict(DictConfig(OmegaConf.to_container(config, resolve=True))))
     return tracker
 
 
@@ -251,12 +267,29 @@ def _conclude(
             print(f"parallax_runner: {result.failure}\nlogs: {run_dir / 'logs'}", file=sys.stderr)
         raise SystemExit(result.exit_status)
     if config.action == "verify":
-        return _report_verification(done[0], run_dir)
+        _report_verification(done[0]["comparison"], summary["steps"])
+        return None
     metrics = [key for key in summary if key.startswith("validation_") and key != "validation_loss"]
     objective = metrics[0] if metrics else "loss_last"
     shown = f"{objective.removeprefix('validation_')} {summary[objective]:.4g}"
     print(f"finished: {summary['steps']} steps, loss {summary['loss_last']:.4g}, {shown}; {run_dir}", file=sys.stderr)
     return summary[objective]
+
+
+def _report_verification(comparison: dict[str, Any], steps: int) -> None:
+    """Says whether the run equals one device; raises SystemExit(1) where it does not."""
+    if comparison["ok"]:
+        print(
+            f"verified: after {steps} steps every variable equals one device's, largest difference "
+            f"{comparison['max_relative']:.2g} of what it moved (tolerance {comparison['tolerance']:g})",
+            file=sys.stderr,
+        )
+        return
+    for name in comparison["missing"]:
+        print(f"parallax_runner: «{name}» is missing", file=sys.stderr)
+    if comparison["first_difference"]:
+        print(f"parallax_runner: NOT what one device does: {comparison['first_difference']}", file=sys.stderr)
+    raise SystemExit(1)
 
 
 def _show_plan(plan: Plan) -> None:

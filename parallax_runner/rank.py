@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,20 @@ import tensorflow.compat.v1 as tf
 from omegaconf import DictConfig
 
 from parallax_runner.config import frozen
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.client import ControlClient
+from parallax_runner.launch.command import RUN_ID
 from parallax_runner.pipeline import build_graph, load_dataset
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train import checkpoint_files
 from parallax_runner.train.checkpoint import CheckpointOps, CheckpointSaver
+from parallax_runner.train.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.train.cluster import join_cluster, session_config
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
+from parallax_runner.verify.prove import prove
 
 
 def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
@@ -45,17 +49,44 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             report=client.report,
             stop_requested=client.stop_requested,
             log_every=config.train.log_every,
-            saver=_saver(config, checkpoints, single.fingerprint, os.environ.get('PARALLAX_MLFLOW_RUN_ID')) if rank == 0 else None,
+            saver=_saver(config, checkpoints, single.fingerprint) if rank == 0 else None,
         )
+        if config.action == "verify":
+            return _verify(loop, checkpoints, single, plan, config, start)
         outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
         loss_sum, batches = loop.validate()
     return outcome | {"first_step": start.step, "validation_loss_sum": loss_sum, "validation_batches": batches}
 
 
-def _start_of(config: DictConfig) -> checkpoint_files.Sidecar:
+def _verify(
+    loop: Loop, checkpoints: CheckpointOps, single: SingleDeviceGraph, plan: Plan, config: DictConfig, start: Sidecar
+) -> dict[str, Any]:
+    """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
+    loop.saver = None
+    is_chief = loop.distributed.rank == 0
+    initial = checkpoints.snapshot(loop.session, Path(config.run_dir) / "verify" / "initial") if is_chief else {}
+    outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
+    if not is_chief:
+        return outcome
+    final = checkpoints.snapshot(loop.session, Path(config.run_dir) / "verify" / "final")
+    feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
+    positions = [start.examples + number * loop.feed.global_batch for number in range(config.train.steps - start.step)]
+    comparison = prove(
+        single,
+        plan,
+        seed=config.train.seed,
+        first_step=start.step,
+        batches=[[feed.train_batch(position) for feed in feeds] for position in positions],
+        initial=initial,
+        final=final,
+    )
+    return outcome | {"first_step": start.step, "comparison": comparison.as_json()}
+
+
+def _start_of(config: DictConfig) -> Sidecar:
     if config.ckpt.resume != "never":
-        return checkpoint_files.read_sidecar(Path(config.ckpt.resume))
-    return checkpoint_files.Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
+        return read_sidecar(Path(config.ckpt.resume))
+    return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
 
 
 def open_session(client: ControlClient, plan: Plan, distributed: DistributedGraph, threads: int) -> tf.Session:
@@ -78,9 +109,7 @@ def initialize(
     session.run(distributed.agree)
 
 
-def _saver(
-    config: DictConfig, checkpoints: CheckpointOps, fingerprint: str, mlflow_run_id: str | None
-) -> CheckpointSaver | None:
+def _saver(config: DictConfig, checkpoints: CheckpointOps, fingerprint: str) -> CheckpointSaver | None:
     if not config.ckpt.enabled:
         return None
     return CheckpointSaver(
@@ -91,5 +120,5 @@ def _saver(
         keep=config.ckpt.keep,
         seed=config.train.seed,
         fingerprint=fingerprint,
-        mlflow_run_id=mlflow_run_id,
+        mlflow_run_id=os.environ.get(RUN_ID),
     )

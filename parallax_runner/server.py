@@ -1,4 +1,4 @@
-"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. Holds variables and does what ranks' graphs put there."""
+"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. Holds variables, does what ranks' graphs put there."""
 
 from __future__ import annotations
 

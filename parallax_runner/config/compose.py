@@ -33,6 +33,16 @@ from parallax_runner.errors import ConfigError
 
 VERSION_BASE = "1.3"
 CONFIG_NAME = "config"
+# What Hydra lets through when a configuration is wrong; some of it is plain Python.
+COMPOSITION_ERRORS = (
+    HydraException,
+    OmegaConfBaseException,
+    yaml.YAMLError,
+    AssertionError,
+    AttributeError,
+    TypeError,
+    ValueError,
+)
 
 
 def register_schema() -> None:
@@ -77,7 +87,7 @@ class Composer:
         self._check_groups(overrides)
         try:
             config = self._loader.load_configuration(self.config_name, list(lines), run_mode=RunMode.RUN)
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError) as error:
+        except COMPOSITION_ERRORS as error:
             raise self._explain(error, overrides) from error
         return Job(config, Origins(overrides, self._files(lines)), title)
 
@@ -85,21 +95,23 @@ class Composer:
         """Composes every job that a command line asks for, one at a time."""
         overrides = self._parse(lines)
         sweeping = [override for override in overrides if override.is_sweep_override()]
+        if not multirun and not sweeping:
+            job = self.job(lines)
+            if job.config.hydra.mode != RunMode.MULTIRUN:
+                yield job
+                return
         for override in sweeping:
             if override.is_hydra_override():
                 raise ConfigError(f"{override.input_line} (command line): Hydra's own settings cannot be swept over")
-        self._check_groups([override for override in overrides if not override.is_sweep_override()])
+        self._check_groups(overrides)
         try:
             master = self._loader.load_configuration(
                 self.config_name, list(lines), run_mode=RunMode.MULTIRUN, validate_sweep_overrides=False
             )
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError) as error:
+        except COMPOSITION_ERRORS as error:
             raise self._explain(error, overrides) from error
         if not multirun and master.hydra.mode != RunMode.MULTIRUN:
-            if sweeping:
-                raise explain.needs_multirun(sweeping[0])
-            yield self.job(lines)
-            return
+            raise explain.needs_multirun(sweeping[0])
         own_lines = [override.input_line for override in overrides if override.is_hydra_override()]
         for number, batch in enumerate(self._expand(master)):
             title = f"job {number} ({' '.join(batch)}): " if batch else ""
@@ -121,8 +133,9 @@ class Composer:
         overrides = self._parse([*parameters, *master.hydra.overrides.task])
         try:
             return BasicSweeper.split_arguments(overrides, None)[0]
-        except HydraException as error:
-            raise ConfigError(f"{' '.join(master.hydra.overrides.task)} (command line): {error}") from error
+        except COMPOSITION_ERRORS as error:
+            lines = " ".join(str(one.input_line) for one in overrides if one.is_sweep_override())
+            raise explain.sweep(lines, error) from error
 
     def _parse(self, lines: Sequence[str]) -> list[Override]:
         parser = OverridesParser.create(config_loader=self._loader)
@@ -176,14 +189,14 @@ class Composer:
         ]
         try:
             files = self._files(choices)
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError):
+        except COMPOSITION_ERRORS:
             # The defaults lists themselves are wrong: the fault is in one of the files that were chosen or are fixed.
             names = [self.config_name, *(f"{o.key_or_group}/{o.value()}" for o in self._parse(choices))]
             files = [ConfigFile(path, "", "") for path in map(self._path, names) if path is not None]
         try:
             known = self._loader.load_configuration(self.config_name, choices, run_mode=RunMode.RUN)
             keys = explain.known_keys(known)
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, TypeError):
+        except COMPOSITION_ERRORS:
             keys = explain.known_keys(OmegaConf.structured(RunConfig))
         return explain.composition(error, Origins(overrides, files), keys)
 

@@ -55,8 +55,10 @@ def nearest_key(key: str, known: Sequence[str]) -> str | None:
     if elsewhere:
         return nearest(key, elsewhere) or elsewhere[0]
     beside = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == parent}
-    match = nearest(name, beside)
-    return beside[match] if match is not None else nearest(key, known)
+    if beside:
+        match = nearest(name, beside)
+        return beside[match] if match is not None else None
+    return nearest(key, known)
 
 
 def known_keys(config: DictConfig) -> list[str]:
@@ -104,7 +106,8 @@ def syntax(line: str, error: Exception) -> ConfigError:
     detail = re.sub(r" expecting .*", "", lines[0]).replace("missing EQUAL", "missing '='").replace("<EOF>", "the end")
     if detail.startswith("LexerNoViableAlt"):
         column = lines[1].index("^") - lines[0].index(line)
-        detail = f"{line[column]!r}, which has to stand in quotes"
+        fault = "which opens a string that does not end" if line[column] in "'\"" else "which has to stand in quotes"
+        detail = f"{line[column]!r}, {fault}"
     return ConfigError(f"{line} (command line): expected key=value in Hydra's override syntax, found {detail}")
 
 
@@ -115,6 +118,11 @@ def needs_multirun(override: Override) -> ConfigError:
         f"{key}={value} (command line): several values make a sweep, and a sweep needs -m (--multirun);"
         f" a list is written {key}=[{value}]"
     )
+
+
+def sweep(lines: str, error: Exception) -> ConfigError:
+    """A sweep whose jobs cannot be told in advance."""
+    return ConfigError(f"{lines} (command line): this sweep cannot be expanded into jobs, {_first_line(error)}")
 
 
 def check_choice(override: Override, options: Sequence[str]) -> None:
@@ -187,6 +195,9 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
     unused = re.match(r"In '(.+)': Could not override '([^'@]+)", str(error))
     if unused is not None:
         return _unused_override(unused[1], unused[2], origins, known)
+    for key in origins.given():
+        if key not in known:
+            return unknown_key(key, origins, known)
     return ConfigError(f"configuration: {_first_line(error)}")
 
 

@@ -107,10 +107,10 @@ class Origins:
                 return Origin(file.where(key), file.values[key])
         return None
 
-    def given(self, prefix: str) -> list[str]:
-        """The keys below `prefix` that the command line sets."""
+    def given(self, prefix: str = "") -> list[str]:
+        """The keys below `prefix` that the command line sets; all without one."""
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
-        return [name for name in names if name.startswith(prefix + ".")]
+        return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
 
     def added(self) -> list[str]:
         """The keys that the command line adds with a plus."""

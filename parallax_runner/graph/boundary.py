@@ -38,14 +38,23 @@ def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) 
         for gradient in recorded
         if any(consumer in needed for consumer in graph.get_tensor_by_name(gradient.values).consumers())
     ]
-    backward: set[tf.Operation] = set()
+    behind: dict[Gradient, set[tf.Operation]] = {}
     for gradient in reached:
         tensors = [graph.get_tensor_by_name(name) for name in (gradient.values, gradient.indices) if name]
-        backward |= edit.ancestors([tensor.op for tensor in tensors], control=False)
-    region = frozenset(needed - backward)
+        behind[gradient] = edit.ancestors([tensor.op for tensor in tensors], control=False)
+    region = frozenset(needed.difference(*behind.values()))
+
+    def is_step(gradient: Gradient) -> bool:
+        """Whether a later gradient of the same variable is made from this one."""
+        op = graph.get_tensor_by_name(gradient.values).op
+        return any(
+            later.variable == gradient.variable and later != gradient and op in ops for later, ops in behind.items()
+        )
+
     kept = tuple(
         gradient
         for gradient in reached
         if any(consumer in region for consumer in graph.get_tensor_by_name(gradient.values).consumers())
+        and not is_step(gradient)
     )
     return Boundary(gradients=kept, region=region)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import random
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 
-from parallax_runner.errors import CaptureError
+from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
@@ -93,15 +95,33 @@ def from_graph(
 
 
 def _call(build: Callable[[dict[str, tf.Tensor]], Mapping[str, Any]], placeholders: dict[str, tf.Tensor]) -> Any:
+    features = _Features(placeholders)
     try:
-        return build(placeholders)
-    except KeyError as error:
-        if error.args and error.args[0] not in placeholders:
+        return build(features)
+    except ParallaxError:
+        raise
+    except Exception as error:
+        if features.missing is not None:
             raise CaptureError(
-                f"the model asks for {error.args[0]!r}; the data gives {sorted(placeholders)}: "
+                f"the model asks for {features.missing!r}; the data gives {sorted(placeholders)}: "
                 "choose the data that fits the model (data=…)"
             ) from error
-        raise
+        frame = traceback.extract_tb(error.__traceback__)
+        where = next((f for f in reversed(frame) if "site-packages" not in f.filename), frame[-1])
+        raise CaptureError(
+            f"the model's function failed at {where.filename}:{where.lineno} ({where.line}): "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+class _Features(dict[str, tf.Tensor]):
+    """The placeholders by name; remembers which name it did not have."""
+
+    missing: str | None = None
+
+    def __missing__(self, name: str) -> tf.Tensor:
+        self.missing = name
+        raise KeyError(name)
 
 
 def _checked(outputs: Any) -> Mapping[str, Any]:
@@ -110,8 +130,11 @@ def _checked(outputs: Any) -> Mapping[str, Any]:
     unknown = sorted(set(outputs) - set(OUTPUTS))
     if unknown:
         raise CaptureError(f"the model's function returned {unknown}; known are {list(OUTPUTS)}")
-    if outputs["loss"].shape.rank != 0:
-        raise CaptureError(f"the model's loss must be a scalar (the mean over the batch), not {outputs['loss'].shape}")
+    loss, train_op = outputs["loss"], outputs["train_op"]
+    if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
+        raise CaptureError(f"the model's loss must be a scalar tensor (the mean over the batch), not {loss!r}")
+    if not isinstance(getattr(train_op, "op", train_op), tf.Operation):
+        raise CaptureError(f"the model's train_op must be an op, not {train_op!r}: tf.group makes one of several")
     return outputs
 
 
@@ -149,19 +172,39 @@ def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: boo
 def _recorded(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> list[Gradient]:
     known = {variable.name for variable in variables}
     entries = [
-        Gradient(**json.loads(entry))
-        for entry in meta_graph.collection_def[gradients_hook.COLLECTION].bytes_list.value
+        Gradient(**json.loads(entry)) for entry in meta_graph.collection_def[gradients_hook.COLLECTION].bytes_list.value
     ]
     return [entry for entry in entries if entry.variable in known]
 
 
 def _fingerprint(graph_def: tf.GraphDef) -> str:
-    """Hash of ops, edges and constants, without what differs between two builds (names of shared resources)."""
-    digest = hashlib.sha256()
-    for node in sorted(graph_def.node, key=lambda node: node.name):
-        copy = tf.NodeDef()
-        copy.CopyFrom(node)
-        if node.op != "VarHandleOp":
-            copy.attr.pop("shared_name", None)
-        digest.update(copy.SerializeToString(deterministic=True))
-    return digest.hexdigest()
+    """Hash of ops, edges, constants and functions, without what differs between two builds.
+
+    Names of shared resources, functions, their arguments and custom gradients contain a number that a process counts.
+    """
+    functions = {function.signature.name: function for function in graph_def.library.function}
+
+    @functools.cache
+    def digest_of(function: str) -> str:
+        definition = functions[function]
+        arguments = {argument.name: f"argument_{at}" for at, argument in enumerate(definition.signature.input_arg)}
+        returned = [definition.ret[output.name] for output in definition.signature.output_arg]
+        return digest(definition.node_def, arguments, [arguments.get(tensor, tensor) for tensor in returned])
+
+    def digest(nodes: Iterable[tf.NodeDef], arguments: Mapping[str, str], returned: list[str]) -> str:
+        total = hashlib.sha256(repr(returned).encode())
+        for node in sorted(nodes, key=lambda node: node.name):
+            copy = tf.NodeDef()
+            copy.CopyFrom(node)
+            copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]
+            copy.attr.pop("_gradient_op_type", None)
+            if node.op != "VarHandleOp":
+                copy.attr.pop("shared_name", None)
+            for attr in copy.attr.values():
+                called = [attr.func] if attr.HasField("func") else attr.list.func
+                for function in called:
+                    function.name = digest_of(function.name) if function.name in functions else function.name
+            total.update(copy.SerializeToString(deterministic=True))
+        return total.hexdigest()
+
+    return digest(graph_def.node, {}, [])

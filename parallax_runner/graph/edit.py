@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
-Op = tf.Operation
+Op: TypeAlias = tf.Operation
 
 
 def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), control: bool = True) -> set[Op]:
-    """All ops that `starts` need, themselves included; edges that carry a tensor named in `stop_at` are not followed."""
+    """All ops that `starts` need, themselves included; edges of tensors named in `stop_at` are not followed."""
     found: set[Op] = set()
     stack = list(starts)
     while stack:

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from parallax_runner.errors import LaunchError
@@ -16,6 +17,8 @@ YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 # Marks each line of mpirun's output with its rank, so that a crash before the rank has a log can be told apart.
 TAG_OUTPUT = ("--output", "tag")
+# The MLflow run that a checkpoint's sidecar names.
+RUN_ID = "PARALLAX_MLFLOW_RUN_ID"
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -57,11 +60,12 @@ def worker_command(
     module: str = "parallax_runner.worker",
     mpirun: str | None = None,
     mpirun_options: Sequence[str] = (),
+    more_env: Mapping[str, str] = MappingProxyType({}),
     as_root: bool | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Command:
-    """The command that starts all workers under mpirun. Raises LaunchError if there is no mpirun."""
-    env = thread_environment(threads_per_worker, environ)
+    """The command that starts all workers under mpirun, with `more_env` for each. Raises LaunchError without mpirun."""
+    env = thread_environment(threads_per_worker, environ) | dict(more_env)
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
     argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT]
     for name in (CONTROL_ADDRESS, CONTROL_SECRET, *env):
@@ -73,10 +77,15 @@ def worker_command(
 
 
 def direct_worker_command(
-    *, run_dir: str | Path, threads_per_worker: int, module: str = "parallax_runner.worker"
+    *,
+    run_dir: str | Path,
+    threads_per_worker: int,
+    module: str = "parallax_runner.worker",
+    more_env: Mapping[str, str] = MappingProxyType({}),
 ) -> Command:
     """The command that starts the only worker of comm=local, without mpirun."""
-    return Command([sys.executable, "-m", module, str(run_dir)], thread_environment(threads_per_worker))
+    env = thread_environment(threads_per_worker) | dict(more_env)
+    return Command([sys.executable, "-m", module, str(run_dir)], env)
 
 
 def server_command(

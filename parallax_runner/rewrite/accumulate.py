@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
@@ -57,9 +59,7 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
                 reduction_type="SUM",
                 shared_name=f"sum/{gradient.name}/shard_{number}",
             )
-            rewrite.step_ops.append(
-                accumulator.apply_grad(local_ids, rows, local_step=_never_stale())
-            )
+            rewrite.step_ops.append(accumulator.apply_grad(local_ids, rows, local_step=_never_stale()))
             total = accumulator.take_indexed_slices_grad(rewrite.plan.workers)
             mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
             mean.set_shape(rows.shape)
@@ -80,15 +80,11 @@ def _divide(total: tf.Tensor, rewrite: Rewrite) -> tf.Tensor:
     return total / tf.cast(rewrite.plan.workers, total.dtype)
 
 
-def _split_by_owner(
-    values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]
-) -> list[tuple[tf.Tensor, tf.Tensor]]:
+def _split_by_owner(values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Rows and ids of each shard; ids ascend, so each shard's stand together."""
     if len(shards) == 1:
         return [(values, indices)]
     starts = tf.constant([shard.offset for shard in shards], indices.dtype)
     begins = tf.searchsorted(indices, starts, side="left")
     bounds = [*tf.unstack(begins), tf.size(indices)]
-    return [
-        (values[begin:end], indices[begin:end]) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)
-    ]
+    return [(values[begin:end], indices[begin:end]) for begin, end in itertools.pairwise(bounds)]

@@ -30,9 +30,7 @@ def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor
         groups[tensor.dtype].append(index)
     sums: list[tf.Tensor] = list(tensors)
     for dtype, members in groups.items():
-        results = hvd._grouped_allreduce(
-            [tensors[index] for index in members], name=f"{name}/{dtype.name}", op=hvd.Sum
-        )
+        results = hvd._grouped_allreduce([tensors[index] for index in members], name=f"{name}/{dtype.name}", op=hvd.Sum)
         for index, result in zip(members, results, strict=True):
             sums[index] = result
     return sums

@@ -59,16 +59,15 @@ class DistributedGraph:
 
 @dataclass
 class Aggregate:
-    """The tensors that stand, so far, for one raw gradient of `variables` (two may share a tensor)."""
+    """The tensors that stand, so far, for one raw gradient of `variables` (two may share a tensor).
 
+    `name` is the same on all ranks: what ranks do together for this gradient is matched by it.
+    """
+
+    name: str
     variables: tuple[str, ...]
     values: tf.Tensor
     indices: tf.Tensor | None
-
-    @property
-    def name(self) -> str:
-        """A name for ops made for this gradient."""
-        return f"{self.variables[0]}/{self.values.op.name.replace('/', '_')}"
 
 
 @dataclass
@@ -111,7 +110,7 @@ class Rewrite:
     def replace_gradient(self, gradient: Aggregate, values: tf.Tensor, indices: tf.Tensor | None) -> None:
         """Lets the update region read new tensors for a gradient."""
         for old, new in ((gradient.values, values), (gradient.indices, indices)):
-            if old is not None and new is not None:
+            if old is not None and new is not None and old is not new:
                 edit.reconnect(old, new, where=self.region.__contains__)
                 self.replaced.add(old.name)
         gradient.values, gradient.indices = values, indices

@@ -33,9 +33,7 @@ def check(rewrite: Rewrite, *, after: str) -> None:
 
 def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:
     """An op on a cycle that no loop construct closes, or None."""
-    waiting = {
-        op: sum(1 for need in _needs(op) if need in ops and need.type not in LOOP_OPS) for op in ops
-    }
+    waiting = {op: sum(1 for need in _needs(op) if need in ops and need.type not in LOOP_OPS) for op in ops}
     ready = [op for op, count in waiting.items() if count == 0]
     users: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in ops}
     for op in ops:

@@ -103,6 +103,7 @@ def _aggregates(graph: tf.Graph, gradients: tuple[Gradient, ...]) -> list[Aggreg
             by_tensor[key].variables += (gradient.variable,)
         else:
             by_tensor[key] = Aggregate(
+                name=f"{gradient.variable}/gradient_{len(by_tensor)}",
                 variables=(gradient.variable,),
                 values=graph.get_tensor_by_name(gradient.values),
                 indices=graph.get_tensor_by_name(gradient.indices) if gradient.indices else None,

@@ -8,6 +8,7 @@ shard. Any other op stays where it was and gets the rows brought together. Ops m
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
@@ -15,16 +16,12 @@ from parallax_runner.analysis.classify import is_write
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
+from parallax_runner.rewrite.elementwise import ELEMENTWISE
 from parallax_runner.rewrite.sharded_value import ShardedValue
 
-ELEMENTWISE = frozenset(
-    "Abs Add AddV2 AddN Cast ClipByValue Div DivNoNan Exp Greater GreaterEqual Identity IsFinite IsInf IsNan Less "
-    "LessEqual Log LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv Reciprocal "
-    "Relu Round Rsqrt SelectV2 Sigmoid Sign Sqrt Square SquaredDifference Sub Tanh ZerosLike".split()
-)
 ON_IDS = frozenset({"Cast", "Identity"})
 
-Value = tf.Tensor | ShardedValue
+Value: TypeAlias = tf.Tensor | ShardedValue
 
 
 @dataclass
@@ -96,9 +93,7 @@ class ShardedUpdate:
             pieces = tuple(copy.outputs[index] for copy in copies)
             self.values[output.name] = ShardedValue(pieces=pieces, shards=tuple(shards), kind=kind)
 
-    def _piece_inputs(
-        self, op: tf.Operation, inputs: list[Value], shards: list[Shard], number: int
-    ) -> list[tf.Tensor]:
+    def _piece_inputs(self, op: tf.Operation, inputs: list[Value], shards: list[Shard], number: int) -> list[tf.Tensor]:
         return [
             self._piece(op, tensor, value, inputs, shards, number)
             for tensor, value in zip(op.inputs, inputs, strict=True)

@@ -34,5 +34,7 @@ class ShardedValue:
         """One tensor of all pieces, in the order of rows; ids count from the variable's first row again."""
         pieces = list(self.pieces)
         if self.kind.startswith("ids"):
-            pieces = [piece + tf.cast(shard.offset, piece.dtype) for piece, shard in zip(pieces, self.shards, strict=True)]
+            pieces = [
+                piece + tf.cast(shard.offset, piece.dtype) for piece, shard in zip(pieces, self.shards, strict=True)
+            ]
         return tf.identity(pieces[0]) if len(pieces) == 1 else tf.concat(pieces, axis=0)

@@ -7,6 +7,8 @@ partitions (docs/design/0004-partitioning.md).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
@@ -83,8 +85,12 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None
                     rewrite.sent.append((shared_read, 1))
                 result = shared_read
         # Reads in the update region stay on the servers (sharded_update.py), but for lookups.
-        keep = rewrite.region if op.type == "ReadVariableOp" and op in rewrite.region else frozenset()
-        edit.reconnect(op.outputs[0], result, where=lambda consumer, keep=keep: consumer not in keep)
+        stays = op.type == "ReadVariableOp" and op in rewrite.region
+        edit.reconnect(op.outputs[0], result, where=_outside(rewrite.region if stays else frozenset()))
+
+
+def _outside(region: frozenset[tf.Operation]) -> Callable[[tf.Operation], bool]:
+    return lambda op: op not in region
 
 
 def read(shards: list[Shard], dtype: tf.DType) -> tf.Tensor:
@@ -131,4 +137,3 @@ def partition_ids(ids: tf.Tensor, shards: list[Shard]) -> tuple[list[tf.Tensor],
         tf.dynamic_partition(ids, owner, len(shards)),
         tf.dynamic_partition(tf.range(tf.size(ids)), owner, len(shards)),
     )
-

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CheckpointError
@@ -27,6 +28,16 @@ class CheckpointOps:
             mine = [pair for pair in pairs if distributed.rank == 0 or not pair[1].on_server]
             self.restore = tf.group(*self._restore(mine))
 
+    def snapshot(self, session: tf.Session, prefix: Path) -> dict[str, np.ndarray]:
+        """All saved variables under logical names, through files at `prefix`, which are then deleted."""
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        session.run(self.save, {self.prefix: str(prefix)})
+        reader = tf.train.load_checkpoint(str(prefix))
+        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        for file in prefix.parent.glob(f"{prefix.name}.*"):
+            file.unlink()
+        return values
+
     def _save(self, pairs: list[tuple[LogicalVariable, Piece]]) -> tf.Operation:
         return tf.raw_ops.SaveV2(
             prefix=self.prefix,
@@ -45,7 +56,9 @@ class CheckpointOps:
         ops = []
         for (_, piece), value in zip(pairs, values, strict=True):
             with tf.device(piece.handle.op.device or None):
-                ops.append(tf.raw_ops.AssignVariableOp(resource=piece.handle, value=tf.ensure_shape(value, piece.shape)))
+                ops.append(
+                    tf.raw_ops.AssignVariableOp(resource=piece.handle, value=tf.ensure_shape(value, piece.shape))
+                )
         return ops
 
 

@@ -46,7 +46,9 @@ def read_sidecar(prefix: Path) -> Sidecar:
     try:
         return Sidecar(**json.loads(sidecar_path(prefix).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {prefix}: its sidecar {sidecar_path(prefix).name} is unusable: {error}") from error
+        raise CheckpointError(
+            f"checkpoint {prefix}: its sidecar {sidecar_path(prefix).name} is unusable: {error}"
+        ) from error
 
 
 def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
@@ -93,7 +95,8 @@ def find_start(resume: str, folder: Path) -> Path | None:
     if resume == "never":
         return None
     if resume == "auto":
-        return (list_checkpoints(folder) or [None])[-1]
+        found = list_checkpoints(folder)
+        return found[-1] if found else None
     path = Path(resume)
     if sidecar_path(path).exists():
         return path

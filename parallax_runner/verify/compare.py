@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+# How many roundings of a variable's largest element two right runs may be apart.
+ROUNDINGS = 16
+
 
 @dataclass(frozen=True)
 class VariableComparison:
     """One variable.
 
     `max_absolute` is the largest difference of two elements, infinite where exactly one of them is NaN or the arrays
-    cannot be compared; `max_relative` the same over max(1, largest finite |expected|). `index` is where the largest
+    cannot be compared; `max_relative` the same over the variable's scale (see `compare`). `index` is where the largest
     difference is, `actual` and `expected` are the two elements there; all None where there is none. `mismatch` says
     what keeps the arrays from being compared (another shape or dtype), or is empty. `not_finite` counts elements of
     `expected` that are NaN or infinite: where they agree they count as equal, but prove little.
@@ -96,17 +99,31 @@ class Comparison:
         }
 
 
-def compare(actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], *, tolerance: float) -> Comparison:
+def compare(
+    actual: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    *,
+    tolerance: float,
+    initial: Mapping[str, np.ndarray] | None = None,
+) -> Comparison:
     """Compares arrays by name. `expected` gives the order.
 
-    Floating-point variables are equal if no element differs by more than tolerance * max(1, largest |expected| of the
-    variable), all others only if they are identical. NaN and infinity equal themselves and no other number.
+    Floating-point variables are equal if no element differs by more than tolerance * scale, all others only if they are
+    identical. The scale is max(1, largest |expected| of the variable); where `initial` is given it is how far the
+    variable has moved from there (its largest change), so that a wrong step of a small variable shows, too; but never
+    so little that its own rounding would. NaN and infinity equal themselves and no other number.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise ValueError(f"a tolerance is a finite number that is not negative, not {tolerance}")
     return Comparison(
         variables=tuple(
-            _compare_one(name, np.asarray(actual[name]), np.asarray(expected[name]), tolerance)
+            _compare_one(
+                name,
+                np.asarray(actual[name]),
+                np.asarray(expected[name]),
+                tolerance,
+                None if initial is None else np.asarray(initial[name]),
+            )
             for name in expected
             if name in actual
         ),
@@ -137,7 +154,9 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def _compare_one(name: str, actual: np.ndarray, expected: np.ndarray, tolerance: float) -> VariableComparison:
+def _compare_one(
+    name: str, actual: np.ndarray, expected: np.ndarray, tolerance: float, initial: np.ndarray | None
+) -> VariableComparison:
     mismatch = ""
     if actual.shape != expected.shape:
         mismatch = f"shape {actual.shape}, expected {expected.shape}"
@@ -148,7 +167,12 @@ def _compare_one(name: str, actual: np.ndarray, expected: np.ndarray, tolerance:
 
     differences, magnitudes = _differences(actual, expected)
     finite = np.isfinite(magnitudes)
-    scale = max(1.0, float(np.max(magnitudes, where=finite, initial=0.0)))
+    magnitude = float(np.max(magnitudes, where=finite, initial=0.0))
+    scale = max(1.0, magnitude)
+    if initial is not None and _is_floating(expected.dtype):
+        moved, _ = _differences(initial, expected)
+        rounding = ROUNDINGS * float(np.finfo(expected.dtype).eps) * magnitude / tolerance
+        scale = max(float(np.max(moved, where=finite, initial=0.0)), rounding, np.finfo(np.float64).tiny)
     largest = float(np.max(differences, initial=0.0))
     index = None
     if largest > 0:
@@ -159,8 +183,8 @@ def _compare_one(name: str, actual: np.ndarray, expected: np.ndarray, tolerance:
         max_absolute=largest,
         max_relative=largest / scale,
         index=index,
-        actual=None if index is None else actual[index].item(),
-        expected=None if index is None else expected[index].item(),
+        actual=None if index is None else actual.item(*index),
+        expected=None if index is None else expected.item(*index),
         not_finite=int(np.sum(~finite)),
         mismatch="",
     )

@@ -43,7 +43,7 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
     boundary = frozenset(name for gradient in gradients for name in (gradient.values, gradient.indices) if name)
     train, loss_op = graph.get_operation_by_name(train_op), graph.get_tensor_by_name(loss).op
     before = _needed_by([graph.get_tensor_by_name(name).op for name in boundary])
-    step = _needed_by([train, loss_op], stop_at=boundary)
+    step = _needed_by([train, loss_op])
     depth = _depths(graph)
     after = _after(boundary, before=before, step=step, depth=depth)
     if train not in after:
@@ -94,14 +94,14 @@ def _is_handle(tensor: tf.Tensor) -> bool:
     return tensor.dtype.base_dtype == tf.resource and not tensor.op.inputs
 
 
-def _needed_by(starts: Iterable[tf.Operation], *, stop_at: frozenset[str] = frozenset()) -> set[tf.Operation]:
+def _needed_by(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
     found: set[tf.Operation] = set()
     stack = list(starts)
     while stack:
         op = stack.pop()
         if op not in found:
             found.add(op)
-            stack.extend(tensor.op for tensor in op.inputs if tensor.name not in stop_at)
+            stack.extend(tensor.op for tensor in op.inputs)
             stack.extend(op.control_inputs)
     return found
 

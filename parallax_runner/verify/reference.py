@@ -106,6 +106,7 @@ class _Rank:
     def __init__(self, single: SingleDeviceGraph, graph_def: tf.GraphDef) -> None:
         self._single = single
         self._graph = tf.Graph()
+        graph_def = _with_names_of_resources(graph_def)
         with self._graph.as_default():
             tf.import_graph_def(graph_def, name="")
             self._halves = split(self._graph, train_op=single.train_op, loss=single.loss, gradients=single.gradients)
@@ -190,6 +191,16 @@ class _Rank:
         value = tf.placeholder(variable.dtype, variable.shape)
         assign = tf.raw_ops.AssignVariableOp(resource=handle, value=value)
         return value, assign, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(variable.dtype))
+
+
+def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:
+    """A copy in which every variable has a resource of its own: all that have no `shared_name` would be one."""
+    named = tf.GraphDef()
+    named.CopyFrom(graph_def)
+    for node in named.node:
+        if node.op == "VarHandleOp" and not node.attr["shared_name"].s:
+            node.attr["shared_name"].s = node.name.encode()
+    return named
 
 
 def _inputs_initializers(meta_graph: tf.MetaGraphDef) -> list[str]:

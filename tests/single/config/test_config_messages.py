@@ -39,6 +39,7 @@ COMMAND_LINES = {
     "key without its group": ("steps=5", "steps=5 (command line)", "Did you mean train.steps=5?"),
     "key of a misspelt group": ("trian.steps=5", "trian.steps=5 (command line)", "Did you mean train.steps=5?"),
     "key below a value": ("train.steps.x=5", "train.steps.x=5 (command line)", "Did you mean train.steps=5?"),
+    "key below null": ("tracking.run_name.x=5", "tracking.run_name.x=5 (command line)", "unknown key"),
     "added key": ("+train.foo=1", "train.foo=1 (command line)", "train has steps, seed, log_every"),
     "key of a mapping": ("train={step: 5}", "train.step=5 (command line)", "Did you mean train.steps=5?"),
     "key of the model": (
@@ -76,6 +77,13 @@ COMMAND_LINES = {
     "no value": ("train.steps", "train.steps (command line)", "expected key=value"),
     "no key": ("=5", "=5 (command line)", "expected key=value"),
     "unquoted": ("data.path=~/text", "data.path=~/text (command line)", "'~', which has to stand in quotes"),
+    "unclosed": ("train.steps='5", "train.steps='5 (command line)", "a string that does not end"),
+    "sweep of an unknown size": (
+        "-m train.steps=interval(1,3)",
+        "train.steps=interval(1,3) (command line)",
+        "expanded",
+    ),
+    "nothing near": ("model.foo=4", "model.foo=4 (command line): unknown key, model has _target_, vocab_size"),
     "reference": ("train.seed=${foo.bar}", "train.seed=${foo.bar} (command line)", "'foo.bar' not found"),
     "circle": ("train.seed=${train.seed}", "train.seed=${train.seed} (command line)", "Recursive"),
     "reference of a wrong type": ("train.seed=${comm.name}", "train.seed=${comm.name} (command line)", "to Integer"),

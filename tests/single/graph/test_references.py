@@ -247,7 +247,7 @@ def test_branches_that_assign(graph: tf.Graph, flag: bool) -> None:
     chosen = tf.placeholder(tf.bool, (), name="chosen")
     both = tf.cond(chosen, lambda: tf.assign(variable, 3.0), lambda: tf.assign_add(other, 4.0))
     one = tf.cond(chosen, lambda: tf.assign_add(variable, 1.0), lambda: tf.constant(-1.0))
-    nested = tf.cond(chosen, lambda: tf.cond(both > 2.0, lambda: both, lambda: -both), lambda: tf.identity(other))
+    nested = tf.cond(chosen, lambda: tf.cond(both > 2.0, lambda: both, lambda: -both), lambda: both * 2.0)
     read = tf.cond(chosen, lambda: variable.read_value(), lambda: other + 1.0)
     with tf.control_dependencies([nested]):
         end = [tf.identity(variable), tf.identity(other)]

@@ -156,3 +156,19 @@ def test_the_table_shows_what_differs_and_what_is_missing() -> None:
     assert any("bias" in line and "missing" in line for line in lines)
     assert any("extra" in line and "unexpected" in line for line in lines)
     assert any("scalar" in line and "yes" in line for line in lines)
+
+
+def test_measures_by_how_far_a_variable_moved_where_the_start_is_known() -> None:
+    initial = {"slot": np.zeros(3, np.float32)}
+    expected = {"slot": np.array([1e-6, 2e-6, 0.0], np.float32)}
+    doubled = {"slot": expected["slot"] * 2}
+    assert compare(doubled, expected, tolerance=1e-3).ok
+    comparison = compare(doubled, expected, tolerance=1e-3, initial=initial)
+    assert not comparison.ok
+    assert comparison.max_relative == pytest.approx(1.0)
+
+
+def test_does_not_take_rounding_for_a_difference_where_a_variable_hardly_moved() -> None:
+    initial = {"v": np.array([1.0], np.float32)}
+    expected = {"v": np.nextafter(initial["v"], np.float32(2))}
+    assert compare(initial, expected, tolerance=1e-3, initial=initial).ok

@@ -249,6 +249,30 @@ def test_a_table_that_is_looked_up_twice() -> None:
         assert_equal(reference.values(), plain.values())
 
 
+def test_a_raw_gradient_that_the_backward_pass_reads_too() -> None:
+    """The gradient of `matrix` is applied, and penalised by way of `offset`: the penalty is of each rank's own."""
+
+    def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        matrix = tf.get_variable("matrix", initializer=np.eye(WIDTH))
+        offset = tf.get_variable("offset", initializer=np.zeros(WIDTH))
+        loss = tf.reduce_mean((tf.matmul(features["target"], matrix) + offset - 1) ** 2)
+        (first,) = tf.gradients(loss, [matrix])
+        (second,) = tf.gradients(tf.reduce_sum(first**2), [offset])
+        apply = tf.train.GradientDescentOptimizer(0.5).apply_gradients([(first, matrix), (second, offset)])
+        return {"loss": loss, "train_op": apply}
+
+    single = captured(build)
+    data = [distinct(0, rank) for rank in range(2)]
+    each = []
+    for one in data:
+        plain = Plain(single)
+        plain.step(one)
+        each.append(plain.values())
+    with started(single, ranks=2) as reference:
+        reference.step(data)
+        assert_equal(reference.values(), {name: (each[0][name] + each[1][name]) / 2 for name in each[0]})
+
+
 # Draws and data.
 
 
@@ -334,6 +358,20 @@ def test_an_iterator_in_the_graph_advances_once_a_step(iterator: str) -> None:
         reference.step([{}, {}])
         with pytest.raises(tf.errors.OutOfRangeError):
             reference.step([{}, {}])
+
+
+def test_an_iterator_that_is_read_after_the_updates() -> None:
+    def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        iterator = tf.data.make_initializable_iterator(tf.data.Dataset.from_tensor_slices([1.0, 2.0, 3.0]))
+        outputs = model(sparse=False)(features)
+        last = tf.get_variable("last", initializer=0.0, trainable=False)
+        with tf.control_dependencies([outputs["train_op"]]):
+            return {"loss": outputs["loss"], "train_op": tf.assign(last, iterator.get_next())}
+
+    with started(captured(build)) as reference:
+        for step in range(3):
+            reference.step([distinct(step)])
+            assert reference.values()["last"] == step + 1
 
 
 # Updates that come from no gradient.
@@ -437,6 +475,31 @@ def test_updates_in_a_branch_and_in_a_loop_of_the_old_kind() -> None:
             assert int(reference.values()["global_step"]) == step + 1
 
 
+def test_a_draw_in_a_branch_of_post_processing_is_made_only_when_the_branch_is_taken() -> None:
+    def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        tf.disable_control_flow_v2()
+        try:
+            matrix = tf.get_variable("matrix", initializer=np.eye(WIDTH))
+            loss = tf.reduce_mean((tf.matmul(features["target"], matrix) - 1) ** 2)
+            (gradient,) = tf.gradients(loss, [matrix])
+            scaled = tf.cond(
+                tf.equal(features["ids"][0], 1),
+                lambda: gradient * tf.random.uniform((), dtype=tf.float64, seed=3),
+                lambda: gradient * 1.0,
+            )
+        finally:
+            tf.enable_control_flow_v2()
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.5).apply_gradients([(scaled, matrix)])}
+
+    single = captured(build)
+    plain = Plain(single)
+    with started(single) as reference:
+        for taken in (1, 0, 0, 1, 0, 1):
+            reference.step([batch([taken] * EXAMPLES)])
+            plain.step(batch([taken] * EXAMPLES))
+            assert_equal(reference.values(), plain.values())
+
+
 @pytest.mark.parametrize("kind", ["v1", "v2"])
 def test_draws_inside_a_loop_of_the_forward_pass(kind: str) -> None:
     def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -458,8 +521,8 @@ def test_draws_inside_a_loop_of_the_forward_pass(kind: str) -> None:
             (gradient,) = tf.gradients(loss, [matrix])
         finally:
             tf.enable_control_flow_v2()
-        train_op = tf.train.GradientDescentOptimizer(0.5).apply_gradients([(gradient * noise, matrix)])
-        return {"loss": loss, "train_op": train_op}
+        scaled = gradient * noise * tf.reduce_mean(hidden)
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.5).apply_gradients([(scaled, matrix)])}
 
     single = captured(build)
     assert ("Enter" in {node.op for node in single.meta_graph.graph_def.node}) == (kind == "v1")
@@ -528,6 +591,22 @@ def test_a_partitioned_variable_is_one() -> None:
         assert_equal(reference.values(), initial, tolerance=0)
         reference.step(data)
         assert_equal(reference.values(), after, tolerance=0)
+
+
+def test_both_copies_of_the_graph_have_the_same_variables_even_where_their_resources_have_no_name() -> None:
+    def nameless(graph_def: tf.GraphDef, _: int) -> tf.GraphDef:
+        copy = tf.GraphDef.FromString(graph_def.SerializeToString())
+        for node in copy.node:
+            if node.op == "VarHandleOp":
+                node.attr["shared_name"].s = b""
+        return copy
+
+    single = captured(model(optimizer="adam"))
+    plain = Plain(single)
+    with started(single, seeds=nameless) as reference:
+        reference.step([distinct(0)])
+        plain.step(distinct(0))
+        assert_equal(reference.values(), plain.values())
 
 
 def test_load_sets_all_ranks_and_initialises_local_variables() -> None:

@@ -1,0 +1,55 @@
+"""`action=verify`: a distributed run of a few steps beside the reference, on the user's own model and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph.seeds import derive_seeds
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.plan import Plan
+from parallax_runner.verify.compare import Comparison, compare
+from parallax_runner.verify.reference import Reference
+
+# Relative to how far a variable has moved. Float32 rounds at 6e-8 an operation, both sides add gradients in different
+# orders, and recurrent models amplify that; a gradient dropped, clipped or divided wrongly is off by a tenth or more.
+TOLERANCE_FLOAT64 = 1e-8
+TOLERANCE_FLOAT32 = 1e-3
+
+
+def prove(
+    single: SingleDeviceGraph,
+    plan: Plan,
+    *,
+    seed: int,
+    first_step: int,
+    batches: Sequence[Sequence[Mapping[str, np.ndarray]]],
+    initial: Mapping[str, np.ndarray],
+    final: Mapping[str, np.ndarray],
+) -> Comparison:
+    """Whether the run that led from `initial` to `final` did what one device would have done.
+
+    `batches` holds, for each step, a batch for each rank; `initial` and `final` all saved variables in full shapes.
+    """
+    initializers = [variable.initializer for variable in single.variables]
+
+    def seeds(graph_def: tf.GraphDef, rank: int) -> tf.GraphDef:
+        return derive_seeds(graph_def, seed=seed, rank=rank, first_step=first_step, initializers=initializers)
+
+    reference = Reference(single, ranks=plan.workers, average_sparse=plan.average_sparse, seeds=seeds)
+    try:
+        reference.initialize()
+        reference.load(initial)
+        for ranks in batches:
+            reference.step(ranks)
+        return compare(final, reference.values(), tolerance=tolerance_for(single), initial=initial)
+    finally:
+        reference.close()
+
+
+def tolerance_for(single: SingleDeviceGraph) -> float:
+    """The bound that suits the narrowest floating-point type among the variables."""
+    floating = [tf.as_dtype(variable.dtype) for variable in single.variables if tf.as_dtype(variable.dtype).is_floating]
+    return TOLERANCE_FLOAT64 if all(dtype.size == 8 for dtype in floating) else TOLERANCE_FLOAT32

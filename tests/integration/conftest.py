@@ -1,0 +1,106 @@
+"""Runs that several tests look at: each is made once, when the first test asks for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import TINY_LM, Broken, Run, break_in, interrupt, launch, started
+
+ENDLESS = ("train.steps=1000000", "train.log_every=20")
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1200 sentences of 12 words each, of some 300 words with Zipf's frequencies."""
+    draw = random.Random(1)
+    words = [f"w{rank}" for rank in range(300)]
+    weights = [1 / (rank + 1) for rank in range(300)]
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(" ".join(draw.choices(words, weights, k=12)) for _ in range(1200)) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps tokenised text out of the user's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def lm(text: Path) -> tuple[str, ...]:
+    """Overrides for the smallest language model; 2 workers and 1 server unless more is said."""
+    return ("data=text", f"data.path={text}", *TINY_LM)
+
+
+@pytest.fixture(scope="session")
+def tracked(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """20 steps under hybrid, recorded in `mlflow.db` of an empty folder."""
+    cwd = tmp_path_factory.mktemp("tracked")
+    return launch(
+        *lm,
+        "comm=hybrid",
+        "train.steps=20",
+        "train.log_every=5",
+        "tracking.run_name=tiny",
+        "+tracking.tags.purpose=a test",
+        cwd=cwd,
+    ).expect_success()
+
+
+@pytest.fixture(scope="session")
+def killed_worker(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Broken:
+    """A recorded run whose worker 1 was killed."""
+    with started(*lm, *ENDLESS, "comm=hybrid", cwd=tmp_path_factory.mktemp("killed_worker")) as running:
+        return break_in(running, lambda: running.member("worker", 1).kill())
+
+
+@pytest.fixture(scope="session")
+def interrupted(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Broken:
+    """A recorded run that was stopped by Ctrl-C."""
+    with started(*lm, *ENDLESS, "comm=hybrid", cwd=tmp_path_factory.mktemp("interrupted")) as running:
+        return break_in(running, lambda: interrupt(running))
+
+
+@pytest.fixture(scope="session")
+def ps_partitioned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """20 steps under ps, sparse variables in 4 pieces on 2 servers, a checkpoint every 5 steps, 2 of them kept."""
+    return launch(
+        *lm,
+        "comm=ps",
+        "cluster.servers=2",
+        "partition=fixed",
+        "partition.num=4",
+        "train.steps=20",
+        "ckpt.save_steps=5",
+        "ckpt.keep=2",
+        "tracking=off",
+        cwd=tmp_path_factory.mktemp("ps_partitioned"),
+    ).expect_success()
+
+
+@pytest.fixture(scope="session")
+def simple_ps(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """10 steps of the linear regression under ps."""
+    cwd = tmp_path_factory.mktemp("simple_ps")
+    return launch("model=simple", "comm=ps", "train.steps=10", "tracking=off", cwd=cwd).expect_success()
+
+
+@pytest.fixture(scope="session")
+def simple_hybrid(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """20 steps of the linear regression under hybrid, which is mpi there; a checkpoint after each."""
+    return launch(
+        "model=simple",
+        "comm=hybrid",
+        "train.steps=20",
+        "train.log_every=1",
+        "tracking=off",
+        "ckpt.save_secs=0.000001",
+        "ckpt.keep=3",
+        cwd=tmp_path_factory.mktemp("simple_hybrid"),
+    ).expect_success()

@@ -1,0 +1,200 @@
+"""Runs the product by its command line, in processes of its own, and says what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+LAUNCH_SECS = 120
+# The language model at its smallest; `data.path` is added by the fixture `text`.
+VOCAB_SIZE = 200
+SEQUENCE_LENGTH = 5
+BATCH_SIZE = 4
+SIZE = 8
+TINY_LM = (
+    f"data.vocab_size={VOCAB_SIZE}",
+    f"data.sequence_length={SEQUENCE_LENGTH}",
+    f"data.batch_size={BATCH_SIZE}",
+    f"model.embedding_size={SIZE}",
+    f"model.num_units={SIZE}",
+    f"model.projection_size={SIZE}",
+    "model.num_sampled=10",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended."""
+
+    run_dir: Path
+    exit_status: int
+    stdout: str
+    stderr: str
+    secs: float
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        """`summary.json`."""
+        return json.loads((self.run_dir / "summary.json").read_text())
+
+    @functools.cached_property
+    def plan(self) -> dict[str, Any]:
+        """`plan.json`."""
+        return json.loads((self.run_dir / "plan.json").read_text())
+
+    @property
+    def ckpt_dir(self) -> Path:
+        """Where it wrote checkpoints, unless told otherwise."""
+        return self.run_dir / "ckpt"
+
+    def sidecar(self, step: int) -> dict[str, Any]:
+        """What stands beside the checkpoint of a step."""
+        return json.loads((self.ckpt_dir / f"model.ckpt-{step}.json").read_text())
+
+    def losses(self) -> dict[int, float]:
+        """The progress lines: loss by step."""
+        return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+)/\d+  loss (\S+)", self.stderr, re.M)}
+
+    def log_names(self) -> set[str]:
+        """Files in its log folder: `worker_0.log` and the like."""
+        return {path.name for path in (self.run_dir / "logs").iterdir()}
+
+    def expect_success(self) -> Run:
+        """Itself, if it ended well."""
+        assert self.exit_status == 0, f"exit status {self.exit_status}\n{self.stderr}"
+        return self
+
+    def expect_nothing_started(self) -> None:
+        """No worker, server or mpirun was started: none has left a log, and the driver notes none."""
+        logs = self.run_dir / "logs"
+        if logs.is_dir():
+            assert self.log_names() <= {"driver.log"}
+            assert "started pid" not in (logs / "driver.log").read_text()
+
+
+class Running:
+    """A run that goes on in the background until it ends or is ended; `run_dir` tells its processes from others'."""
+
+    def __init__(self, arguments: Sequence[str], *, run_dir: Path, cwd: Path, env: Mapping[str, str] | None) -> None:
+        cwd.mkdir(parents=True, exist_ok=True)
+        self.run_dir = run_dir
+        self._stdout, self._stderr = cwd / "stdout.txt", cwd / "stderr.txt"
+        self._started = time.monotonic()
+        with open(self._stdout, "w") as stdout, open(self._stderr, "w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={run_dir}"],
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+            )
+
+    def wait(self, timeout_secs: float = LAUNCH_SECS) -> Run:
+        """Waits for the driver to end."""
+        exit_status = self.process.wait(timeout_secs)
+        return Run(
+            run_dir=self.run_dir,
+            exit_status=exit_status,
+            stdout=self._stdout.read_text(),
+            stderr=self._stderr.read_text(),
+            secs=time.monotonic() - self._started,
+        )
+
+    def wait_for_step(self) -> None:
+        """Waits until the first step that the driver tells of."""
+        deadline = time.monotonic() + LAUNCH_SECS
+        while not re.search(r"^step \d+/", self._stderr.read_text(), re.M):
+            assert self.process.poll() is None, self._stderr.read_text()
+            assert time.monotonic() < deadline, self._stderr.read_text()
+            time.sleep(0.1)
+
+    def member(self, role: str, index: int) -> psutil.Process:
+        """The process of a worker or a server."""
+        module = ["-m", f"parallax_runner.{role}"]
+        for process in self.left():
+            with contextlib.suppress(psutil.Error):
+                argv, environ = process.cmdline(), process.environ()
+                rank = environ.get("OMPI_COMM_WORLD_RANK", "0") if role == "worker" else argv[-1]
+                if argv[1:3] == module and rank == str(index):
+                    return process
+        raise AssertionError(f"no {role} {index} among {[process.cmdline() for process in self.left()]}")
+
+    def left(self) -> list[psutil.Process]:
+        """Living processes with the run directory on their command line."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                if alive and process.pid != os.getpid() and str(self.run_dir) in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
+    def seconds_until_none_left(self, timeout_secs: float) -> float:
+        """Waits until all its processes are gone."""
+        start = time.monotonic()
+        while left := self.left():
+            assert time.monotonic() < start + timeout_secs, left
+            time.sleep(0.05)
+        return time.monotonic() - start
+
+    def kill(self) -> None:
+        """Ends whatever is left."""
+        for process in self.left():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def started(*arguments: str, cwd: Path, name: str = "out", env: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """A run in the folder `cwd`, whose run directory is `cwd/name`; ended with the block, if not before."""
+    running = Running(arguments, run_dir=cwd / name, cwd=cwd, env=env)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def launch(*arguments: str, cwd: Path, name: str = "out", env: Mapping[str, str] | None = None) -> Run:
+    """Runs to the end; see `started`."""
+    with started(*arguments, cwd=cwd, name=name, env=env) as running:
+        return running.wait()
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A run into which something was done, `secs` before its driver ended."""
+
+    run: Run
+    secs: float
+    left: list[psutil.Process]
+
+
+def break_in(running: Running, act: Callable[[], None]) -> Broken:
+    """Does something to a run in the midst of its steps and waits for the driver to end."""
+    running.wait_for_step()
+    start = time.monotonic()
+    act()
+    run = running.wait()
+    return Broken(run, time.monotonic() - start, running.left())
+
+
+def interrupt(running: Running) -> None:
+    """Ctrl-C, as a shell passes it on to the driver."""
+    running.process.send_signal(signal.SIGINT)

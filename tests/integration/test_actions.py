@@ -1,0 +1,136 @@
+"""What the command line does beside training: plans, proofs, and refusals that only the graph can tell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import VOCAB_SIZE, Run, launch
+
+# Seen by every process that has its folder on PYTHONPATH: sums of the first gradient are twice what they should be.
+WRONG_SUMS = """
+import importlib.abc
+import importlib.machinery
+import sys
+
+NAME = "parallax_runner.rewrite.collectives"
+
+
+class Spoiler(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != NAME:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            right = module.sum_over_ranks
+
+            def sum_over_ranks(tensors, *, name):
+                first, *others = right(tensors, name=name)
+                return [first * 2, *others]
+
+            module.sum_over_ranks = sum_over_ranks
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Spoiler())
+"""
+
+
+@pytest.fixture(scope="module")
+def planned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch(*lm, "action=plan", "comm=hybrid", cwd=tmp_path_factory.mktemp("planned")).expect_success()
+
+
+def rows_of(table: str) -> dict[str, list[str]]:
+    """Cells of the printed table by the variable's name."""
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_plan_prints_a_table(planned: Run) -> None:
+    rows = rows_of(planned.stdout + planned.stderr)
+    assert set(rows) == {
+        *("embedding", "lstm/kernel", "lstm/bias", "lstm/projection", "softmax_w", "softmax_b", "global_step", "all")
+    }
+    # Shape, size, gradient, route, partitions, place, bytes: 2 (N - 1) / N of the gradient for an allreduce,
+    # 4 examples of 5 words with a row of 8 float32 there and back, plus ids, for what is on a server.
+    assert rows["lstm/kernel"] == ["16×32", "2.05 kB", "dense", "allreduce", "1", "every rank", "2.05 kB"]
+    assert rows["embedding"][:6] == ["200×8", "6.4 kB", "sparse", "ps", "1", "server 0"]
+    assert re.fullmatch(r"≤ 1\.\d+ kB", rows["embedding"][6])
+
+
+def test_plan_writes_plan_and_summary(planned: Run) -> None:
+    variables = {variable["name"]: variable for variable in planned.plan["variables"]}
+    assert variables["embedding"]["route"] == "ps"
+    assert variables["lstm/kernel"]["route"] == "allreduce"
+    assert variables["lstm/kernel"]["sent_bytes_per_step"] == 16 * 32 * 4
+    summary = planned.summary
+    assert (summary["status"], summary["action"], summary["error"]) == ("finished", "plan", None)
+    assert (summary["workers"], summary["servers"]) == (2, 1)
+
+
+def test_plan_starts_nothing(planned: Run) -> None:
+    planned.expect_nothing_started()
+    assert not planned.ckpt_dir.exists()
+    assert not (planned.run_dir.parent / "mlflow.db").exists()
+
+
+def test_more_partitions_than_rows_are_refused(lm: tuple[str, ...], tmp_path: Path) -> None:
+    number = VOCAB_SIZE + 1
+    run = launch(*lm, "partition=fixed", f"partition.num={number}", "tracking=off", cwd=tmp_path)
+    assert run.exit_status == 2
+    (message,) = [line for line in run.stderr.splitlines() if line.startswith("parallax_runner: ")]
+    assert f"partition.num={number}" in message
+    assert "«embedding»" in message
+    assert f"{VOCAB_SIZE} rows" in message
+    assert "Traceback" not in run.stderr
+    run.expect_nothing_started()
+    assert (run.summary["status"], run.summary["error"]) == ("failed", message.removeprefix("parallax_runner: "))
+
+
+def test_hybrid_without_sparse_variables_starts_no_server(simple_hybrid: Run) -> None:
+    assert "no sparse variable: hybrid is mpi here, and no server is started" in simple_hybrid.stderr
+    assert (simple_hybrid.plan["servers"], simple_hybrid.summary["servers"]) == (0, 0)
+    assert simple_hybrid.log_names() >= {"driver.log", "worker_0.log", "worker_1.log"}
+    assert not any(name.startswith("server") for name in simple_hybrid.log_names())
+
+
+def test_verify_proves_a_right_run(lm: tuple[str, ...], tmp_path: Path) -> None:
+    run = launch(*lm, "action=verify", "comm=hybrid", "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
+    assert "verified: after 3 steps every variable equals one device's" in run.stderr
+    assert (run.summary["status"], run.summary["action"], run.summary["steps"]) == ("finished", "verify", 3)
+
+
+@pytest.fixture(scope="module")
+def refuted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One step of the linear regression with a doubled gradient of its first variable."""
+    cwd = tmp_path_factory.mktemp("refuted")
+    (cwd / "shim").mkdir()
+    (cwd / "shim" / "sitecustomize.py").write_text(WRONG_SUMS)
+    arguments = ("model=simple", "action=verify", "comm=mpi", "train.steps=1", "tracking=off")
+    return launch(*arguments, cwd=cwd, env={"PYTHONPATH": str(cwd / "shim")})
+
+
+def test_verify_names_what_differs_and_by_how_much(refuted: Run) -> None:
+    assert refuted.exit_status == 1
+    message = re.search(
+        r"NOT what one device does: (\w+): differs by (\S+) .*: (\S+), expected (\S+)$", refuted.stderr, re.M
+    )
+    assert message, refuted.stderr
+    assert message[1] == "w"
+    actual, expected = float(message[3]), float(message[4])
+    # From 0, one step of the doubled gradient leads twice as far.
+    assert actual == pytest.approx(2 * expected, rel=1e-5)
+    assert float(message[2]) == pytest.approx(abs(expected), rel=1e-2)
+
+
+def test_a_refuted_run_does_not_count_as_finished(refuted: Run) -> None:
+    assert refuted.summary["status"] == "failed"
+    assert "w" in refuted.summary["error"]

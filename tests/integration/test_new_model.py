@@ -1,0 +1,54 @@
+"""A user's own model: one function in one file, and one YAML file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from tests.integration.runs import launch
+
+ROOT = Path(__file__).parents[2]
+MODEL = '''
+"""y = w x: a line through the origin."""
+
+import tensorflow.compat.v1 as tf
+
+
+def build(features, optimizer, *, start):
+    w = tf.get_variable("slope", shape=[], initializer=tf.constant_initializer(start))
+    loss = tf.reduce_mean(tf.square(w * features["x"] - features["y"]))
+    return {"loss": loss, "train_op": optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())}
+'''
+CONFIG = """
+_target_: {target}
+start: 3.0
+"""
+ARGUMENTS = ("data=linear", "optimizer=gradient_descent", "train.steps=3", "tracking=off")
+
+
+def test_in_a_checkout(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for folder in ("conf", "models", "parallax_runner"):
+        shutil.copytree(ROOT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (checkout / "models" / "tiny.py").write_text(MODEL)
+    (checkout / "conf" / "model" / "tiny.yaml").write_text(CONFIG.format(target="models.tiny.build"))
+    # From another folder, as an activated environment of that checkout would.
+    elsewhere = tmp_path / "elsewhere"
+    run = launch("model=tiny", "comm=mpi", *ARGUMENTS, cwd=elsewhere, env={"PYTHONPATH": str(checkout)})
+    run.expect_success()
+    assert run.summary["model"] == "models.tiny.build"
+    assert [variable["name"] for variable in run.plan["variables"]] == ["slope", "global_step"]
+    assert (run.summary["steps"], run.summary["workers"]) == (3, 2)
+
+
+def test_beside_an_installed_package(tmp_path: Path) -> None:
+    (tmp_path / "mymodel.py").write_text(MODEL)
+    (tmp_path / "myconf" / "model").mkdir(parents=True)
+    (tmp_path / "myconf" / "model" / "mine.yaml").write_text(CONFIG.format(target="mymodel.build"))
+    arguments = ("--config-dir", "myconf", "model=mine", "model.start=4.0", "comm=local")
+    run = launch(*arguments, *ARGUMENTS, cwd=tmp_path).expect_success()
+    assert run.summary["model"] == "mymodel.build"
+    assert yaml.safe_load((run.run_dir / "config.yaml").read_text())["model"]["start"] == 4.0
+    assert run.summary["steps"] == 3

@@ -1,0 +1,193 @@
+"""The equivalence matrix: which combinations run, and the models they run on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.classify import classify
+from parallax_runner.graph.capture import capture
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.plan import Plan
+from parallax_runner.plan.planner import make_plan
+
+ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
+
+OPTIMIZERS = {
+    "gradient_descent": lambda: tf.train.GradientDescentOptimizer(0.05),
+    "momentum": lambda: tf.train.MomentumOptimizer(0.05, 0.9),
+    "adagrad": lambda: tf.train.AdagradOptimizer(0.05),
+    "adam": lambda: tf.train.AdamOptimizer(0.01),
+    "rmsprop": lambda: tf.train.RMSPropOptimizer(0.01, momentum=0.5),
+    "ftrl": lambda: tf.train.FtrlOptimizer(0.05, l1_regularization_strength=0.001),
+}
+
+AXES: dict[str, tuple[Any, ...]] = {
+    "comm": ("mpi", "ps", "hybrid"),
+    "optimizer": tuple(OPTIMIZERS),
+    "gradients": ("dense", "sparse", "both"),
+    "clip": (False, True),
+    "ranks": (2, 3),
+    "partitions": (1, 4),
+    "variables": ("resource", "reference"),
+    "user_parts": (1, 3),
+    "average_sparse": (True, False),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the matrix. `user_parts` is the number of pieces of the user's own partitioner, 1 for none."""
+
+    comm: str = "hybrid"
+    optimizer: str = "adagrad"
+    gradients: str = "both"
+    clip: bool = False
+    ranks: int = 2
+    partitions: int = 1
+    variables: str = "resource"
+    user_parts: int = 1
+    average_sparse: bool = True
+    fault: str | None = None
+    model: str = "plain"
+
+    @property
+    def name(self) -> str:
+        """For pytest and file names."""
+        return "-".join(str(value) for value in dataclasses.astuple(self))
+
+    def single(self) -> SingleDeviceGraph:
+        """The captured graph; the same in every process."""
+        shapes = {"ids": ((BATCH,), "int32"), "x": ((BATCH, WIDTH), "float64"), "y": ((BATCH,), "float64")}
+        if self.variables == "reference":
+            tf.disable_resource_variables()
+        try:
+            return capture(self._build, shapes, seed=SEED)
+        finally:
+            tf.enable_resource_variables()
+
+    def plan(self, single: SingleDeviceGraph) -> Plan:
+        """The plan of this case."""
+        return make_plan(
+            classify(single),
+            comm=self.comm,
+            workers=self.ranks,
+            servers=SERVERS,
+            partitions=self.partitions,
+            average_sparse=self.average_sparse,
+            fingerprint=single.fingerprint,
+        )
+
+    def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
+        """Few rows, so that ids repeat within a rank and across ranks."""
+        draw = np.random.default_rng([SEED, step, rank])
+        return {
+            "ids": draw.integers(0, ROWS, BATCH).astype(np.int32),
+            "x": draw.normal(size=(BATCH, WIDTH)),
+            "y": draw.normal(size=BATCH),
+        }
+
+    def _build(self, features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        # Servers outlive a case: names of their own keep the cases apart.
+        with tf.variable_scope("case_" + self.name.replace("-", "_")):
+            loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
+            optimizer = OPTIMIZERS[self.optimizer]()
+            pairs = optimizer.compute_gradients(loss)
+            if self.clip:
+                clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.3)
+                pairs = [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)]
+            train_op = optimizer.apply_gradients(pairs, global_step=tf.train.get_or_create_global_step())
+        return {"loss": loss, "train_op": train_op}
+
+
+def plain_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Two tables, one of them looked up twice; two dense layers' worth of weights; or a part of that. [BATCH]."""
+    x, ids = features["x"], features["ids"]
+    if case.gradients in ("sparse", "both"):
+        partitioner = tf.fixed_size_partitioner(case.user_parts) if case.user_parts > 1 else None
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64, partitioner=partitioner)
+        other = tf.get_variable("other", [ROWS], tf.float64)
+        x = x * tf.nn.embedding_lookup(table, ids) + tf.nn.embedding_lookup(table, (ids * 2 + 1) % ROWS)
+        x += tf.expand_dims(tf.gather(other, ids), 1)
+    if case.gradients in ("dense", "both"):
+        weights = tf.get_variable("weights", [WIDTH, WIDTH], tf.float64)
+        bias = tf.get_variable("bias", [WIDTH], tf.float64, initializer=tf.ones_initializer())
+        x = tf.tanh(tf.matmul(x, weights) + bias)
+    return tf.reduce_sum(x, axis=1)
+
+
+def batch_norm_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Assignments that come from no gradient: each rank's own, the chief's are what is kept."""
+    x = plain_model(case, features)
+    mean = tf.get_variable("moving_mean", [], tf.float64, initializer=tf.zeros_initializer(), trainable=False)
+    update = mean.assign_sub((mean - tf.reduce_mean(x)) * 0.1)
+    with tf.control_dependencies([update]):
+        return tf.identity(x)
+
+
+def random_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Draws that differ by rank."""
+    x = plain_model(case, features)
+    return x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64)
+
+
+MODELS = {"plain": plain_model, "batch_norm": batch_norm_model, "random": random_model}
+
+
+def pairwise(axes: dict[str, tuple[Any, ...]]) -> list[Case]:
+    """Cases in which every pair of values of any two axes occurs, chosen greedily (Cohen and others 1997, AETG)."""
+    names = list(axes)
+    wanted = {
+        ((first, a), (second, b))
+        for first, second in itertools.combinations(names, 2)
+        for a in axes[first]
+        for b in axes[second]
+    }
+    cases = []
+    while wanted:
+        chosen = dict(min(wanted, key=repr))
+        for name in names:
+            if name not in chosen:
+                gains = [len(_covered(chosen | {name: value}, wanted)) for value in axes[name]]
+                chosen[name] = axes[name][gains.index(max(gains))]
+        wanted -= _covered(chosen, wanted)
+        cases.append(Case(**chosen))
+    return cases
+
+
+def _covered(chosen: dict[str, Any], wanted: set) -> set:
+    return {pair for pair in wanted if all(name in chosen and chosen[name] == value for name, value in pair)}
+
+
+def full_column() -> list[Case]:
+    """hybrid on two ranks, every optimizer × kind of gradient × clipping, four partitions."""
+    return [
+        Case(optimizer=optimizer, gradients=gradients, clip=clip, partitions=4)
+        for optimizer, gradients, clip in itertools.product(OPTIMIZERS, ("dense", "sparse", "both"), (False, True))
+    ]
+
+
+def special_cases() -> list[Case]:
+    """Models that do more than gradients."""
+    return [
+        Case(comm=comm, model=model, ranks=ranks, optimizer=optimizer, clip=True, partitions=4)
+        for comm, ranks, optimizer in (("mpi", 2, "adam"), ("ps", 3, "adam"), ("hybrid", 3, "momentum"))
+        for model in ("batch_norm", "random")
+    ]
+
+
+FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_rank_0")
+
+
+def faulty_cases() -> list[Case]:
+    """Cases that the comparison must find wrong."""
+    return [Case(comm=comm, clip=True, fault=fault) for comm in ("mpi", "ps", "hybrid") for fault in FAULTS]
+
+
+MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))
+FAULTY = faulty_cases()

@@ -1,0 +1,65 @@
+"""Launches the matrix: one launch for each number of ranks, all its cases in a row."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parallax_runner.launch import command, processes
+from parallax_runner.launch.attempt import LaunchSpec
+from tests.parallel.cases import FAULTY, MATRIX, SERVERS, Case
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a launch wrote, by case."""
+
+    folder: Path
+    cases: list[Case]
+
+    def arrays(self, case: Case, what: str, rank: int = 0) -> dict[str, np.ndarray]:
+        """`what` is initial, final or losses."""
+        with np.load(self.folder / f"{self.cases.index(case)}_{what}_{rank}.npz") as file:
+            return dict(file)
+
+    def trace(self, case: Case) -> list[tuple[str, str]]:
+        """(device, «name = Type(inputs)») of every op of the chief's last step."""
+        path = self.folder / f"{self.cases.index(case)}_trace.json"
+        return [tuple(entry) for entry in json.loads(path.read_text())]
+
+
+@pytest.fixture(scope="session")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Launched]:
+    """By number of ranks."""
+    return {ranks: launch(ranks, tmp_path_factory.mktemp(f"ranks_{ranks}")) for ranks in (2, 3)}
+
+
+def launch(ranks: int, folder: Path) -> Launched:
+    """Runs all cases for so many ranks."""
+    cases = [case for case in (*MATRIX, *FAULTY) if case.ranks == ranks]
+    (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
+    worker = command.worker_command(
+        run_dir=folder, workers=ranks, threads_per_worker=1, module="tests.parallel.matrix_worker"
+    )
+    servers = [
+        command.server_command(run_dir=folder, index=index, threads_per_server=1, module="tests.parallel.matrix_server")
+        for index in range(SERVERS)
+    ]
+    spec = LaunchSpec(
+        run_dir=folder,
+        workers=ranks,
+        worker=worker._replace(env=worker.env | {"PYTHONPATH": str(ROOT)}),
+        server=tuple(server._replace(env=server.env | {"PYTHONPATH": str(ROOT)}) for server in servers),
+    )
+    result = processes.run(spec, on_message=lambda message: None)
+    assert result.status == "finished", f"{result.failure}\n" + "\n".join(
+        result.failure.last_lines if result.failure else ()
+    )
+    return Launched(folder, cases)

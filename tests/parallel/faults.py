@@ -1,0 +1,42 @@
+"""Faults that a distributed step may have, put into it on purpose: the comparison must find each."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite import passes
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.merge import merge_sparse_gradients
+
+
+def passes_with(fault: str | None) -> tuple:
+    """The passes of the product, and behind the merging of gradients one that does harm."""
+    harm = {
+        "divide_twice": divide_twice,
+        "drop_a_rank": drop_a_rank,
+        "clip_before_aggregating": clip_before_aggregating,
+    }.get(fault or "")
+    if harm is None:
+        return passes.PASSES
+    place = passes.PASSES.index(merge_sparse_gradients) + 1
+    return (*passes.PASSES[:place], harm, *passes.PASSES[place:])
+
+
+def divide_twice(rewrite: Rewrite) -> None:
+    """Every rank divides by the number of ranks, before the mean does."""
+    for gradient in rewrite.gradients:
+        rewrite.replace_gradient(gradient, gradient.values / rewrite.plan.workers, gradient.indices)
+
+
+def drop_a_rank(rewrite: Rewrite) -> None:
+    """The last rank gives nothing."""
+    if rewrite.rank == rewrite.plan.workers - 1:
+        for gradient in rewrite.gradients:
+            rewrite.replace_gradient(gradient, tf.zeros_like(gradient.values), gradient.indices)
+
+
+def clip_before_aggregating(rewrite: Rewrite) -> None:
+    """Each rank clips its own gradients; the model's clipping of the mean then has nothing left to do."""
+    clipped, _ = tf.clip_by_global_norm([gradient.values for gradient in rewrite.gradients], 0.3)
+    for gradient, values in zip(rewrite.gradients, clipped, strict=True):
+        rewrite.replace_gradient(gradient, values, gradient.indices)

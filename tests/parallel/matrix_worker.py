@@ -1,0 +1,106 @@
+"""A rank that runs many cases in one launch: `python -m tests.parallel.matrix_worker RUN_DIR`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.launch.client import ControlClient, rank_from_environ
+from parallax_runner.launch.entry import run_child
+from parallax_runner.rank import initialize
+from parallax_runner.rewrite import collectives, passes
+from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
+from parallax_runner.train.checkpoint import CheckpointOps
+from parallax_runner.train.cluster import join_cluster, session_config
+from tests.parallel.cases import SEED, STEPS, Case
+from tests.parallel.faults import passes_with
+
+
+def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Runs each case of `cases.json` and writes initial and final variables, and losses, of this rank."""
+    collectives.init()
+    server = join_cluster(client, role="worker", index=rank, threads=1)
+    for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
+        try:
+            run_case(run_dir, number, Case(**fields), rank, server.target)
+        except Exception as error:
+            raise RuntimeError(f"case {number}: {fields}") from error
+    client.done()
+
+
+def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> None:
+    """One case, from capture to its last step; the chief's last step is traced."""
+    single = case.single()
+    plan = case.plan(single)
+    passes.PASSES, original = passes_with(case.fault), passes.PASSES
+    distributed = passes.rewrite_for_rank(single, plan, rank=rank, seed=SEED)
+    passes.PASSES = original
+    checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
+    config = session_config(1, ["/job:ps", f"/job:worker/task:{rank}"] if plan.servers else None)
+    with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
+        initialize(session, distributed, checkpoints, None)
+        save(run_dir / f"{number}_initial_{rank}.npz", values(session, reads))
+        losses, sent, metadata = [], 0.0, tf.RunMetadata()
+        for step in range(STEPS):
+            batch = case.batch(step, 0 if case.fault == "data_of_rank_0" else rank)
+            feed = {distributed.features[name]: array for name, array in batch.items()}
+            trace = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if rank == 0 and step == STEPS - 1 else None
+            fetches = [distributed.loss, distributed.sent_bytes, distributed.train_op]
+            loss, sent, _ = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
+            losses.append(loss)
+        save(run_dir / f"{number}_final_{rank}.npz", values(session, reads))
+    save(run_dir / f"{number}_losses_{rank}.npz", {"losses": np.array(losses), "sent_bytes": np.array(sent)})
+    if rank == 0:
+        (run_dir / f"{number}_trace.json").write_text(json.dumps(executed(metadata)))
+
+
+def executed(metadata: tf.RunMetadata) -> list[tuple[str, str]]:
+    """(device, «name = Type(inputs)») of every op that ran."""
+    return [
+        (device.device, node.timeline_label)
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        if node.timeline_label
+    ]
+
+
+def read_ops(distributed: DistributedGraph) -> dict[str, list[tuple[Piece, tf.Tensor]]]:
+    """How to read each variable: all on the chief, those that each rank keeps on the others."""
+    reads: dict[str, list[tuple[Piece, tf.Tensor]]] = {}
+    with distributed.graph.as_default():
+        for variable in distributed.variables:
+            if distributed.rank and any(piece.on_server for piece in variable.pieces):
+                continue
+            reads[variable.name] = []
+            for piece in variable.pieces:
+                with tf.device(piece.handle.op.device or None):
+                    value = tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype)
+                reads[variable.name].append((piece, value))
+    return reads
+
+
+def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]]) -> dict[str, np.ndarray]:
+    """Variables in full shapes, put together from their pieces."""
+    found = {}
+    for name, pieces in reads.items():
+        parts = session.run([value for _, value in pieces])
+        shape = tuple(max(p.offset[d] + p.shape[d] for p, _ in pieces) for d in range(len(pieces[0][0].shape)))
+        full = np.full(shape, np.nan) if parts[0].dtype.kind == "f" else np.zeros(shape, parts[0].dtype)
+        for (piece, _), part in zip(pieces, parts, strict=True):
+            full[tuple(slice(o, o + n) for o, n in zip(piece.offset, piece.shape, strict=True))] = part
+        found[name] = full
+    return found
+
+
+def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """As .npz; slashes in names are kept."""
+    with open(path, "wb") as file:
+        np.savez(file, **arrays)
+
+
+if __name__ == "__main__":
+    run_child("worker", rank_from_environ(), Path(sys.argv[1]), run_cases)

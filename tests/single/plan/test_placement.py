@@ -1,0 +1,53 @@
+"""Rows are split evenly, and shards spread over servers by bytes."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parallax_runner.plan.placement import balance, split_rows
+
+
+@given(rows=st.integers(1, 10_000), data=st.data())
+def test_ranges_cover_all_rows_once_and_evenly(rows: int, data: st.DataObject) -> None:
+    partitions = data.draw(st.integers(1, min(rows, 50)))
+    ranges = split_rows(rows, partitions)
+    assert len(ranges) == partitions
+    assert [row for offset, size in ranges for row in range(offset, offset + size)] == list(range(rows))
+    sizes = [size for _, size in ranges]
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_ranges_of_a_known_split() -> None:
+    assert split_rows(10, 4) == [(0, 3), (3, 3), (6, 2), (8, 2)]
+    assert split_rows(3, 3) == [(0, 1), (1, 1), (2, 1)]
+
+
+def loads(sizes: list[int], chosen: tuple[int, ...] | list[int], servers: int) -> list[int]:
+    return [sum(size for size, at in zip(sizes, chosen, strict=True) if at == server) for server in range(servers)]
+
+
+@given(sizes=st.lists(st.integers(0, 1000), max_size=30), servers=st.integers(1, 5))
+def test_no_server_carries_more_than_its_share_and_one_item(sizes: list[int], servers: int) -> None:
+    chosen = balance(sizes, servers)
+    assert len(chosen) == len(sizes)
+    assert set(chosen) <= set(range(servers))
+    largest = max(sizes, default=0)
+    assert max(loads(sizes, chosen, servers)) <= sum(sizes) / servers + largest * (1 - 1 / servers)
+
+
+@given(sizes=st.lists(st.integers(1, 100), min_size=1, max_size=6), servers=st.integers(2, 3))
+def test_the_bound_of_largest_first(sizes: list[int], servers: int) -> None:
+    """Graham 1969: at most 4/3 - 1/(3m) times the best there is."""
+    every = itertools.product(range(servers), repeat=len(sizes))
+    best = min(max(loads(sizes, chosen, servers)) for chosen in every)
+    found = max(loads(sizes, balance(sizes, servers), servers))
+    assert found <= best * (4 / 3 - 1 / (3 * servers)) + 1e-9
+
+
+def test_equal_shards_go_round_the_servers() -> None:
+    assert balance([5, 5, 5, 5], 2) == [0, 1, 0, 1]
+    assert balance([1, 9, 4, 4], 2) == [1, 0, 1, 1]

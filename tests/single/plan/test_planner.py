@@ -1,0 +1,212 @@
+"""The planner's routes, shards, notes and predictions, from hand-made variables: no TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.errors import PlanError
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan, Route, Shard
+from parallax_runner.plan.planner import make_plan
+from parallax_runner.plan.traffic import predict_sent_bytes
+
+
+def info(name: str, kind: str, shape: tuple[int, ...] = (100, 10), **more: object) -> VariableInfo:
+    fields = {
+        "full_name": name,
+        "pieces": 1,
+        "dtype": "float32",
+        "itemsize": 4,
+        "gradient_rows": 50 if kind == "sparse" else None,
+        "slots": (),
+    }
+    return VariableInfo(name=name, shape=shape, gradient=GradientKind(kind), **(fields | more))  # type: ignore[arg-type]
+
+
+DENSE, SPARSE, NONE = info("kernel", "dense"), info("table", "sparse"), info("global_step", "none", ())
+
+
+def plan(
+    *variables: VariableInfo, comm: str = "hybrid", workers: int = 2, servers: int = 2, partitions: int = 1
+) -> Plan:
+    return make_plan(
+        variables,
+        comm=comm,
+        workers=workers,
+        servers=servers,
+        partitions=partitions,
+        average_sparse=True,
+        fingerprint="f",
+    )
+
+
+def routes(made: Plan) -> dict[str, str]:
+    return {variable.name: variable.route.value for variable in made.variables}
+
+
+@pytest.mark.parametrize(
+    ("comm", "dense", "sparse", "servers", "collectives"),
+    [
+        ("local", "local", "local", 0, False),
+        ("mpi", "allreduce", "allgather", 0, True),
+        ("ps", "ps", "ps", 2, False),
+        ("hybrid", "allreduce", "ps", 2, True),
+    ],
+)
+def test_a_preset_routes_by_kind(comm: str, dense: str, sparse: str, servers: int, collectives: bool) -> None:
+    made = plan(DENSE, SPARSE, NONE, comm=comm)
+    assert routes(made) == {"kernel": dense, "table": sparse, "global_step": "local"}
+    assert [variable.name for variable in made.variables] == ["kernel", "table", "global_step"]
+    assert made.servers == servers
+    assert made.uses_collectives is collectives
+    assert {v.name for v in made.variables if v.shards} == {v.name for v in made.by_route(Route.PS)}
+    assert made.notes == ()
+    assert all(variable.reason for variable in made.variables)
+
+
+def test_hybrid_without_sparse_variables_is_mpi() -> None:
+    made = plan(DENSE, NONE)
+    assert routes(made) == {"kernel": "allreduce", "global_step": "local"}
+    assert (made.servers, made.uses_collectives) == (0, True)
+    assert [note for note in made.notes if "no sparse variable" in note and "mpi" in note]
+
+
+def test_hybrid_without_dense_variables_is_ps() -> None:
+    made = plan(SPARSE, NONE)
+    assert routes(made) == {"table": "ps", "global_step": "local"}
+    assert (made.servers, made.uses_collectives) == (2, False)
+    assert [note for note in made.notes if "no dense variable" in note and "ps" in note]
+
+
+def test_other_modes_have_no_such_note() -> None:
+    assert plan(DENSE, comm="mpi").notes == plan(SPARSE, comm="ps").notes == ()
+
+
+def test_partitions_that_split_nothing_are_noted() -> None:
+    (note,) = plan(DENSE, SPARSE, comm="mpi", partitions=4).notes
+    assert "partition.num=4" in note
+    assert plan(DENSE, SPARSE, partitions=4).notes == ()
+
+
+def test_partitions_under_ps_without_sparse_variables_are_noted() -> None:
+    (note,) = plan(DENSE, comm="ps", partitions=4).notes
+    assert "partition.num=4" in note
+
+
+def test_an_op_that_sees_merged_rows_is_noted() -> None:
+    (note,) = plan(DENSE, info("table", "sparse", nonlinear_op="global_norm/L2Loss"), comm="local").notes
+    assert "global_norm/L2Loss" in note
+    assert "table" in note
+
+
+def test_only_sparse_variables_are_split() -> None:
+    made = plan(DENSE, SPARSE, NONE, comm="ps", partitions=4)
+    kernel, table, step = made.variables
+    assert [(shard.offset, shard.rows) for shard in table.shards] == [(0, 25), (25, 25), (50, 25), (75, 25)]
+    assert [(shard.offset, shard.rows) for shard in kernel.shards] == [(0, 100)]
+    assert step.shards == ()
+    assert [v.partitions for v in made.variables] == [1, 4, 1]
+
+
+def test_shards_are_placed_by_the_bytes_of_rows_and_slots() -> None:
+    big = info("big", "dense", (60,))
+    slotted = info("slotted", "dense", (30,), slots=("a", "b"))  # 90 numbers in all
+    small = info("small", "dense", (30,))
+    made = plan(big, slotted, small, comm="ps")
+    assert {v.name: v.shards for v in made.variables} == {
+        "slotted": (Shard(0, 30, server=0),),
+        "big": (Shard(0, 60, server=1),),
+        "small": (Shard(0, 30, server=1),),
+    }
+
+
+def test_a_scalar_on_a_server_is_one_row() -> None:
+    (variable,) = plan(info("scale", "dense", ()), comm="ps").variables
+    assert variable.shards == (Shard(0, 1, server=0),)
+    assert variable.size_bytes == 4
+
+
+@pytest.mark.parametrize(("partitions", "each"), [(1, 1), (3, 1), (4, 2), (6, 2), (7, 3)])
+def test_the_users_own_pieces_count_towards_partitions(partitions: int, each: int) -> None:
+    pieces = [info(f"table/part_{n}", "sparse", full_name="table", pieces=3) for n in range(3)]
+    made = plan(*pieces, partitions=partitions)
+    assert [variable.partitions for variable in made.variables] == [each] * 3
+
+
+def test_more_partitions_than_rows_are_refused() -> None:
+    assert plan(info("few", "sparse", (3, 4)), partitions=3).variables[0].partitions == 3
+    with pytest.raises(PlanError) as caught:
+        plan(SPARSE, info("few", "sparse", (3, 4)), partitions=4)
+    message = str(caught.value)
+    assert "partition.num=4" in message
+    assert "«few»" in message
+    assert "at most 3" in message
+    assert caught.value.exit_status == 2
+
+
+def test_the_remedy_for_too_many_partitions_counts_the_users_pieces() -> None:
+    pieces = [info(f"few/part_{n}", "sparse", (3, 4), full_name="few", pieces=2) for n in range(2)]
+    assert [v.partitions for v in plan(*pieces, partitions=6).variables] == [3, 3]
+    with pytest.raises(PlanError, match="at most 6"):
+        plan(*pieces, partitions=7)
+
+
+def test_partitions_do_not_matter_where_nothing_is_split() -> None:
+    plan(info("few", "sparse", (3, 4)), comm="mpi", partitions=4)
+    plan(info("few", "dense", (3, 4)), comm="ps", partitions=4)
+
+
+# A dense variable of 100 × 10 float32 is 4000 bytes. A sparse gradient of 50 rows of 10 float32 with an id of 8 bytes
+# each is 50 × 48 = 2400 bytes.
+@pytest.mark.parametrize(
+    ("variable", "route", "two", "eight"),
+    [
+        (DENSE, Route.ALLREDUCE, 4000, 7000),  # 2 (N - 1) / N of it
+        (DENSE, Route.PS, 8000, 8000),  # up and down
+        (SPARSE, Route.ALLGATHER, 2400, 16800),  # to N - 1 others
+        (SPARSE, Route.PS, 4800, 4800),  # rows up, rows down
+        (DENSE, Route.LOCAL, 0, 0),
+        (SPARSE, Route.LOCAL, 0, 0),
+        (NONE, Route.LOCAL, 0, 0),
+    ],
+)
+def test_predicted_traffic(variable: VariableInfo, route: Route, two: int, eight: int) -> None:
+    assert predict_sent_bytes(variable, route, 2) == two
+    assert predict_sent_bytes(variable, route, 8) == eight
+
+
+@pytest.mark.parametrize("route", [Route.ALLGATHER, Route.PS])
+def test_traffic_is_unknown_where_the_number_of_ids_is(route: Route) -> None:
+    unknown = info("table", "sparse", gradient_rows=None)
+    assert predict_sent_bytes(unknown, route, 2) is None
+
+
+def test_one_worker_allreduces_nothing() -> None:
+    assert plan(DENSE, SPARSE, comm="mpi", workers=1).sent_bytes_per_step == 0
+
+
+def test_traffic_adds_up() -> None:
+    assert plan(DENSE, SPARSE, NONE).sent_bytes_per_step == 4000 + 4800
+    assert plan(DENSE, info("table", "sparse", gradient_rows=None)).sent_bytes_per_step is None
+
+
+def test_a_variable_knows_its_bytes() -> None:
+    variable = info("v", "dense", (7, 3, 2), itemsize=8)
+    assert (variable.size_bytes, variable.row_bytes) == (7 * 3 * 2 * 8, 3 * 2 * 8)
+    scalar = info("s", "dense", ())
+    assert (scalar.size_bytes, scalar.row_bytes) == (4, 4)
+
+
+@pytest.mark.parametrize("comm", ["local", "mpi", "ps", "hybrid"])
+def test_a_plan_comes_back_from_its_file(comm: str, tmp_path: Path) -> None:
+    table = info("table", "sparse", slots=("table/Adagrad",), nonlinear_op="norm")
+    unknown = info("unknown", "sparse", gradient_rows=None)
+    made = plan(DENSE, table, unknown, NONE, comm=comm, partitions=3)
+    plans.save(made, tmp_path / "plan.json")
+    read = plans.load(tmp_path / "plan.json")
+    assert read == made
+    assert read.by_route(Route.PS) == made.by_route(Route.PS)
+    assert hash(read) == hash(made)  # All the way down tuples, not lists.

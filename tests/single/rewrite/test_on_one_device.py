@@ -1,0 +1,356 @@
+"""Rewritten graphs at work: all devices taken away, so that one plain session holds workers and servers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.rewrite import passes
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.rewrite.passes import rewrite_for_rank
+from tests.single.small_models import (
+    BATCH,
+    FEATURES,
+    OPTIMIZERS,
+    ROWS,
+    WIDTH,
+    Features,
+    captured,
+    clip,
+    lookup_model,
+    on_one_device,
+    planned,
+)
+
+Values = dict[str, np.ndarray]
+
+
+def batch(number: int) -> Values:
+    draw = np.random.default_rng(number)
+    return {
+        "ids": draw.integers(0, ROWS, BATCH).astype(np.int32),
+        "x": draw.normal(size=(BATCH, WIDTH)),
+        "y": draw.normal(size=BATCH),
+    }
+
+
+class OneDevice:
+    """The graphs of all ranks in one session; not for collectives."""
+
+    def __init__(self, *ranks: DistributedGraph) -> None:
+        self.ranks = ranks
+        self.graph = on_one_device(*(rank.graph for rank in ranks))
+        with self.graph.as_default():
+            self.reads = [
+                {
+                    variable.name: [
+                        tf.raw_ops.ReadVariableOp(resource=self.there(number, piece.handle), dtype=variable.dtype)
+                        for piece in variable.pieces
+                    ]
+                    for variable in rank.variables
+                }
+                for number, rank in enumerate(ranks)
+            ]
+        self.session = tf.Session(graph=self.graph)
+        # Ops that have run once are optimized away for good where a graph may still change.
+        self.graph.finalize()
+
+    def there(self, rank: int, element: Any) -> Any:
+        prefix = f"rank{rank}/" if len(self.ranks) > 1 else ""
+        return self.graph.as_graph_element(prefix + element.name)
+
+    def initialize(self) -> None:
+        self.session.run([self.there(number, rank.initialize) for number, rank in enumerate(self.ranks)])
+
+    def fed(self, batches: Sequence[Values]) -> dict[tf.Tensor, np.ndarray]:
+        return {
+            self.there(number, rank.features[name]): values[name]
+            for number, (rank, values) in enumerate(zip(self.ranks, batches, strict=True))
+            for name in values
+        }
+
+    def step(self, batches: Sequence[Values]) -> list[float]:
+        fetches = [(self.there(n, rank.loss), self.there(n, rank.train_op)) for n, rank in enumerate(self.ranks)]
+        return [loss for loss, _ in self.session.run(fetches, self.fed(batches))]
+
+    def variables(self, rank: int = 0) -> Values:
+        parts = self.session.run(self.reads[rank])
+        return {name: some[0] if len(some) == 1 else np.concatenate(some) for name, some in parts.items()}
+
+
+def graph_of(single: SingleDeviceGraph, comm: str, **options: Any) -> OneDevice:
+    """All ranks of a plan; `workers` is 1 unless given."""
+    plan = planned(single, comm, **({"workers": 1} | options))
+    return OneDevice(*(rewrite_for_rank(single, plan, rank=rank, seed=1) for rank in range(plan.workers)))
+
+
+def assert_same(found: Values, expected: Values, tolerance: float = 0) -> None:
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def trained(device: OneDevice, steps: int = 3) -> Values:
+    device.initialize()
+    for step in range(steps):
+        device.step([batch(10 * step + rank) for rank in range(len(device.ranks))])
+    return device.variables()
+
+
+# Removing duplicates once is enough.
+
+
+@pytest.mark.parametrize("process", [clip, lambda gradients: gradients], ids=["clip", "plain"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_skipping_the_optimizers_deduplication_changes_nothing(
+    optimizer: str, process: Callable[[list[Any]], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    single = captured(optimizer=optimizer, process=process)
+    short = trained(graph_of(single, "local"))
+    monkeypatch.setattr(passes, "PASSES", tuple(p for p in passes.PASSES if p.__name__ != "skip_deduplication"))
+    assert_same(short, trained(graph_of(single, "local")))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_optimizers_deduplication_does_not_run(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    single = captured(optimizer=optimizer)
+
+    def left() -> list[str]:
+        graph = rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)
+        kinds = ("Unique", "UnsortedSegmentSum")
+        return [
+            op.name
+            for op in edit.ancestors([graph.train_op])
+            if op.type in kinds and not op.name.startswith(("merge/", "gradients/"))
+        ]
+
+    assert left() == []
+    monkeypatch.setattr(passes, "PASSES", tuple(p for p in passes.PASSES if p.__name__ != "skip_deduplication"))
+    assert len(left()) == (0 if optimizer == "gradient_descent" else 2)
+
+
+# Lookups.
+
+IDS = {"ids": ((BATCH,), "int32"), "long": ((BATCH,), "int64"), "square": ((2, 3), "int32"), "y": ((BATCH,), "float64")}
+
+
+def many_lookups(features: Features) -> tf.Tensor:
+    """Lookups of every kind, under names to fetch: what a lookup's consumers see."""
+    table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+    numbers = tf.get_variable("numbers", [ROWS], tf.float64)
+    lookups = {
+        "once": tf.nn.embedding_lookup(table, features["ids"]),
+        "long": tf.gather(table, features["long"]),
+        "square": tf.nn.embedding_lookup(table, features["square"]),
+        "empty": tf.gather(table, tf.boolean_mask(features["ids"], features["ids"] < 0)),
+        "numbers": tf.gather(numbers, features["ids"]),
+        "scalar": tf.gather(table, features["ids"][0]),
+    }
+    total = features["y"] * 0.0
+    for name, rows in lookups.items():
+        total += tf.reduce_sum(tf.identity(rows, name=f"seen/{name}"))
+    return total + tf.reduce_sum(tf.identity(table, name="seen/whole"))
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+def test_lookups_of_shards_are_lookups_of_the_whole(partitions: int) -> None:
+    single = captured(many_lookups, features=IDS)
+    device = graph_of(single, "ps", partitions=partitions)
+    device.initialize()
+    variables = device.variables()
+    table, numbers = variables["table"], variables["numbers"]
+    names = ("once", "long", "square", "empty", "numbers", "scalar", "whole")
+    for ids, long, square in [
+        ([0, 1, 2, 3], [5, 4, 3, 2], [[0, 1, 2], [3, 4, 5]]),
+        ([5, 5, 0, 5], [1, 1, 1, 1], [[2, 2, 2], [3, 3, 2]]),
+        ([4, 3, 2, 3], [0, 5, 0, 5], [[0, 0, 0], [0, 0, 0]]),
+    ]:
+        values = {"ids": np.array(ids), "long": np.array(long), "square": np.array(square), "y": np.zeros(BATCH)}
+        seen = device.session.run({name: f"seen/{name}:0" for name in names}, device.fed([values]))
+        expected = {
+            "once": table[ids],
+            "long": table[long],
+            "square": table[square],
+            "empty": np.zeros((0, WIDTH)),
+            "numbers": numbers[ids],
+            "scalar": table[ids[0]],
+            "whole": table,
+        }
+        for name in names:
+            np.testing.assert_array_equal(seen[name], expected[name], err_msg=name)
+            assert seen[name].shape == expected[name].shape
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+def test_shapes_stay_known(partitions: int) -> None:
+    single = captured(many_lookups, features=IDS)
+    device = graph_of(single, "ps", partitions=partitions)
+    seen = {name: device.ranks[0].graph.get_tensor_by_name(f"seen/{name}:0") for name in ("once", "square", "empty")}
+    inputs = {name: tensor.op.inputs[0].shape.as_list() for name, tensor in seen.items()}
+    assert inputs == {"once": [BATCH, WIDTH], "square": [2, 3, WIDTH], "empty": [None, WIDTH]}
+
+
+# Initial values and results do not depend on how many shards there are.
+
+
+@pytest.mark.parametrize("comm", ["ps", "hybrid"])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_initial_values_do_not_depend_on_partitions(comm: str, pieces: int) -> None:
+    single = captured(lambda features: lookup_model(features, pieces=pieces), optimizer="ftrl")
+
+    def initial(comm: str, partitions: int) -> Values:
+        device = graph_of(single, comm, partitions=partitions)
+        device.initialize()
+        values = device.variables()
+        if pieces > 1 and comm == "local":
+            assert values["table"].shape == (ROWS, WIDTH)
+        return values
+
+    expected = initial("local", 1)
+    assert np.unique(expected["table"]).size == ROWS * WIDTH  # Drawn, not zeros.
+    for partitions in (1, 2, 4):
+        assert_same(initial(comm, partitions), expected)
+
+
+def test_initial_values_follow_the_seed() -> None:
+    single = captured()
+    plan = planned(single, "local")
+    tables = []
+    for seed in (1, 1, 2):
+        device = OneDevice(rewrite_for_rank(single, plan, rank=0, seed=seed))
+        device.initialize()
+        tables.append(device.variables()["table"])
+    np.testing.assert_array_equal(tables[0], tables[1])
+    assert not np.array_equal(tables[0], tables[2])
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_one_worker_with_servers_trains_as_one_without(optimizer: str, partitions: int) -> None:
+    single = captured(optimizer=optimizer, process=clip)
+    expected = trained(graph_of(single, "local"))
+    assert_same(trained(graph_of(single, "ps", partitions=partitions)), expected, 1e-12)
+
+
+@pytest.mark.parametrize(("optimizer", "average_sparse"), [("adam", True), ("momentum", False)])
+def test_two_workers_with_servers_train_as_one_on_both_batches(optimizer: str, average_sparse: bool) -> None:
+    """Without clipping, the sum over two ranks is twice the mean: as if the loss were doubled for the table alone."""
+    single = captured(lambda features: lookup_model(features), optimizer=optimizer)
+    together = graph_of(single, "ps", workers=2, partitions=3, average_sparse=average_sparse)
+    found = trained(together)
+
+    def twice(gradients: list[Any]) -> list[Any]:
+        sparse, dense = gradients
+        return [tf.IndexedSlices(2.0 * sparse.values, sparse.indices, sparse.dense_shape), dense]
+
+    wide = {name: ((2 * BATCH, *shape[1:]), dtype) for name, (shape, dtype) in FEATURES.items()}
+    process = (lambda gradients: gradients) if average_sparse else twice
+    alone = graph_of(captured(optimizer=optimizer, process=process, features=wide), "local")
+    alone.initialize()
+    for step in range(3):
+        halves = [batch(10 * step + rank) for rank in (0, 1)]
+        alone.step([{name: np.concatenate([half[name] for half in halves]) for name in halves[0]}])
+    assert_same(found, alone.variables(), 1e-12)
+    assert together.variables(rank=1)["global_step"] == 3
+
+
+def test_the_follower_has_the_chiefs_updates_when_its_step_is_over() -> None:
+    single = captured()
+    device = graph_of(single, "ps", workers=2, partitions=2)
+    device.initialize()
+    before = device.variables(rank=1)["table"]
+    device.step([batch(0), batch(1)])
+    assert not np.array_equal(device.variables(rank=1)["table"], before)
+
+
+# Bytes, by hand. Of the ids 1 1 4 5 three are distinct: 1 in rows 0-2, 4 and 5 in rows 3-5 of two shards.
+# A row is 2 × 8 bytes, an id 4 bytes (int32) as it is looked up and gathered and 8 as it is pushed.
+DENSE_BYTES = 2 * 8
+LOOKUP_BYTES = 3 * 4 + 3 * 16
+PUSH_BYTES = 3 * 16 + 3 * 8
+GATHER_BYTES = 3 * 16 + 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("comm", "workers", "expected"),
+    [
+        ("local", 1, 0),
+        ("mpi", 2, DENSE_BYTES + GATHER_BYTES),
+        ("mpi", 4, 2 * 3 / 4 * DENSE_BYTES + 3 * GATHER_BYTES),
+        ("ps", 2, 2 * DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES),
+        ("hybrid", 2, DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES),
+        ("hybrid", 4, 2 * 3 / 4 * DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_bytes_of_a_step(comm: str, workers: int, expected: float, rank: int) -> None:
+    single = captured()
+    plan = planned(single, comm, workers=workers, partitions=2)
+    device = OneDevice(rewrite_for_rank(single, plan, rank=rank if workers > 1 else 0, seed=1))
+    chief = OneDevice(rewrite_for_rank(single, plan, rank=0, seed=1))
+    # A follower does not initialize what is on servers: here it must, since there is no chief.
+    graph = (device if rank == 0 else chief).graph
+    if rank:
+        pytest.skip("bytes of a follower need the servers' variables") if comm in ("ps", "hybrid") else None
+    del graph
+    device.initialize()
+    fed = device.fed([batch(0) | {"ids": np.array([1, 1, 4, 5])}])
+    assert device.session.run(device.there(0, device.ranks[0].sent_bytes), fed) == pytest.approx(expected)
+
+
+def test_bytes_of_a_follower_are_the_chiefs() -> None:
+    device = graph_of(captured(), "ps", workers=2, partitions=2)
+    device.initialize()
+    values = batch(0) | {"ids": np.array([1, 1, 4, 5])}
+    sent = [device.there(number, rank.sent_bytes) for number, rank in enumerate(device.ranks)]
+    found = device.session.run(sent, device.fed([values, values]))
+    assert found == [2 * DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES] * 2
+
+
+def test_rows_that_leave_servers_during_the_update_are_counted() -> None:
+    """A norm a row cannot be taken in parts on the servers (yet): rows go to the chief, and from it to the others."""
+
+    def by_row(gradients: list[Any]) -> list[Any]:
+        sparse, dense = gradients
+        values = tf.clip_by_norm(sparse.values, 0.3, axes=[1])
+        return [tf.IndexedSlices(values, sparse.indices, sparse.dense_shape), dense]
+
+    values = batch(0) | {"ids": np.array([1, 1, 4, 5])}
+
+    def sent(process: Callable[[list[Any]], list[Any]]) -> float:
+        device = graph_of(captured(process=process), "ps", partitions=2)
+        device.initialize()
+        return device.session.run(device.there(0, device.ranks[0].sent_bytes), device.fed([values]))
+
+    crossing = [
+        op for op in graph_of(captured(process=by_row), "ps").graph.get_operations() if "from_servers" in op.name
+    ]
+    if crossing:
+        assert sent(by_row) > sent(lambda gradients: gradients)
+
+
+def test_a_rank_of_its_own_draws() -> None:
+    """Random ops of the step differ by rank, initial values do not."""
+
+    def noisy(features: Features) -> tf.Tensor:
+        return lookup_model(features) + tf.random.uniform([BATCH], dtype=tf.float64, name="noise")
+
+    single = captured(noisy)
+    plan = dataclasses.replace(planned(single, "mpi"))
+    draws, tables = [], []
+    for rank, first_step in ((0, 0), (1, 0), (0, 5)):
+        device = OneDevice(rewrite_for_rank(single, plan, rank=rank, seed=1, first_step=first_step))
+        device.initialize()
+        draws.append(device.session.run("noise:0"))
+        tables.append(device.variables()["table"])
+    np.testing.assert_array_equal(tables[0], tables[1])
+    np.testing.assert_array_equal(tables[0], tables[2])
+    assert not np.array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])

@@ -1,0 +1,65 @@
+"""Which ops each pass adds to a rank's step and takes out of it, as files that people review when they change."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.rewrite.integrity import check
+from parallax_runner.rewrite.passes import PASSES, _start
+from tests.single.small_models import assert_golden, captured, clip, planned
+
+# Arithmetic on shapes, and what no pass is about.
+PLUMBING = frozenset(
+    {"Cast", "Const", "Pack", "Reshape", "Shape", "Size", "StridedSlice", "Unpack", "ConcatV2", "Range"}
+)
+
+
+ADDED = ("merge/", "allreduce/", "allgather/", "shards/", "split/", "accumulate/", "from_servers/", "fifo_queue")
+
+
+def describe(op: tf.Operation) -> str:
+    """Scope, type, what it is shared by and where it is; no name with a number that TensorFlow counted up."""
+    name = op.name.rpartition("/")[0] if op.name.startswith(ADDED) else re.sub(r"^(\w+?)_\d+$", r"\1", op.name)
+    shared = op.node_def.attr["shared_name"].s.decode() if "shared_name" in op.node_def.attr else ""
+    fields = (name or "(top)", op.type, f"«{shared}»" if shared else "", op.device)
+    return "  ".join(field for field in fields if field)
+
+
+def listing(comm: str, rank: int) -> str:
+    single = captured(process=clip)
+    rewrite = _start(single, planned(single, comm, partitions=2), rank=rank, seed=1, first_step=0)
+    lines: list[str] = []
+    before: Counter[str] = Counter()
+    with rewrite.graph.as_default():
+        for run_pass in PASSES:
+            run_pass(rewrite)
+            check(rewrite, after=run_pass.__name__)
+            step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
+            now = Counter(describe(op) for op in step if op.type not in PLUMBING and not is_backward(op))
+            if not before:  # What the model has is not what the pass made.
+                lines += [
+                    "the step without its backward pass",
+                    *sorted(f"    {d}" for d in now if not d.startswith(ADDED)),
+                ]
+                before = Counter({d: count for d, count in now.items() if not d.startswith(ADDED)})
+            changes = [
+                (sign, d, n) for sign, some in (("-", before - now), ("+", now - before)) for d, n in some.items()
+            ]
+            lines += [run_pass.__name__]
+            lines += [f"  {sign} {d}" + (f"  ×{n}" if n > 1 else "") for sign, d, n in sorted(changes)]
+            before = now
+    return "\n".join(lines) + "\n"
+
+
+def is_backward(op: tf.Operation) -> bool:
+    return op.name.startswith(("gradients/", "features/"))
+
+
+@pytest.mark.parametrize(("comm", "rank"), [("local", 0), ("mpi", 0), ("ps", 0), ("hybrid", 0), ("hybrid", 1)])
+def test_listing(comm: str, rank: int) -> None:
+    assert_golden(f"rewrite_{comm}_rank_{rank}.txt", listing(comm, rank))
