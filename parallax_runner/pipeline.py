@@ -9,7 +9,8 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,8 @@ def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
     """The graph that the model's function builds for one replica; the same in every process."""
     from hydra.utils import instantiate
 
-    from parallax_runner.graph.capture import capture
+    with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
+        from parallax_runner.graph.capture import capture
 
     def build(features: dict[str, Any]) -> Any:
         optimizer = _unwrapped(lambda: instantiate(config.optimizer))
@@ -89,6 +91,23 @@ def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
         name: ((config.data.batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()
     }
     return capture(build, shapes, seed=config.train.seed)
+
+
+@contextmanager
+def _native_output_to(path: Path) -> Iterator[None]:
+    """Keeps what TensorFlow's C++ says of its build while it is imported from the user's terminal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:

@@ -54,7 +54,8 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)
         outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
-        loss_sum, batches = loop.validate()
+        # Who asked for a stop does not want to wait for more.
+        loss_sum, batches = (0.0, 0) if client.stop_requested.is_set() else loop.validate()
     return outcome | {"first_step": start.step, "validation_loss_sum": loss_sum, "validation_batches": batches}
 
 

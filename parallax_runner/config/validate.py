@@ -130,10 +130,8 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     is_list = isinstance(options, ListConfig) and all(isinstance(one, str) for one in options)
     if not isinstance(options, str) and not is_list:
         raise refusal("comm.mpi.mpirun_options", origins, "expected a string or a list of strings", value=options)
-    if options and comm.name not in ("mpi", "hybrid"):
-        raise refusal(
-            "comm.mpi.mpirun_options", origins, f"comm={comm.name} starts nothing with mpirun, only mpi and hybrid do"
-        )
+    if options and comm.name == "local":
+        raise refusal("comm.mpi.mpirun_options", origins, "comm=local starts nothing with mpirun, the other modes do")
     if comm.name in ("ps", "hybrid") and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={comm.name} needs at least 1 server", value=0)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
+import math
 import random
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -147,7 +150,22 @@ def _variables(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
             name = proto.variable_name.split(":")[0]
             if name not in found:
                 found[name] = _variable(proto, handles[name], saved=collection == tf.GraphKeys.GLOBAL_VARIABLES)
-    return tuple(found.values())
+    return tuple(_as_one(found.values()))
+
+
+def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
+    """The variables; those that say they are pieces of another one, of which not all pieces are there, stand for
+    themselves (TensorFlow misnames slots of partitioned variables that are made inside a variable scope)."""
+    variables = list(variables)
+    sizes: Counter[str] = Counter()
+    for variable in variables:
+        sizes[variable.full_name] += math.prod(variable.shape)
+    for variable in variables:
+        if sizes[variable.full_name] == math.prod(variable.full_shape):
+            yield variable
+        else:
+            origin = (0,) * len(variable.shape)
+            yield dataclasses.replace(variable, full_name=variable.name, full_shape=variable.shape, offset=origin)
 
 
 def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: bool) -> Variable:

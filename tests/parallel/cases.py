@@ -96,12 +96,12 @@ class Case:
         # Servers outlive a case: names of their own keep the cases apart.
         with tf.variable_scope("case_" + self.name.replace("-", "_")):
             loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
-            optimizer = OPTIMIZERS[self.optimizer]()
-            pairs = optimizer.compute_gradients(loss)
-            if self.clip:
-                clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.3)
-                pairs = [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)]
-            train_op = optimizer.apply_gradients(pairs, global_step=tf.train.get_or_create_global_step())
+        optimizer = OPTIMIZERS[self.optimizer]()
+        pairs = optimizer.compute_gradients(loss)
+        if self.clip:
+            clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.3)
+            pairs = [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)]
+        train_op = optimizer.apply_gradients(pairs, global_step=tf.train.get_or_create_global_step())
         return {"loss": loss, "train_op": train_op}
 
 
@@ -186,7 +186,12 @@ FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_ran
 
 def faulty_cases() -> list[Case]:
     """Cases that the comparison must find wrong."""
-    return [Case(comm=comm, clip=True, fault=fault) for comm in ("mpi", "ps", "hybrid") for fault in FAULTS]
+    # Clipping would hide a division: the clipped gradient has the same norm before and after it.
+    return [
+        Case(comm=comm, clip=fault == "clip_before_aggregating", fault=fault)
+        for comm in ("mpi", "ps", "hybrid")
+        for fault in FAULTS
+    ]
 
 
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))

@@ -89,7 +89,7 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
     for name, pieces in reads.items():
         parts = session.run([value for _, value in pieces])
         shape = tuple(max(p.offset[d] + p.shape[d] for p, _ in pieces) for d in range(len(pieces[0][0].shape)))
-        full = np.full(shape, np.nan) if parts[0].dtype.kind == "f" else np.zeros(shape, parts[0].dtype)
+        full = np.zeros(shape, parts[0].dtype)
         for (piece, _), part in zip(pieces, parts, strict=True):
             full[tuple(slice(o, o + n) for o, n in zip(piece.offset, piece.shape, strict=True))] = part
         found[name] = full

@@ -46,10 +46,10 @@ def as_they_are(gradients: list[Any]) -> list[Any]:
     return gradients
 
 
-def lookup_model(features: Features, *, pieces: int = 1) -> tf.Tensor:
-    """[BATCH]: one lookup in «table» [ROWS, WIDTH], times the dense «weights» [WIDTH]."""
+def lookup_model(features: Features, *, pieces: int = 1, rows: int = ROWS) -> tf.Tensor:
+    """[BATCH]: one lookup in «table» [rows, WIDTH], times the dense «weights» [WIDTH]."""
     partitioner = tf.fixed_size_partitioner(pieces) if pieces > 1 else None
-    table = tf.get_variable("table", [ROWS, WIDTH], tf.float64, partitioner=partitioner)
+    table = tf.get_variable("table", [rows, WIDTH], tf.float64, partitioner=partitioner)
     weights = tf.get_variable("weights", [WIDTH], tf.float64)
     return tf.reduce_sum(tf.nn.embedding_lookup(table, features["ids"]) * weights, axis=1)
 

@@ -65,7 +65,7 @@ COMMAND_LINES = {
     "async hybrid": ("comm=hybrid comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
     "async ps": ("comm=ps comm.sync=false", "comm.sync=false (command line)", "remove comm.sync=false"),
     "no servers": ("comm=ps cluster.servers=0", "cluster.servers=0 (command line)", "needs at least 1 server"),
-    "mpirun without MPI": ("comm=ps comm.mpi.mpirun_options=-x", "comm.mpi.mpirun_options=-x (command line)"),
+    "mpirun in one process": ("comm=local comm.mpi.mpirun_options=-x", "comm.mpi.mpirun_options=-x (command line)"),
     "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
     "pieces of a whole": ("partition.num=4", "partition.num=4 (command line)", "partition=fixed partition.num=4"),
     "setting of what is off": ("ckpt=off ckpt.keep=3", "ckpt.keep=3 (command line)", "ckpt is off"),

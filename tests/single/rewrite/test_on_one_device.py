@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -208,12 +207,10 @@ def test_initial_values_do_not_depend_on_partitions(comm: str, pieces: int) -> N
     def initial(comm: str, partitions: int) -> Values:
         device = graph_of(single, comm, partitions=partitions)
         device.initialize()
-        values = device.variables()
-        if pieces > 1 and comm == "local":
-            assert values["table"].shape == (ROWS, WIDTH)
-        return values
+        return device.variables()
 
     expected = initial("local", 1)
+    assert expected["table"].shape == (ROWS, WIDTH)
     assert np.unique(expected["table"]).size == ROWS * WIDTH  # Drawn, not zeros.
     for partitions in (1, 2, 4):
         assert_same(initial(comm, partitions), expected)
@@ -242,7 +239,7 @@ def test_one_worker_with_servers_trains_as_one_without(optimizer: str, partition
 @pytest.mark.parametrize(("optimizer", "average_sparse"), [("adam", True), ("momentum", False)])
 def test_two_workers_with_servers_train_as_one_on_both_batches(optimizer: str, average_sparse: bool) -> None:
     """Without clipping, the sum over two ranks is twice the mean: as if the loss were doubled for the table alone."""
-    single = captured(lambda features: lookup_model(features), optimizer=optimizer)
+    single = captured(optimizer=optimizer)
     together = graph_of(single, "ps", workers=2, partitions=3, average_sparse=average_sparse)
     found = trained(together)
 
@@ -289,20 +286,12 @@ GATHER_BYTES = 3 * 16 + 3 * 4
         ("hybrid", 4, 2 * 3 / 4 * DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES),
     ],
 )
-@pytest.mark.parametrize("rank", [0, 1])
-def test_bytes_of_a_step(comm: str, workers: int, expected: float, rank: int) -> None:
+def test_bytes_of_a_step(comm: str, workers: int, expected: float) -> None:
     single = captured()
-    plan = planned(single, comm, workers=workers, partitions=2)
-    device = OneDevice(rewrite_for_rank(single, plan, rank=rank if workers > 1 else 0, seed=1))
-    chief = OneDevice(rewrite_for_rank(single, plan, rank=0, seed=1))
-    # A follower does not initialize what is on servers: here it must, since there is no chief.
-    graph = (device if rank == 0 else chief).graph
-    if rank:
-        pytest.skip("bytes of a follower need the servers' variables") if comm in ("ps", "hybrid") else None
-    del graph
-    device.initialize()
-    fed = device.fed([batch(0) | {"ids": np.array([1, 1, 4, 5])}])
-    assert device.session.run(device.there(0, device.ranks[0].sent_bytes), fed) == pytest.approx(expected)
+    chief = OneDevice(rewrite_for_rank(single, planned(single, comm, workers=workers, partitions=2), rank=0, seed=1))
+    chief.initialize()
+    fed = chief.fed([batch(0) | {"ids": np.array([1, 1, 4, 5])}])
+    assert chief.session.run(chief.there(0, chief.ranks[0].sent_bytes), fed) == pytest.approx(expected)
 
 
 def test_bytes_of_a_follower_are_the_chiefs() -> None:
@@ -322,28 +311,25 @@ def test_rows_that_leave_servers_during_the_update_are_counted() -> None:
         values = tf.clip_by_norm(sparse.values, 0.3, axes=[1])
         return [tf.IndexedSlices(values, sparse.indices, sparse.dense_shape), dense]
 
-    values = batch(0) | {"ids": np.array([1, 1, 4, 5])}
-
     def sent(process: Callable[[list[Any]], list[Any]]) -> float:
         device = graph_of(captured(process=process), "ps", partitions=2)
+        leaving = [op for op in device.graph.get_operations() if op.name.startswith("from_servers")]
+        assert bool(leaving) == (process is by_row)
         device.initialize()
+        values = batch(0) | {"ids": np.array([1, 1, 4, 5])}
         return device.session.run(device.there(0, device.ranks[0].sent_bytes), device.fed([values]))
 
-    crossing = [
-        op for op in graph_of(captured(process=by_row), "ps").graph.get_operations() if "from_servers" in op.name
-    ]
-    if crossing:
-        assert sent(by_row) > sent(lambda gradients: gradients)
+    assert sent(by_row) >= sent(lambda gradients: gradients) + 3 * 16
 
 
 def test_a_rank_of_its_own_draws() -> None:
     """Random ops of the step differ by rank, initial values do not."""
 
     def noisy(features: Features) -> tf.Tensor:
-        return lookup_model(features) + tf.random.uniform([BATCH], dtype=tf.float64, name="noise")
+        return lookup_model(features) + tf.identity(tf.random.uniform([BATCH], dtype=tf.float64), name="noise")
 
     single = captured(noisy)
-    plan = dataclasses.replace(planned(single, "mpi"))
+    plan = planned(single, "mpi")
     draws, tables = [], []
     for rank, first_step in ((0, 0), (1, 0), (0, 5)):
         device = OneDevice(rewrite_for_rank(single, plan, rank=rank, seed=1, first_step=first_step))

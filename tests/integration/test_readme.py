@@ -1,0 +1,146 @@
+"""Every command in README.md runs, in the order in which it stands there (MLflow's server last), in a copy of the project.
+
+Training commands are shortened by SHORTER, and nothing else is changed but where `scripts/` and `.venv/` are: those
+of this checkout. The copy first gets the README's own model, word for word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+
+# What is appended to a command: the first line whose pattern is found in it.
+SMALL = "train.steps=2 data.batch_size=8 data.validation_examples=64"
+SHORTER = (
+    ("scripts/test", "--collect-only -q tests/single/test_docs.py"),
+    ("mlflow ui", ""),
+    ("action=plan", ""),
+    ("data=text", "action=plan"),
+    ("model=simple", SMALL),
+    ("ckpt.resume=", f"{SMALL} data.vocab_size=2000 train.steps=4"),
+    ("", f"{SMALL} data.vocab_size=2000"),
+)
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+COMMANDS = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
+
+
+def shortened(command: str) -> str:
+    more = next(more for pattern, more in SHORTER if pattern in command)
+    for folder, place in (("scripts/", ROOT / "scripts"), (".venv/bin/", BIN)):
+        command = re.sub(rf"(?<!\S){re.escape(folder)}", f"{place}/", command)
+    return f"{command} {more}".strip()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readme") / "project"
+    folder.mkdir()
+    for name in ("parallax_runner", "conf", "models"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "models" / "bigram.py").write_text(blocks("python")[0], encoding="utf-8")
+    (folder / "conf" / "model" / "bigram.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    (folder / "corpus.txt").write_text("the cat sat on the mat , and the dog did not .\n" * 500, encoding="utf-8")
+    return folder
+
+
+def environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PYTEST_"))}
+    # In the copy `python -m` finds the copy's modules, since the folder one is in comes first.
+    inherited.pop("PYTHONPATH", None)
+    return inherited | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+
+
+def runs_of(project: Path) -> set[Path]:
+    return set(project.glob("**/summary.json")) - set(project.glob("mlartifacts/**/summary.json"))
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if not one.startswith("mlflow")])
+def test_command(command: str, project: Path) -> None:
+    before = runs_of(project)
+    done = subprocess.run(
+        ["bash", "-c", shortened(command)],
+        cwd=project,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout
+    summaries = [json.loads(path.read_text(encoding="utf-8")) for path in runs_of(project) - before]
+    trains = "parallax_runner" in command or "scripts/train" in command
+    assert len(summaries) == (2 if " -m model=" in command else int(trains))
+    assert {summary["status"] for summary in summaries} <= {"finished"}
+    if trains and "action=plan" not in shortened(command):
+        assert {summary["steps"] for summary in summaries} == {4 if "ckpt.resume=" in command else 2}
+    if "ckpt.resume=" in command:
+        assert summaries[0]["first_step"] == 2
+    if "action=verify" in command:
+        assert "every variable equals one device's" in done.stdout
+    if "model=bigram" in command:
+        assert summaries[0]["validation_perplexity"] > 1
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("mlflow")])
+def test_mlflow_ui_shows_the_runs(command: str, project: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # The rest is what the README advises on a small machine.
+    assert "`MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false` before it and `--workers 1` behind it" in README
+    server = subprocess.Popen(
+        ["bash", "-c", f"exec {command} --workers 1 --port {port}"],
+        cwd=project,
+        env=environment() | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        found = ask(f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=parallax_runner")
+        assert found["experiment"]["lifecycle_stage"] == "active"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def ask(address: str, patience_secs: float = 120.0) -> dict:
+    """What a server that is only starting answers in the end."""
+    deadline = time.monotonic() + patience_secs
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                return json.load(answer)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def test_no_command_is_left_out() -> None:
+    """The checks above look for words in commands: the words have to be there."""
+    for word in ["scripts/train", "scripts/test", "mlflow", "action=plan", "action=verify", "ckpt.resume=", "-m", "model=bigram"]:
+        assert any(word in command for command in COMMANDS), word
+    assert len(blocks("python")) == len(blocks("yaml")) == 1

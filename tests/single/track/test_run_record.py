@@ -1,0 +1,213 @@
+"""One account of a run out of what its ranks report."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.track import run_record
+from parallax_runner.track.progress import ProgressDisplay, Standing
+from parallax_runner.track.run_record import RunRecord, validation_result, write_summary
+from parallax_runner.track.tracker import NoTracker
+
+
+class Noting(NoTracker):
+    """Keeps the metrics."""
+
+    def __init__(self) -> None:
+        self.metrics: list[tuple[int, dict[str, float | None]]] = []
+
+    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        self.metrics.append((step, dict(metrics)))
+
+
+class Showing(ProgressDisplay):
+    """Keeps what it is to show."""
+
+    def __init__(self) -> None:
+        super().__init__(steps=100, log_every=1, stream=io.StringIO())
+        self.standings: list[Standing] = []
+
+    def update(self, standing: Standing) -> None:
+        self.standings.append(standing)
+
+
+class Account:
+    """A record with what went into tracker and display."""
+
+    def __init__(self, *, workers: int = 2, words: int | None = 20) -> None:
+        self.tracker, self.display = Noting(), Showing()
+        self.record = RunRecord(
+            workers=workers,
+            steps=100,
+            log_every=10,
+            global_batch=8,
+            words_per_example=words,
+            tracker=self.tracker,
+            display=self.display,
+        )
+
+    @property
+    def shown(self) -> list[tuple[int, float | None]]:
+        return [(step, metrics["train/loss"]) for step, metrics in self.tracker.metrics]
+
+
+def test_the_loss_is_the_mean_over_ranks() -> None:
+    account = Account()
+    account.record.on_progress(0, 1, [4.0], 1.0)
+    assert account.shown == []  # One rank has yet to report.
+    account.record.on_progress(1, 1, [2.0], 1.0)
+    assert account.shown == [(1, 3.0)]
+    assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (3.0, 3.0, 1)
+
+
+def test_first_and_last_losses() -> None:
+    account = Account()
+    for rank, losses in ((0, [4.0, 3.0, 1.0]), (1, [8.0, 5.0, 2.0])):
+        account.record.on_progress(rank, 3, losses, 1.5)
+    assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (6.0, 1.5, 3)
+    for rank in (1, 0):
+        account.record.on_progress(rank, 5, [1.0, 0.5], 1.0)
+    assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (6.0, 0.5, 5)
+    assert account.shown == [(3, 1.5), (5, 0.5)]
+
+
+def test_a_rank_may_run_ahead() -> None:
+    account = Account(workers=3)
+    account.record.on_progress(0, 1, [3.0], 1.0)
+    account.record.on_progress(0, 3, [2.0, 1.0], 1.0)
+    account.record.on_progress(2, 1, [6.0], 1.0)
+    account.record.on_progress(2, 3, [2.0, 4.0], 1.0)
+    assert account.shown == []
+    account.record.on_progress(1, 1, [9.0], 1.0)
+    assert account.shown == [(1, 6.0)]
+    account.record.on_progress(1, 3, [2.0, 7.0], 1.0)
+    assert account.shown == [(1, 6.0), (3, 4.0)]
+    assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (6.0, 4.0, 3)
+
+
+def test_reports_of_different_lengths() -> None:
+    """A step is accounted for once all ranks have reported it, wherever their reports end."""
+    account = Account()
+    account.record.on_progress(0, 2, [1.0, 2.0], 1.0)
+    account.record.on_progress(1, 3, [3.0, 4.0, 5.0], 1.0)
+    assert account.record.loss_first in (None, 2.0)
+    account.record.on_progress(0, 3, [7.0], 1.0)
+    assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (2.0, 6.0, 3)
+
+
+def test_rates() -> None:
+    account = Account()
+    for rank in (0, 1):
+        account.record.on_progress(rank, 10, [1.0] * 10, 4.0)
+    ((_, metrics),) = account.tracker.metrics
+    assert metrics == {
+        "train/loss": 1.0,
+        "throughput/steps_per_sec": 2.5,
+        "throughput/examples_per_sec": 20.0,
+        "throughput/words_per_sec": 400.0,
+    }
+    (standing,) = account.display.standings
+    assert (standing.step, standing.steps, standing.loss) == (10, 100, 1.0)
+    assert (standing.steps_per_sec, standing.examples_per_sec, standing.words_per_sec) == (2.5, 20.0, 400.0)
+
+
+def test_data_without_words() -> None:
+    account = Account(words=None)
+    assert account.record.rates(2.0) == {"examples_per_sec": 16.0, "words_per_sec": None}
+    assert account.record.rates(None) == {"examples_per_sec": None, "words_per_sec": None}
+
+
+def test_no_time_no_rate() -> None:
+    account = Account(workers=1)
+    account.record.on_progress(0, 1, [1.0], 0.0)
+    assert account.tracker.metrics[0][1]["throughput/steps_per_sec"] is None
+
+
+def test_starting_up_ends_where_the_first_step_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    account = Account()
+    account.record.started_secs = 100.0
+    now = [130.0]
+    monkeypatch.setattr(run_record.time, "monotonic", lambda: now[0])
+    account.record.on_progress(1, 1, [1.0], 2.0)
+    assert account.record.startup_secs == pytest.approx(28.0)
+    now[0] = 200.0
+    account.record.on_progress(0, 1, [1.0], 2.0)
+    assert account.record.startup_secs == pytest.approx(28.0)
+
+
+def test_memory_does_not_grow_with_the_run() -> None:
+    account = Account()
+    for step in range(1, 200):
+        for rank in (0, 1):
+            account.record.on_progress(rank, step, [1.0], 1.0)
+    assert len(account.record._losses) <= 1
+
+
+def test_a_loss_that_is_no_number_stays_one() -> None:
+    account = Account()
+    account.record.on_progress(0, 1, [math.nan], 1.0)
+    account.record.on_progress(1, 1, [2.0], 1.0)
+    assert account.record.loss_last is not None
+    assert math.isnan(account.record.loss_last)
+
+
+# Validation.
+
+
+def done(*sums: tuple[float, int]) -> dict[int, dict[str, float]]:
+    return {
+        rank: {"validation_loss_sum": total, "validation_batches": batches}
+        for rank, (total, batches) in enumerate(sums)
+    }
+
+
+def test_the_validation_loss_is_over_all_batches_of_all_ranks() -> None:
+    found = validation_result(done((6.0, 2), (3.0, 1), (0.0, 0)), "perplexity")
+    assert found == {"validation/loss": 3.0, "validation/perplexity": pytest.approx(math.exp(3.0))}
+
+
+def test_a_metric_without_a_name_is_left_out() -> None:
+    assert validation_result(done((6.0, 2)), None) == {"validation/loss": 3.0}
+
+
+def test_without_validation_there_is_nothing() -> None:
+    assert validation_result(done((0.0, 0)), "perplexity") == {}
+    assert validation_result({0: {"steps": 3}}, "perplexity") == {}
+    assert validation_result({}, None) == {}
+
+
+def test_a_hopeless_model_has_a_finite_perplexity() -> None:
+    assert math.isfinite(validation_result(done((5000.0, 1)), "perplexity")["validation/perplexity"])
+
+
+def test_a_model_that_diverged_is_not_given_a_good_result() -> None:
+    found = validation_result(done((math.nan, 1)), "perplexity")
+    assert math.isnan(found["validation/loss"])
+    assert math.isnan(found["validation/perplexity"]) or found["validation/perplexity"] > 1e300
+
+
+# The summary.
+
+
+def test_the_summary_is_one_flat_object(tmp_path: Path) -> None:
+    fields = {"status": "finished", "steps": 200, "loss_last": 1.25, "words_per_sec": None}
+    path = write_summary(tmp_path, fields)
+    assert path == tmp_path / "summary.json"
+    assert json.loads(path.read_text()) == fields
+    assert path.read_text().endswith("}\n")
+    assert json.loads(write_summary(tmp_path, fields | {"steps": 300}).read_text())["steps"] == 300
+
+
+def test_the_summary_of_a_run_that_diverged_is_json(tmp_path: Path) -> None:
+    """NaN is no JSON: jq and other languages refuse the file."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    json.loads(write_summary(tmp_path, {"loss_last": math.nan}).read_text(), parse_constant=refuse)

@@ -1,0 +1,73 @@
+"""Which examples a rank sees."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.train.feed import Feed
+
+
+def dataset(train: int, validation: int = 0, seed: int = 1) -> ArrayDataset:
+    """Examples that are their own numbers, negative ones for validation."""
+    return ArrayDataset(
+        train={"number": np.arange(train), "twice": 2 * np.arange(train)},
+        validation={"number": -1 - np.arange(validation), "twice": -2 - 2 * np.arange(validation)},
+        words_per_example=None,
+        seed=seed,
+    )
+
+
+def feeds(size: int, batch_size: int, data: ArrayDataset) -> list[Feed]:
+    return [Feed(data, batch_size, rank, size) for rank in range(size)]
+
+
+sizes, batch_sizes = st.integers(1, 4), st.integers(1, 5)
+
+
+@settings(deadline=None)
+@given(
+    size=sizes, batch_size=batch_sizes, examples=st.integers(1, 60), epochs=st.integers(1, 3), seed=st.integers(0, 9)
+)
+def test_every_example_once_an_epoch(size: int, batch_size: int, examples: int, epochs: int, seed: int) -> None:
+    ranks = feeds(size, batch_size, dataset(examples, seed=seed))
+    position, seen = 0, []
+    while position < epochs * examples:
+        for feed in ranks:
+            seen += feed.train_batch(position)["number"].tolist()
+        position += ranks[0].global_batch
+    assert len(seen) == position  # The position is the number of examples that were seen.
+    for epoch in range(epochs):
+        assert sorted(seen[epoch * examples : (epoch + 1) * examples]) == list(range(examples))
+
+
+@settings(deadline=None)
+@given(size=sizes, batch_size=batch_sizes, examples=st.integers(1, 60), step=st.integers(0, 30))
+def test_ranks_together_see_what_one_rank_with_the_whole_batch_sees(
+    size: int, batch_size: int, examples: int, step: int
+) -> None:
+    ranks, (alone,) = feeds(size, batch_size, dataset(examples)), feeds(1, size * batch_size, dataset(examples))
+    assert alone.global_batch == ranks[0].global_batch == size * batch_size
+    position = step * alone.global_batch
+    batches = [feed.train_batch(position) for feed in ranks]
+    for name, expected in alone.train_batch(position).items():
+        assert all(len(batch[name]) == batch_size for batch in batches)
+        np.testing.assert_array_equal(np.concatenate([batch[name] for batch in batches]), expected)
+
+
+def test_features_stay_together() -> None:
+    batch = Feed(dataset(20), 4, 1, 2).train_batch(8)
+    np.testing.assert_array_equal(batch["twice"], 2 * batch["number"])
+
+
+@settings(deadline=None)
+@given(size=sizes, batch_size=batch_sizes, examples=st.integers(0, 60))
+def test_validation_examples_are_shared_out(size: int, batch_size: int, examples: int) -> None:
+    batches = [list(feed.validation_batches()) for feed in feeds(size, batch_size, dataset(5, examples))]
+    assert all(len(batch["number"]) == batch_size for some in batches for batch in some)
+    seen = [-1 - number for some in batches for batch in some for number in batch["number"].tolist()]
+    assert sorted(seen) == list(range(examples // batch_size * batch_size))  # What is left over is not used.
+    counts = [len(some) for some in batches]
+    assert max(counts) - min(counts) <= 1

@@ -1,0 +1,54 @@
+"""Figures of a run's steps, warm-up left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from parallax_runner.train.throughput import WARM_UP_STEPS, Throughput
+
+
+def figures(secs: list[float], sent_bytes: float = 0) -> dict[str, float | None]:
+    throughput = Throughput()
+    for number in secs:
+        throughput.add(number, sent_bytes)
+    return throughput.figures()
+
+
+def test_no_steps_no_figures() -> None:
+    assert set(figures([]).values()) == {None}
+
+
+def test_the_first_steps_are_left_out() -> None:
+    measured = [0.1, 0.3, 0.2, 0.2, 0.1, 0.3, 0.2, 0.2, 0.1, 0.3]
+    found = figures([100.0] * WARM_UP_STEPS + measured)
+    assert found["steps_per_sec"] == pytest.approx(5.0)  # 10 steps in 2 s
+    assert found["step_ms_p50"] == pytest.approx(200)
+    assert found["step_ms_p90"] == pytest.approx(300)
+
+
+def test_in_a_short_run_half_are_left_out() -> None:
+    found = figures([100.0, 100.0, 0.5, 0.25])
+    assert found["steps_per_sec"] == pytest.approx(2 / 0.75)
+    assert found["step_ms_p50"] == pytest.approx(375)
+
+
+def test_one_step_is_better_than_none() -> None:
+    assert figures([0.5], 7) == {
+        "steps_per_sec": 2,
+        "step_ms_p50": 500,
+        "step_ms_p90": 500,
+        "sent_bytes_per_step": 7,
+    }
+
+
+def test_bytes_are_a_mean_over_all_steps() -> None:
+    throughput = Throughput()
+    for number in (10.0, 20.0, 60.0):
+        throughput.add(1.0, number)
+    assert throughput.figures()["sent_bytes_per_step"] == 30
+
+
+def test_percentiles_lie_within_what_was_measured() -> None:
+    found = figures([1.0, 1.0, 0.2, 0.4])
+    assert found["step_ms_p90"] is not None
+    assert 200 <= found["step_ms_p90"] <= 400
