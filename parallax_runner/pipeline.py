@@ -1,6 +1,6 @@
 """All stages on one screen: what the driver does with a configuration.
 
-config → data → captured graph → analysis → plan → launch (train/work.py runs in each worker) → record
+config → data → captured graph → analysis → plan → launch (rank.py runs in each worker) → record
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
+from parallax_runner import report
 from parallax_runner.config import frozen
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ParallaxError
@@ -25,7 +25,6 @@ from parallax_runner.launch.attempt import LaunchSpec
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
-from parallax_runner.plan.table import plan_table
 from parallax_runner.track.progress import ProgressDisplay
 from parallax_runner.track.run_record import RunRecord, validation_result, write_summary
 from parallax_runner.track.tracker import NoTracker, Tracker
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 log = logging.getLogger(__name__)
-
-PLAIN_WIDTH = 140  # columns of the plan's table where there is no terminal
 
 
 def drive(config: DictConfig) -> float | None:
@@ -48,14 +45,14 @@ def drive(config: DictConfig) -> float | None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
     _log_to(run_dir)
-    summary = _empty_summary(config)
+    summary = report.empty_summary(config)
     try:
         dataset = load_dataset(config)
         single = build_graph(config, dataset)
         plan = plan_run(config, single)
         summary |= {"comm": plan.comm, "workers": plan.workers, "servers": plan.servers}
         plans.save(plan, run_dir / "plan.json")
-        _show_plan(plan)
+        report.show_plan(plan)
         if config.action == "plan":
             write_summary(run_dir, summary | {"status": "finished"})
             return None
@@ -209,13 +206,17 @@ def _run(
     done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
     validation = validation_result(done, single.validation_metric)
     tracker.log_metrics(record.last_step, validation)
-    summary |= _summarize(record, done) | {"status": result.status}
+    summary |= report.summarize(record, done) | {"status": result.status}
     summary |= {key.replace("/", "_"): value for key, value in validation.items()}
     if result.failure is not None:
-        summary["error"] = f"{result.failure.role} {result.failure.index}: {result.failure.reason}"
-    path = write_summary(run_dir, summary)
-    _close(tracker, run_dir, path, result.status)
-    return _conclude(config, result, summary, done, run_dir)
+        summary["error"] = str(result.failure)
+    if "comparison" in done.get(0, {}):
+        summary |= report.verification(done[0]["comparison"])
+    _close(tracker, run_dir, write_summary(run_dir, summary), summary["status"])
+    report.tell_end(summary, result.failure, run_dir)
+    if summary["status"] != "finished":
+        raise SystemExit(result.exit_status or 1)
+    return summary[report.objective_of(summary)] if config.action == "train" else None
 
 
 def open_tracker(config: DictConfig, plan: Plan) -> Tracker:
@@ -234,90 +235,6 @@ def _close(tracker: Tracker, run_dir: Path, summary_path: Path, status: Any) -> 
     for path in (run_dir / frozen.FILE_NAME, run_dir / "plan.json", summary_path, run_dir / "logs"):
         tracker.log_artifact(path)
     tracker.end(status)
-
-
-def _empty_summary(config: DictConfig) -> dict[str, Any]:
-    """All fields that DESIGN.md section 3 promises, for a run of which nothing is known yet."""
-    unknown = (
-        "loss_first loss_last steps_per_sec examples_per_sec words_per_sec step_ms_p50 step_ms_p90 "
-        "sent_bytes_per_step startup_secs mlflow_run_id ckpt_path error"
-    )
-    return {
-        "status": "failed",
-        "action": config.action,
-        "comm": config.comm.name,
-        "model": config.model["_target_"],
-        "workers": config.cluster.workers,
-        "servers": 0,
-        "steps": 0,
-        "first_step": 0,
-        "global_batch": config.data.batch_size * config.cluster.workers,
-        **dict.fromkeys(unknown.split()),
-    }
-
-
-def _summarize(record: RunRecord, done: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    chief = done.get(0, {})
-    own = ("first_step", "steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path")
-    fields = {key: chief[key] for key in own if key in chief}
-    sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
-    return (
-        {"steps": record.last_step, "global_batch": record.global_batch}
-        | fields
-        | record.rates(fields.get("steps_per_sec"))
-        | {
-            "loss_first": record.loss_first,
-            "loss_last": record.loss_last,
-            "startup_secs": record.startup_secs,
-            "sent_bytes_per_step": sum(sent) / len(sent) if sent else None,
-        }
-    )
-
-
-def _conclude(
-    config: DictConfig,
-    result: processes.RunResult,
-    summary: dict[str, Any],
-    done: dict[int, dict[str, Any]],
-    run_dir: Path,
-) -> float | None:
-    if result.status != "finished":
-        if result.failure is not None:
-            print(f"parallax_runner: {result.failure}\nlogs: {run_dir / 'logs'}", file=sys.stderr)
-        raise SystemExit(result.exit_status)
-    if config.action == "verify":
-        _report_verification(done[0]["comparison"], summary["steps"])
-        return None
-    metrics = [key for key in summary if key.startswith("validation_") and key != "validation_loss"]
-    objective = metrics[0] if metrics else "loss_last"
-    shown = f"{objective.removeprefix('validation_')} {summary[objective]:.4g}"
-    print(f"finished: {summary['steps']} steps, loss {summary['loss_last']:.4g}, {shown}; {run_dir}", file=sys.stderr)
-    return summary[objective]
-
-
-def _report_verification(comparison: dict[str, Any], steps: int) -> None:
-    """Says whether the run equals one device; raises SystemExit(1) where it does not."""
-    if comparison["ok"]:
-        print(
-            f"verified: after {steps} steps every variable equals one device's, largest difference "
-            f"{comparison['max_relative']:.2g} of what it moved (tolerance {comparison['tolerance']:g})",
-            file=sys.stderr,
-        )
-        return
-    for name in comparison["missing"]:
-        print(f"parallax_runner: «{name}» is missing", file=sys.stderr)
-    if comparison["first_difference"]:
-        print(f"parallax_runner: NOT what one device does: {comparison['first_difference']}", file=sys.stderr)
-    raise SystemExit(1)
-
-
-def _show_plan(plan: Plan) -> None:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console = Console(stderr=True, width=PLAIN_WIDTH)
-    console.print(plan_table(plan))
-    for note in plan.notes:
-        console.print(f"note: {note}", highlight=False)
 
 
 def _log_to(run_dir: Path) -> None:

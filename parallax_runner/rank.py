@@ -46,8 +46,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             session=session,
             distributed=distributed,
             feed=Feed(dataset, config.data.batch_size, rank, plan.workers),
-            report=client.report,
-            stop_requested=client.stop_requested,
+            control=client,
             log_every=config.train.log_every,
             saver=_saver(config, checkpoints, single.fingerprint) if rank == 0 else None,
         )
@@ -65,11 +64,11 @@ def _verify(
     """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
     loop.saver = None
     is_chief = loop.distributed.rank == 0
-    initial = checkpoints.snapshot(loop.session, Path(config.run_dir) / "verify" / "initial") if is_chief else {}
+    initial = checkpoints.snapshot(loop.session, Path(config.run_dir) / "initial" / "variables") if is_chief else {}
     outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
     if not is_chief:
         return outcome
-    final = checkpoints.snapshot(loop.session, Path(config.run_dir) / "verify" / "final")
+    final = checkpoints.snapshot(loop.session, Path(config.run_dir) / "final" / "variables")
     feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
     positions = [start.examples + number * loop.feed.global_batch for number in range(config.train.steps - start.step)]
     comparison = prove(

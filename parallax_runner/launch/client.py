@@ -30,7 +30,9 @@ class ControlClient:
         self._cluster_known = threading.Event()
         self._heard = threading.Event()
         self._leaving = False
+        self._last_step_known = threading.Event()
         self.stop_requested = threading.Event()
+        self.last_step: int | None = None
 
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
@@ -79,6 +81,12 @@ class ControlClient:
         """The last words of a process that did its work; returns when the driver has heard them."""
         self._say_last(wire.DONE, **fields)
 
+    def announce_last_step(self, step: int) -> None:
+        """The chief's answer to a stop: all workers end after `step`; returns when they have been told."""
+        self._send(wire.LAST_STEP, step=step)
+        self._last_step_known.wait(HEARD_TIMEOUT_SECS)
+        self.last_step = step
+
     def wait_for_stop(self) -> None:
         """Blocks until the driver asks this process to end: for a server, when all workers are done."""
         self.stop_requested.wait()
@@ -116,6 +124,9 @@ class ControlClient:
         if kind == wire.CLUSTER:
             self._cluster = fields["addresses"]
             self._cluster_known.set()
+        elif kind == wire.LAST_STEP:
+            self.last_step = int(fields["step"])
+            self._last_step_known.set()
         elif kind == wire.STOP:
             self.stop_requested.set()
         elif kind == wire.HEARD:

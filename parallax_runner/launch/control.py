@@ -110,9 +110,19 @@ class ControlServer:
         if message.kind == wire.ADDRESS:
             self._publish(member, str(message.fields["address"]))
             return
+        if message.kind == wire.LAST_STEP:
+            self._tell_last_step(int(message.fields["step"]))
+            return
         self._messages.put(message)
         if message.kind in (wire.DONE, wire.FAIL, wire.PORT_TAKEN):
             self._send(member, wire.HEARD)
+
+    def _tell_last_step(self, step: int) -> None:
+        with self._lock:
+            members = sorted(member for member in self._connections if member[0] == "worker")
+        # The chief goes on when it hears its own words again: it is told last.
+        for member in reversed(members):
+            self._send(member, wire.LAST_STEP, step=step)
 
     def _publish(self, member: Member, address: str) -> None:
         with self._lock:

@@ -10,8 +10,10 @@ CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
 # Words that belong to the protocol itself; a report may not use them as its kind.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
 CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
+# The chief names the last step before a stop; the driver passes it on to all workers.
+LAST_STEP = "last_step"
 CLOSED = "closed"
-RESERVED_KINDS = frozenset({HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, CLOSED})
+RESERVED_KINDS = frozenset({HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, CLOSED})
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,14 @@ class CheckpointOps:
             self.restore = tf.group(*self._restore(mine))
 
     def snapshot(self, session: tf.Session, prefix: Path) -> dict[str, np.ndarray]:
-        """All saved variables under logical names, through files at `prefix`, which are then deleted."""
+        """All saved variables under logical names, through files at `prefix`, whose folder is then deleted."""
         prefix.parent.mkdir(parents=True, exist_ok=True)
         session.run(self.save, {self.prefix: str(prefix)})
         reader = tf.train.load_checkpoint(str(prefix))
         values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
         for file in prefix.parent.glob(f"{prefix.name}.*"):
             file.unlink()
+        prefix.parent.rmdir()
         return values
 
     def _save(self, pairs: list[tuple[LogicalVariable, Piece]]) -> tf.Operation:
@@ -119,8 +120,11 @@ def slice_spec(shape: tuple[int, ...], piece: Piece) -> str:
 
 
 def check_fits(prefix: Path, variables: Iterable[Variable]) -> None:
-    """Raises CheckpointError where the checkpoint lacks a saved variable of the graph, or has it in another shape."""
-    shapes: Mapping[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
+    """Raises CheckpointError where the checkpoint cannot be read, lacks a saved variable, or has it in another shape."""
+    try:
+        shapes: Mapping[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
+    except tf.errors.OpError as error:
+        raise CheckpointError(f"checkpoint {prefix} cannot be read: {error.message}") from error
     for variable in variables:
         if not variable.saved:
             continue

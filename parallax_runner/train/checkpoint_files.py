@@ -44,11 +44,14 @@ def sidecar_path(prefix: Path) -> Path:
 def read_sidecar(prefix: Path) -> Sidecar:
     """Raises CheckpointError where it is missing or not ours."""
     try:
-        return Sidecar(**json.loads(sidecar_path(prefix).read_text(encoding="utf-8")))
+        sidecar = Sidecar(**json.loads(sidecar_path(prefix).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(
             f"checkpoint {prefix}: its sidecar {sidecar_path(prefix).name} is unusable: {error}"
         ) from error
+    if sidecar.format != FORMAT:
+        raise CheckpointError(f"checkpoint {prefix}: format {sidecar.format}, and this parallax_runner reads {FORMAT}")
+    return sidecar
 
 
 def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:

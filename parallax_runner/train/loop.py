@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow.compat.v1 as tf
 
@@ -15,18 +14,28 @@ from parallax_runner.train.checkpoint import CheckpointSaver
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.throughput import Throughput
 
-Report = Callable[..., None]
+
+class Control(Protocol):
+    """What a rank needs of its connection to the driver (launch/client.py)."""
+
+    stop_requested: threading.Event
+    last_step: int | None
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Tells the driver something."""
+
+    def announce_last_step(self, step: int) -> None:
+        """Lets all ranks end after `step`."""
 
 
 @dataclass
 class Loop:
-    """What a rank needs to train. `saver` is the chief's; `report` sends (kind, **fields) to the driver."""
+    """What a rank needs to train. `saver` is the chief's."""
 
     session: tf.Session
     distributed: DistributedGraph
     feed: Feed
-    report: Report
-    stop_requested: threading.Event
+    control: Control
     log_every: int
     saver: CheckpointSaver | None = None
 
@@ -37,20 +46,30 @@ class Loop:
         losses: list[float] = []
         if self.saver:
             self.saver.start(step)
-        while step < steps and not self.stop_requested.is_set():
+        while step < steps and not self._is_last(step):
             started = time.perf_counter()
             loss, sent_bytes = self._step(position)
             throughput.add(time.perf_counter() - started, sent_bytes)
             step, position = step + 1, position + self.feed.global_batch
             losses.append(loss)
-            if step % self.log_every == 0 or step == steps or step == first_step + 1:
+            if step % self.log_every == 0 or step in (first_step + 1, steps) or self._is_last(step):
                 recent_secs = sum(throughput.step_secs[-len(losses) :])
-                self.report("progress", step=step, losses=losses, secs=recent_secs)
+                self.control.report("progress", step=step, losses=losses, secs=recent_secs)
                 losses = []
             if self.saver and self.saver.is_due(step):
                 self.saver.save(self.session, step=step, examples=position)
         ckpt_path = self._last_checkpoint(step, position)
         return throughput.figures() | {"steps": step, "ckpt_path": ckpt_path}
+
+    def _is_last(self, step: int) -> bool:
+        """Whether a stop was asked for and `step` is the one after which all ranks agreed to end.
+
+        The chief chooses the step that it begins next: no rank can be beyond it, since every step needs the chief.
+        """
+        control = self.control
+        if self.distributed.rank == 0 and control.stop_requested.is_set() and control.last_step is None:
+            control.announce_last_step(step + 1)
+        return control.last_step is not None and step >= control.last_step
 
     def _step(self, position: int) -> tuple[float, float]:
         batch = self.feed.train_batch(position)

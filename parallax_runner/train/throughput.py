@@ -25,7 +25,7 @@ class Throughput:
         measured = self.step_secs[min(WARM_UP_STEPS, len(self.step_secs) // 2) :]
         if not measured:
             return {"steps_per_sec": None, "step_ms_p50": None, "step_ms_p90": None, "sent_bytes_per_step": None}
-        deciles = statistics.quantiles(measured, n=10) if len(measured) > 1 else measured * 9
+        deciles = statistics.quantiles(measured, n=10, method="inclusive") if len(measured) > 1 else measured * 9
         return {
             "steps_per_sec": len(measured) / sum(measured),
             "step_ms_p50": 1000 * statistics.median(measured),

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,16 +88,17 @@ class Run:
 class Running:
     """A run that goes on in the background until it ends or is ended; `run_dir` tells its processes from others'."""
 
-    def __init__(self, arguments: Sequence[str], *, run_dir: Path, cwd: Path, env: Mapping[str, str] | None) -> None:
+    def __init__(self, arguments: Sequence[str], *, run_dir: Path, cwd: Path, python_path: Path | None) -> None:
         cwd.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self._stdout, self._stderr = cwd / "stdout.txt", cwd / "stderr.txt"
         self._started = time.monotonic()
+        paths = (python_path, os.environ.get("PYTHONPATH"))
         with open(self._stdout, "w") as stdout, open(self._stderr, "w") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={run_dir}"],
                 cwd=cwd,
-                env={**os.environ, **(env or {})},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths)))},
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -162,18 +163,21 @@ class Running:
 
 
 @contextlib.contextmanager
-def started(*arguments: str, cwd: Path, name: str = "out", env: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """A run in the folder `cwd`, whose run directory is `cwd/name`; ended with the block, if not before."""
-    running = Running(arguments, run_dir=cwd / name, cwd=cwd, env=env)
+def started(*arguments: str, cwd: Path, name: str = "out", python_path: Path | None = None) -> Iterator[Running]:
+    """A run in the folder `cwd`, whose run directory is `cwd/name`; ended with the block, if not before.
+
+    Its processes find modules in `python_path` first.
+    """
+    running = Running(arguments, run_dir=cwd / name, cwd=cwd, python_path=python_path)
     try:
         yield running
     finally:
         running.kill()
 
 
-def launch(*arguments: str, cwd: Path, name: str = "out", env: Mapping[str, str] | None = None) -> Run:
+def launch(*arguments: str, cwd: Path, name: str = "out", python_path: Path | None = None) -> Run:
     """Runs to the end; see `started`."""
-    with started(*arguments, cwd=cwd, name=name, env=env) as running:
+    with started(*arguments, cwd=cwd, name=name, python_path=python_path) as running:
         return running.wait()
 
 

@@ -8,10 +8,29 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import ENDLESS
-from tests.integration.runs import Broken, Run, break_in, started
+from tests.integration.runs import Broken, Run, break_in, interrupt, started
 
 END_SECS = 30
 ORPHAN_SECS = 10
+# On PYTHONPATH: rank 0 hears of the stop a second after the others, as may happen on a slow network.
+LATE_STOP = """
+import os
+
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
+    import time
+
+    from parallax_runner.launch import wire
+    from parallax_runner.launch.client import ControlClient
+
+    take = ControlClient._take
+
+    def take_late(self, kind, fields):
+        if kind == wire.STOP:
+            time.sleep(1)
+        take(self, kind, fields)
+
+    ControlClient._take = take_late
+"""
 
 
 def expect_blame(run: Run, role: str, index: int) -> None:
@@ -63,6 +82,20 @@ def test_ctrl_c_saves_what_was_trained(interrupted: Broken) -> None:
     summary = interrupted.run.summary
     assert summary["ckpt_path"] == str(interrupted.run.ckpt_dir / f"model.ckpt-{summary['steps']}")
     assert Path(f"{summary['ckpt_path']}.index").is_file()
+
+
+def test_ctrl_c_saves_though_the_chief_hears_of_it_last(tmp_path: Path) -> None:
+    (tmp_path / "shim").mkdir()
+    (tmp_path / "shim" / "sitecustomize.py").write_text(LATE_STOP)
+    with started(
+        "model=simple", *ENDLESS, "comm=mpi", "tracking=off", cwd=tmp_path, python_path=tmp_path / "shim"
+    ) as running:
+        broken = break_in(running, lambda: interrupt(running))
+    assert broken.secs < END_SECS
+    assert broken.run.exit_status == 130
+    assert broken.left == []
+    # The others have left after some step; what the chief had by then must not be lost.
+    assert list(broken.run.ckpt_dir.glob("model.ckpt-*.index"))
 
 
 def test_nobody_outlives_a_killed_driver(lm: tuple[str, ...], tmp_path: Path) -> None:

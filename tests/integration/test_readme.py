@@ -1,4 +1,4 @@
-"""Every command in README.md runs, in the order in which it stands there (MLflow's server last), in a copy of the project.
+"""Every command in README.md runs, in the order of the README (MLflow's server last), in a copy of the project.
 
 Training commands are shortened by SHORTER, and nothing else is changed but where `scripts/` and `.venv/` are: those
 of this checkout. The copy first gets the README's own model, word for word.
@@ -141,6 +141,15 @@ def ask(address: str, patience_secs: float = 120.0) -> dict:
 
 def test_no_command_is_left_out() -> None:
     """The checks above look for words in commands: the words have to be there."""
-    for word in ["scripts/train", "scripts/test", "mlflow", "action=plan", "action=verify", "ckpt.resume=", "-m", "model=bigram"]:
+    for word in [
+        "scripts/train",
+        "scripts/test",
+        "mlflow",
+        "action=plan",
+        "action=verify",
+        "ckpt.resume=",
+        "-m",
+        "model=bigram",
+    ]:
         assert any(word in command for command in COMMANDS), word
     assert len(blocks("python")) == len(blocks("yaml")) == 1

@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
-from tests.integration.runs import BATCH_SIZE, SEQUENCE_LENGTH, Broken, Run
+from tests.integration.runs import BATCH_SIZE, SEQUENCE_LENGTH, Broken, Run, launch
 
 # DESIGN.md, section 3.
 SUMMARY_FIELDS = {
@@ -160,3 +160,23 @@ def test_ctrl_c_is_a_killed_run(interrupted: Broken) -> None:
     assert recorded.info.status == "KILLED"
     copy = client_of(run).download_artifacts(recorded.info.run_id, "summary.json", str(run.run_dir.parent))
     assert json.loads(Path(copy).read_text())["status"] == "interrupted"
+
+
+def test_a_run_that_cannot_be_started_is_not_left_open(tmp_path: Path) -> None:
+    run = launch("model=simple", "comm=mpi", 'comm.mpi.mpirun_options="\'no closing quote"', cwd=tmp_path)
+    assert run.exit_status != 0
+    if (tmp_path / "mlflow.db").exists():  # better still: refused before there is a run
+        assert only_run(run).info.status == "FAILED"
+    assert "parallax_runner: " in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_model_that_cannot_be_built_leaves_a_summary(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text('def build(features, optimizer):\n    raise ValueError("seven is odd")\n')
+    run = launch("model=simple", "model._target_=broken.build", "comm=local", "tracking=off", cwd=tmp_path)
+    assert run.exit_status == 1
+    # Here the user wants to see where.
+    assert 'raise ValueError("seven is odd")' in run.stderr
+    assert set(run.summary) >= SUMMARY_FIELDS
+    assert run.summary["status"] == "failed"
+    assert "seven is odd" in run.summary["error"]

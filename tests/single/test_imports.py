@@ -11,7 +11,8 @@ import pytest
 import parallax_runner
 
 PACKAGE = Path(parallax_runner.__file__).parent
-ENTRIES = ("__main__", "pipeline", "rank", "worker", "server")  # they call the stages; only they import one another
+# They call the stages; only they import one another.
+ENTRIES = ("__main__", "pipeline", "rank", "report", "worker", "server")
 ANYONE = ("errors",)
 
 # What a stage may import of the other stages: a folder, or one module of it.

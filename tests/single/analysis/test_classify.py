@@ -169,6 +169,22 @@ def test_averages_of_variables_are_no_slots() -> None:
     assert found[average].gradient == "none"
 
 
+def test_a_note_of_the_last_gradient_is_no_slot() -> None:
+    """It has the variable's shape, but no optimizer made it: its name is not the variable's and more."""
+
+    def build(features: Features) -> dict[str, Any]:
+        loss = tf.reduce_mean(tf.square(lookup_model(features) - features["y"]))
+        noted = tf.get_variable("noted", [WIDTH], tf.float64, trainable=False)
+        optimizer = tf.train.AdagradOptimizer(0.1)
+        pairs = optimizer.compute_gradients(loss)
+        train_op = tf.group(optimizer.apply_gradients(pairs), noted.assign(pairs[1][0]))
+        return {"loss": loss, "train_op": train_op}
+
+    found = infos(capture(build, FEATURES, seed=1))
+    assert found["weights"].slots == ("weights/Adagrad",)
+    assert found["noted"].gradient == "none"
+
+
 def nonlinear_op(process: Callable[[list[Any]], list[Any]], optimizer: str = "adagrad") -> str | None:
     found = infos(captured(optimizer=optimizer, process=process))
     assert found["weights"].nonlinear_op is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,26 @@ def dataset() -> ArrayDataset:
     return ArrayDataset(train=part(50), validation=part(3 * BATCH + 1), words_per_example=None, seed=1)
 
 
+class FakeControl:
+    """The connection to the driver, without one."""
+
+    def __init__(self) -> None:
+        self.stop_requested = threading.Event()
+        self.last_step: int | None = None
+        self.reports: Reports = []
+        self.announced: list[int] = []
+        self.stop_at_step: int | None = None
+
+    def report(self, kind: str, **fields: Any) -> None:
+        self.reports.append({"kind": kind} | fields)
+        if fields["step"] == self.stop_at_step:
+            self.stop_requested.set()
+
+    def announce_last_step(self, step: int) -> None:
+        self.announced.append(step)
+        self.last_step = step
+
+
 class Rank:
     """A rank of comm=local with all that its loop needs."""
 
@@ -52,7 +73,7 @@ class Rank:
         self.distributed.graph.finalize()
         self.session = tf.Session(graph=self.distributed.graph)
         self.session.run(self.distributed.initialize)
-        self.reports: Reports = []
+        self.control = FakeControl()
         self.saver = folder and CheckpointSaver(
             ops=self.checkpoints,
             folder=folder,
@@ -67,14 +88,17 @@ class Rank:
             session=self.session,
             distributed=self.distributed,
             feed=Feed(dataset(), BATCH, 0, 1),
-            report=lambda kind, **fields: self.reports.append({"kind": kind} | fields),
-            stop_requested=threading.Event(),
+            control=self.control,
             log_every=log_every,
             saver=self.saver or None,
         )
 
     def run(self, steps: int, *, first_step: int = 0, first_example: int = 0) -> dict[str, Any]:
         return self.loop.run(first_step=first_step, steps=steps, first_example=first_example)
+
+    @property
+    def reports(self) -> Reports:
+        return self.control.reports
 
     @property
     def losses(self) -> list[float]:
@@ -117,19 +141,22 @@ def test_the_losses_are_those_of_plain_tensorflow() -> None:
 
 def test_a_stop_that_is_asked_for_ends_after_the_step_with_a_checkpoint(tmp_path: Path) -> None:
     rank = Rank(tmp_path, log_every=2)
-    count = 0
-
-    def report(kind: str, **fields: Any) -> None:
-        nonlocal count
-        count += 1
-        if fields["step"] == 4:
-            rank.loop.stop_requested.set()
-
-    rank.loop.report = report
+    rank.control.stop_at_step = 4
     outcome = rank.run(100)
-    assert (outcome["steps"], count) == (4, 3)
-    assert outcome["ckpt_path"] == str(tmp_path / "model.ckpt-4")
-    assert read_sidecar(tmp_path / "model.ckpt-4").examples == 4 * BATCH
+    # The chief names the next step as the last one, so that other ranks can end with it.
+    assert (outcome["steps"], rank.control.announced) == (5, [5])
+    assert [report["step"] for report in rank.reports] == [1, 2, 4, 5]
+    assert outcome["ckpt_path"] == str(tmp_path / "model.ckpt-5")
+    assert read_sidecar(tmp_path / "model.ckpt-5").examples == 5 * BATCH
+
+
+def test_another_rank_ends_with_the_step_that_the_chief_named() -> None:
+    rank = Rank()
+    rank.loop.distributed = dataclasses.replace(rank.distributed, rank=1)
+    rank.control.stop_requested.set()
+    rank.control.last_step = 7
+    assert rank.run(100)["steps"] == 7
+    assert rank.control.announced == []
 
 
 def test_the_losses_up_to_a_stop_are_reported() -> None:
@@ -144,13 +171,13 @@ def test_the_losses_up_to_a_stop_are_reported() -> None:
         def train_batch(self, position: int) -> dict[str, np.ndarray]:
             asked.append(position)
             if len(asked) == 5:
-                rank.loop.stop_requested.set()
+                rank.control.stop_requested.set()
             return original(position)
 
     rank.loop.feed = Stopping()  # type: ignore[assignment]
-    assert rank.run(50)["steps"] == 5
-    assert len(rank.losses) == 5
-    assert rank.reports[-1]["step"] == 5
+    assert rank.run(50)["steps"] == 6
+    assert len(rank.losses) == 6
+    assert rank.reports[-1]["step"] == 6
 
 
 def test_a_run_that_has_nothing_left_to_do(tmp_path: Path) -> None:
