@@ -91,6 +91,11 @@ def tell_end(summary: Mapping[str, Any], failure: Failure | None, run_dir: Path)
         print(f"parallax_runner: {failure}\n{said}logs: {run_dir / 'logs'}", file=sys.stderr)
     elif summary["status"] != "finished":
         print(f"parallax_runner: {summary['error'] or summary['status']}; {run_dir}", file=sys.stderr)
+        if summary["ckpt_path"]:
+            print(
+                f"{summary['steps']} steps are saved; go on with the same command and ckpt.resume={run_dir}",
+                file=sys.stderr,
+            )
     elif "verified" in summary:
         print(
             f"verified: after {summary['steps']} steps every variable equals one device's, largest difference "

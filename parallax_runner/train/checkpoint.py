@@ -120,7 +120,7 @@ def slice_spec(shape: tuple[int, ...], piece: Piece) -> str:
 
 
 def check_fits(prefix: Path, variables: Iterable[Variable]) -> None:
-    """Raises CheckpointError where the checkpoint cannot be read, lacks a saved variable, or has it in another shape."""
+    """Raises CheckpointError where the checkpoint is unreadable, lacks a saved variable, or has it in another shape."""
     try:
         shapes: Mapping[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
     except tf.errors.OpError as error:

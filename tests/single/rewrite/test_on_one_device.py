@@ -57,7 +57,8 @@ class OneDevice:
                 }
                 for number, rank in enumerate(ranks)
             ]
-        self.session = tf.Session(graph=self.graph)
+        # A rank that waits for what nobody says is to fail, not to hang.
+        self.session = tf.Session(graph=self.graph, config=tf.ConfigProto(operation_timeout_in_ms=30_000))
         # Ops that have run once are optimized away for good where a graph may still change.
         self.graph.finalize()
 

@@ -195,3 +195,13 @@ def test_two_rewrites_are_equal_but_for_nothing() -> None:
     plan = planned(single, "hybrid", partitions=2)
     made = [rewrite_for_rank(single, plan, rank=1, seed=1).graph.as_graph_def() for _ in range(2)]
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("comm", ["ps", "hybrid"])
+def test_only_the_chief_initializes_what_is_on_servers(comm: str, rank: int) -> None:
+    ops = edit.ancestors([rank_graph(comm, rank).initialize])
+    written = {op.inputs[0].op.name for op in ops if op.type == "AssignVariableOp"}
+    assert "global_step" in written
+    assert {"table/shard_0", "table/shard_1", "table/Adagrad/shard_0"} <= written or rank == 1
+    assert not [name for name in written if "shard" in name] or rank == 0
