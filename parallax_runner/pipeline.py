@@ -59,9 +59,10 @@ def drive(config: DictConfig) -> float | None:
         config = _with_start(config, single, run_dir)
         frozen.freeze(config, run_dir)
         return _run(config, plan, single, dataset, run_dir, summary)
-    except ParallaxError as error:
+    except Exception as error:
         log.error("%s", error, exc_info=True)
-        write_summary(run_dir, summary | {"status": "failed", "error": str(error)})
+        told = str(error) if isinstance(error, ParallaxError) else f"{type(error).__name__}: {error}"
+        write_summary(run_dir, summary | {"status": "failed", "error": told})
         raise
 
 
@@ -186,6 +187,30 @@ def _run(
 ) -> float | None:
     tracker = open_tracker(config, plan)
     summary["mlflow_run_id"] = tracker.run_id
+    try:
+        record, result = _launch(config, plan, dataset, run_dir, tracker)
+    except BaseException:
+        tracker.end("failed")
+        raise
+    done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
+    validation = validation_result(done, single.validation_metric)
+    tracker.log_metrics(record.last_step, validation)
+    summary |= report.summarize(record, done) | {"status": result.status}
+    summary |= {key.replace("/", "_"): value for key, value in validation.items()}
+    if result.failure is not None:
+        summary["error"] = str(result.failure)
+    if "comparison" in done.get(0, {}):
+        summary |= report.verification(done[0]["comparison"])
+    _close(tracker, run_dir, write_summary(run_dir, summary), summary["status"])
+    report.tell_end(summary, result.failure, run_dir)
+    if summary["status"] != "finished":
+        raise SystemExit(result.exit_status or 1)
+    return summary[report.objective_of(summary)] if config.action == "train" else None
+
+
+def _launch(
+    config: DictConfig, plan: Plan, dataset: Dataset, run_dir: Path, tracker: Tracker
+) -> tuple[RunRecord, processes.RunResult]:
     log_every = config.train.log_every
     with ProgressDisplay(steps=config.train.steps, log_every=log_every) as display:
         record = RunRecord(
@@ -202,21 +227,7 @@ def _run(
             if message.kind == "progress":
                 record.on_progress(message.index, **message.fields)
 
-        result = processes.run(launch_spec(config, plan, run_dir, tracker.run_id), on_message=on_message)
-    done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
-    validation = validation_result(done, single.validation_metric)
-    tracker.log_metrics(record.last_step, validation)
-    summary |= report.summarize(record, done) | {"status": result.status}
-    summary |= {key.replace("/", "_"): value for key, value in validation.items()}
-    if result.failure is not None:
-        summary["error"] = str(result.failure)
-    if "comparison" in done.get(0, {}):
-        summary |= report.verification(done[0]["comparison"])
-    _close(tracker, run_dir, write_summary(run_dir, summary), summary["status"])
-    report.tell_end(summary, result.failure, run_dir)
-    if summary["status"] != "finished":
-        raise SystemExit(result.exit_status or 1)
-    return summary[report.objective_of(summary)] if config.action == "train" else None
+        return record, processes.run(launch_spec(config, plan, run_dir, tracker.run_id), on_message=on_message)
 
 
 def open_tracker(config: DictConfig, plan: Plan) -> Tracker:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import shlex
 from collections.abc import MutableMapping
 from typing import Any, get_origin
 
@@ -130,6 +131,12 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     is_list = isinstance(options, ListConfig) and all(isinstance(one, str) for one in options)
     if not isinstance(options, str) and not is_list:
         raise refusal("comm.mpi.mpirun_options", origins, "expected a string or a list of strings", value=options)
+    if isinstance(options, str):
+        try:
+            shlex.split(options)
+        except ValueError as error:
+            reason = f"a shell cannot split it: {error}"
+            raise refusal("comm.mpi.mpirun_options", origins, reason, value=options) from error
     if options and comm.name == "local":
         raise refusal("comm.mpi.mpirun_options", origins, "comm=local starts nothing with mpirun, the other modes do")
     if comm.name in ("ps", "hybrid") and config.cluster.servers < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
@@ -24,16 +25,38 @@ def derive_seeds(
     initial = _needed_by(seeded, initializers)
     for node in seeded.node:
         if "seed2" in node.attr:
-            _set_seeds(node, seed, INITIAL if node.name in initial else rank, first_step)
-    for function in seeded.library.function:
+            _set_seeds(node, node.name, seed, INITIAL if node.name in initial else rank, first_step)
+    initial_functions = _called_by([node for node in seeded.node if node.name in initial], seeded)
+    # A function's name counts up in a process, so functions go by their place in the library.
+    for place, function in enumerate(sorted(seeded.library.function, key=lambda f: _natural(f.signature.name))):
+        as_rank = INITIAL if function.signature.name in initial_functions else rank
         for node in function.node_def:
             if "seed2" in node.attr:
-                _set_seeds(node, seed, rank, first_step)
+                _set_seeds(node, f"function {place}/{node.name}", seed, as_rank, first_step)
     return seeded
 
 
-def _set_seeds(node: tf.NodeDef, seed: int, rank: int, first_step: int) -> None:
-    key = f"{seed}/{rank}/{0 if rank == INITIAL else first_step}/{node.name}"
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts the numbers within names by value: a count that passes from 9 to 10 changes no order."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
+    """Names of the functions that the nodes call, directly or through other functions."""
+    bodies = {function.signature.name: function.node_def for function in graph_def.library.function}
+    found: set[str] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        called = {node.op} | {func.name for attr in node.attr.values() for func in (attr.func, *attr.list.func)}
+        for name in called & (bodies.keys() - found):
+            found.add(name)
+            stack.extend(bodies[name])
+    return found
+
+
+def _set_seeds(node: tf.NodeDef, name: str, seed: int, rank: int, first_step: int) -> None:
+    key = f"{seed}/{rank}/{0 if rank == INITIAL else first_step}/{name}"
     digest = hashlib.sha256(key.encode()).digest()
     # Both zero would mean «choose a seed from the clock».
     node.attr["seed"].i = int.from_bytes(digest[:4], "little") >> 1 | 1

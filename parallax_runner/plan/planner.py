@@ -65,7 +65,7 @@ def make_plan(
         average_sparse=average_sparse,
         fingerprint=fingerprint,
         variables=planned,
-        notes=tuple(_notes(variables, comm, partitions, bool(shards))),
+        notes=tuple(_notes(variables, comm, partitions, routes)),
     )
 
 
@@ -99,19 +99,21 @@ def _row_ranges(variable: VariableInfo, partitions: int) -> list[tuple[int, int]
     wanted = math.ceil(partitions / variable.pieces)
     if wanted > rows:
         raise PlanError(
-            f"partition.num={partitions}: variable «{variable.name}» has {rows} rows; choose at most {rows}"
+            f"partition.num={partitions}: variable «{variable.name}» has {rows} rows; "
+            f"choose at most {rows * variable.pieces}"
         )
     return split_rows(rows, wanted)
 
 
-def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, has_shards: bool) -> list[str]:
+def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes: dict[str, Route]) -> list[str]:
     kinds = {variable.gradient for variable in variables}
+    splits = any(v.gradient is GradientKind.SPARSE and routes[v.name] is Route.PS for v in variables)
     notes = []
     if comm == "hybrid" and GradientKind.SPARSE not in kinds:
         notes.append("no sparse variable: hybrid is mpi here, and no server is started")
     if comm == "hybrid" and GradientKind.DENSE not in kinds:
         notes.append("no dense variable: hybrid is ps here, and no collective runs")
-    if partitions > 1 and not has_shards:
+    if partitions > 1 and not splits:
         notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")
     notes += [
         f"«{variable.nonlinear_op}» reads the sparse gradient of «{variable.name}»: it sees duplicate ids merged, "

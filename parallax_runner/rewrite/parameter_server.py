@@ -50,6 +50,7 @@ def _needed_without(train_op: tf.Operation, server_ops: set[tf.Operation]) -> se
 def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
     for number, crossing in enumerate(crossings):
         rewrite.step_ops += announce(rewrite, crossing.outputs[0], name=f"value_{number}")
+        rewrite.sent.append((crossing.outputs[0], rewrite.plan.workers - 1))
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     writes = [op for op in update.server_ops if not op.outputs]

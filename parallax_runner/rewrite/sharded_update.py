@@ -114,19 +114,23 @@ class ShardedUpdate:
             return value
         return self._rows_of(op, value, inputs, shards, number)
 
-    @staticmethod
     def _rows_of(
-        op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
+        self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
     ) -> tf.Tensor:
         """The rows of a tensor that was brought together which belong to one shard."""
         if not op.type.startswith(("ResourceSparseApply", "ResourceScatter")):
             shard = shards[number]
-            return value[shard.offset : shard.offset + shard.rows]
+            return self._sent(value[shard.offset : shard.offset + shard.rows])
         ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
         if not ids:
             raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
         sizes = [tf.size(piece) for piece in ids[0].pieces]
-        return tf.split(value, tf.stack(sizes))[number]
+        return self._sent(tf.split(value, tf.stack(sizes))[number])
+
+    def _sent(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The same tensor, counted as sent to a server."""
+        self.rewrite.sent.append((tensor, 1))
+        return tensor
 
     def _sum_partially(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
         self._copy(op, inputs, shards, kind="")
@@ -157,6 +161,7 @@ class ShardedUpdate:
         with tf.name_scope(f"from_servers/{name}/"):
             crossing = tf.identity(tensor)
         self.crossings.append(crossing.op)
+        self.rewrite.sent.append((crossing, 1))
         return crossing
 
     def _controls(self, op: tf.Operation, number: int, shards: int) -> list[tf.Operation]:

@@ -78,6 +78,7 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None
                     result = tf.raw_ops.VarIsInitializedOp(resource=shards[0].handle)
             elif op.control_inputs:
                 result = read(shards, op.get_attr("dtype"))
+                rewrite.sent.append((result, 1))
             else:
                 # Reads that wait for nothing may share one value: it travels once.
                 if shared_read is None:

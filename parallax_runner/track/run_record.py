@@ -93,7 +93,10 @@ def validation_result(done: Mapping[int, Mapping[str, Any]], metric: str | None)
 
 
 def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
-    """Writes `summary.json`, one flat object."""
+    """Writes `summary.json`, one flat object; what is not a finite number becomes null, since JSON has no NaN."""
     path = run_dir / SUMMARY
-    path.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in fields.items()
+    }
+    path.write_text(json.dumps(finite, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return path

@@ -72,13 +72,16 @@ def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Prefixes of the complete checkpoints of a folder, oldest step first."""
+    """Prefixes of the complete checkpoints of a folder, in the order in which they were written.
+
+    Not by step: a fresh run in a used folder begins again at low ones, and must not lose its own to old ones.
+    """
     found = []
     for file in folder.glob(f"{STEM}-*.json"):
         match = re.fullmatch(rf"{re.escape(STEM)}-(\d+)\.json", file.name)
         if match and file.with_suffix(".index").exists():
-            found.append((int(match[1]), file.with_suffix("")))
-    return [prefix for _, prefix in sorted(found)]
+            found.append((file.stat().st_mtime_ns, int(match[1]), file.with_suffix("")))
+    return [prefix for *_, prefix in sorted(found)]
 
 
 def forget_old(folder: Path, keep: int) -> None:

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.pipeline import _show_plan
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.plan.table import format_bytes, plan_table
+from parallax_runner.report import show_plan
 
 
 def variable(name: str, kind: str, shape: tuple[int, ...], rows: int | None = None) -> VariableInfo:
@@ -79,7 +79,7 @@ def test_bytes_have_three_digits(number: int, text: str) -> None:
 def test_notes_are_shown_below(capsys: pytest.CaptureFixture[str]) -> None:
     plan = made()
     assert plan.notes
-    _show_plan(plan)
+    show_plan(plan)
     shown = capsys.readouterr().err
     assert "embedding" in shown
     for note in plan.notes:
