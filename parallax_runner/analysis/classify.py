@@ -108,7 +108,9 @@ def _kind(gradients: list[Gradient]) -> GradientKind:
 def _rows(graph: tf.Graph, gradients: list[Gradient]) -> int | None:
     if not gradients or any(gradient.indices is None for gradient in gradients):
         return None
-    counts = [graph.get_tensor_by_name(gradient.indices or "").shape.num_elements() for gradient in gradients]
+    # Capture hides the number from the model (gradients_hook.py); the tensor behind still has it.
+    raw = [graph.get_tensor_by_name(gradient.indices or "").op.inputs[0] for gradient in gradients]
+    counts = [tensor.shape.num_elements() for tensor in raw]
     return None if None in counts else sum(count for count in counts if count is not None)
 
 

@@ -31,25 +31,37 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def gradients_helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         grads = original(ys, xs, *args, **kwargs)
         flat_xs = xs if isinstance(xs, Sequence) else [xs]
-        if len(flat_xs) == len(grads):
-            for x, grad in zip(flat_xs, grads, strict=True):
-                _record(x, grad)
-        return grads
+        if len(flat_xs) != len(grads):
+            return grads
+        return [_recorded(x, grad) for x, grad in zip(flat_xs, grads, strict=True)]
 
     return gradients_helper
 
 
-def _record(x: Any, grad: Any) -> None:
+def _recorded(x: Any, grad: Any) -> Any:
     variable = variable_name(x)
     # Inside the body of a while loop or a function the same call is made again on another graph: those gradients are
     # not the ones that leave the backward pass.
     if variable is None or grad is None or grad.graph.building_function:
-        return
+        return grad
     if isinstance(grad, tf.IndexedSlices):
+        grad = _of_any_length(grad)
         entry = {"variable": variable, "values": grad.values.name, "indices": grad.indices.name}
     else:
         entry = {"variable": variable, "values": grad.name, "indices": None}
     tf.get_default_graph().add_to_collection(COLLECTION, json.dumps(entry))
+    return grad
+
+
+def _of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
+    """The same gradient, with a number of rows that the model cannot know while it is built.
+
+    Merging changes that number; post-processing such as `tf.clip_by_norm` would build it into the graph.
+    """
+    with tf.name_scope(f"{grad.values.op.name}/raw/"):
+        values = tf.placeholder_with_default(grad.values, [None, *grad.values.shape[1:]], name="values")
+        indices = tf.placeholder_with_default(grad.indices, [None], name="indices")
+    return tf.IndexedSlices(values, indices, grad.dense_shape)
 
 
 def variable_name(x: Any) -> str | None:

@@ -243,7 +243,7 @@ def test_a_feature_that_the_data_lacks_is_named() -> None:
     with pytest.raises(CaptureError, match="'words'"):
         captured(lambda features: model({"x": features["words"]}))
     with pytest.raises(KeyError):  # The model's own mistake stays what it is.
-        captured(lambda features: {}["x"])
+        captured(lambda features: features["x"])
 
 
 def test_a_shape_that_is_not_known_is_refused() -> None:

@@ -319,7 +319,8 @@ def test_rows_that_leave_servers_during_the_update_are_counted() -> None:
         assert bool(leaving) == (process is by_row)
         device.initialize()
         values = batch(0) | {"ids": np.array([1, 1, 4, 5])}
-        return device.session.run(device.there(0, device.ranks[0].sent_bytes), device.fed([values]))
+        step = [device.there(0, device.ranks[0].sent_bytes), device.there(0, device.ranks[0].train_op)]
+        return device.session.run(step, device.fed([values]))[0]
 
     assert sent(by_row) >= sent(lambda gradients: gradients) + 3 * 16
 

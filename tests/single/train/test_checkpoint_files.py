@@ -78,18 +78,18 @@ def test_a_checkpoint_without_its_sidecar_is_not_there(tmp_path: Path, monkeypat
     assert find_start("auto", tmp_path) is None
 
 
-def test_listing_is_by_step_and_ignores_what_is_incomplete(tmp_path: Path) -> None:
+def test_listing_is_in_the_order_of_writing_and_ignores_what_is_incomplete(tmp_path: Path) -> None:
     for step in (100, 20, 3):
         written(tmp_path, step)
     (tmp_path / "model.ckpt-7.json").write_text("{}")  # Files deleted by hand.
     (tmp_path / "model.ckpt-8.index").write_text("")
     (tmp_path / "model.ckpt-nine.json").write_text("{}")
     (tmp_path / "model.ckpt-nine.index").write_text("")
-    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-3", "model.ckpt-20", "model.ckpt-100"]
+    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-100", "model.ckpt-20", "model.ckpt-3"]
     assert list_checkpoints(tmp_path / "nowhere") == []
 
 
-@pytest.mark.parametrize(("keep", "left"), [(1, [100]), (2, [20, 100]), (3, [3, 20, 100]), (5, [3, 20, 100])])
+@pytest.mark.parametrize(("keep", "left"), [(1, [3]), (2, [20, 3]), (3, [100, 20, 3]), (5, [100, 20, 3])])
 def test_the_newest_are_kept(tmp_path: Path, keep: int, left: list[int]) -> None:
     for step in (100, 20, 3):
         written(tmp_path, step)
