@@ -15,6 +15,8 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 
 # Ops through which a sum of duplicate rows may be taken before or after without changing the result.
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
+# What can be done with a variable that is on a server, beside updating it (rewrite/shards.py).
+SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
 # From these on, an optimizer has merged duplicates by itself, or hands the rows to an op that adds them one by one.
 MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
 
@@ -33,6 +35,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         gradients[gradient.variable].append(gradient)
     owners = slot_owners(graph, boundary, single.variables)
     _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners))
+    immovable = _immovable_ops(graph, boundary, single, owners)
     pieces = Counter(variable.full_name for variable in single.variables)
     return tuple(
         VariableInfo(
@@ -45,11 +48,38 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             gradient=_kind(gradients[variable.name]),
             gradient_rows=_rows(graph, gradients[variable.name]),
             slots=tuple(slot for slot, owner in owners.items() if owner == variable.name),
+            immovable_op=immovable.get(variable.name),
             nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
         )
         for variable in single.variables
         if variable.name not in owners
     )
+
+
+def _immovable_ops(
+    graph: tf.Graph, boundary: Boundary, single: SingleDeviceGraph, owners: dict[str, str]
+) -> dict[str, str]:
+    """By variable, an op of the step that uses it, or a slot of it, as only the process that has it can.
+
+    That is an op that takes the handle itself (a branch, a loop, a function), and an update that a forward pass of the
+    same step waits for.
+    """
+    outputs = [name for name in (single.loss, single.validation_loss) if name]
+    needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
+    forward = edit.ancestors(_ops(graph, [gradient.values for gradient in boundary.gradients]))
+    trained = {gradient.variable for gradient in boundary.gradients}
+    found: dict[str, str] = {}
+    for op in sorted(needed, key=lambda op: op.name):
+        for handle in edit.handle_of(op):
+            owner = owners.get(handle.name, handle.name)
+            updates = is_write(op) and op in boundary.region and op not in forward
+            if owner in trained and op.type not in SERVER_READS and not updates:
+                found.setdefault(owner, op.name)
+    return found
+
+
+def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:
+    return [graph.get_tensor_by_name(name).op for name in tensors]
 
 
 def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variable]) -> dict[str, str]:

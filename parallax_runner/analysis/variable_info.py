@@ -21,7 +21,8 @@ class VariableInfo:
 
     `gradient_rows` is how many ids (duplicates counted) a rank looks up in a step, None where only running tells.
     `pieces` is into how many pieces the user's partitioner split the variable `full_name`, 1 for none.
-    `nonlinear_op` names the first op, if any, whose result on the sparse gradient depends on merging duplicate ids.
+    `immovable_op` names the first op, if any, that keeps the variable from living on a server; `nonlinear_op` the first
+    whose result on the sparse gradient depends on merging duplicate ids.
     """
 
     name: str
@@ -34,6 +35,7 @@ class VariableInfo:
     gradient_rows: int | None
     slots: tuple[str, ...]
     nonlinear_op: str | None = None
+    immovable_op: str | None = None
 
     @property
     def size_bytes(self) -> int:

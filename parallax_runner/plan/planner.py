@@ -70,7 +70,16 @@ def make_plan(
 
 
 def _route(variable: VariableInfo, comm: str) -> Route:
-    return PRESETS[comm].get(variable.gradient, Route.LOCAL)
+    route = PRESETS[comm].get(variable.gradient, Route.LOCAL)
+    if route is not Route.PS or variable.immovable_op is None:
+        return route
+    if comm == "hybrid":
+        return PRESETS["mpi"][variable.gradient]
+    raise PlanError(
+        f"comm={comm}: variable «{variable.name}» cannot be on a server, since «{variable.immovable_op}» uses it "
+        "directly (in a branch, a loop or a function, or before a forward pass of the same step): "
+        "choose comm=hybrid or comm=mpi"
+    )
 
 
 def _place(
@@ -115,6 +124,11 @@ def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes
         notes.append("no dense variable: hybrid is ps here, and no collective runs")
     if partitions > 1 and not splits:
         notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")
+    notes += [
+        f"«{variable.name}» stays with the ranks: «{variable.immovable_op}» uses it as no server can"
+        for variable in variables
+        if comm == "hybrid" and variable.immovable_op and variable.gradient is GradientKind.SPARSE
+    ]
     notes += [
         f"«{variable.nonlinear_op}» reads the sparse gradient of «{variable.name}»: it sees duplicate ids merged, "
         "in every mode; stock TensorFlow would show it unmerged rows and differ"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.classify import is_write
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.accumulate import accumulate_on_servers
@@ -26,18 +27,30 @@ def update_on_servers(rewrite: Rewrite) -> None:
         return
     update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
     update.visit_region()
-    followed = _needed_without(rewrite.train_op, update.server_ops)
+    roots = _own_roots(rewrite, update)
+    followed = _needed_without(roots, update.server_ops)
     crossings = [op for op in update.crossings if op in followed]
     if rewrite.is_chief:
         _lead(rewrite, crossings, update)
     else:
-        _follow(rewrite, crossings, update)
+        _follow(rewrite, roots, crossings, update)
 
 
-def _needed_without(train_op: tf.Operation, server_ops: set[tf.Operation]) -> set[tf.Operation]:
-    """What the train op needs of ops that are not the chief's alone."""
+def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> list[tf.Operation]:
+    """What a rank other than the chief has to run of the train op: all but what runs on servers.
+
+    That includes its own writes (global_step, dense updates) that the train op reaches only through ops on servers.
+    """
+    copies = update.copies.get(rewrite.train_op)
+    needed = edit.ancestors(copies or [rewrite.train_op])
+    writes = [op for op in needed if op in rewrite.region and op not in update.server_ops and is_write(op)]
+    return sorted([*([] if copies else [rewrite.train_op]), *writes], key=lambda op: op.name)
+
+
+def _needed_without(roots: list[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
+    """What the roots need of ops that are not the chief's alone."""
     found: set[tf.Operation] = set()
-    stack = [train_op]
+    stack = list(roots)
     while stack:
         op = stack.pop()
         if op in found or op in server_ops:
@@ -58,16 +71,14 @@ def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate
         rewrite.step_ops += announce(rewrite, tf.constant(True), name="step")
 
 
-def _follow(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
+def _follow(rewrite: Rewrite, roots: list[tf.Operation], crossings: list[tf.Operation], update: ShardedUpdate) -> None:
     for number, crossing in enumerate(crossings):
         value = crossing.outputs[0]
         received = receive(rewrite, value, name=f"value_{number}")
         edit.reconnect(value, received, where=lambda consumer: consumer not in update.server_ops)
     step_done = receive(rewrite, tf.constant(True), name="step").op
-    if rewrite.train_op in update.copies:
-        rewrite.train_op = step_done
-    for op in _needed_without(rewrite.train_op, update.server_ops):
+    for op in _needed_without(roots, update.server_ops):
         kept = [control for control in op.control_inputs if control not in update.server_ops]
         if len(kept) < len(op.control_inputs):
             edit.set_control_inputs(op, [*kept, step_done])
-    rewrite.step_ops.append(step_done)
+    rewrite.train_op = tf.group(*roots, step_done)

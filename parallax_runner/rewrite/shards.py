@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
-
-READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
 
 
 def server_device(server: int) -> str:
@@ -66,16 +65,17 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None
     shards = rewrite.shards[name]
     shared_read: tf.Tensor | None = None
     for op in sorted(handle.consumers(), key=lambda op: op.name):
-        if op.type not in READS:
+        if op.type not in SERVER_READS:
             continue
+        before = set(rewrite.graph.get_operations())
         with tf.control_dependencies(op.control_inputs), tf.name_scope(f"shards/{op.name}/"):
             if op.type == "ResourceGather":
                 result = _gather(rewrite, shards, op.inputs[1], shape)
             elif op.type == "VariableShape":
                 result = tf.constant(shape, op.outputs[0].dtype)
             elif op.type == "VarIsInitializedOp":
-                with tf.device(shards[0].device):
-                    result = tf.raw_ops.VarIsInitializedOp(resource=shards[0].handle)
+                # Asked where another variable starts from this one's value: its initial value is the same, and there.
+                result = tf.constant(False)
             elif op.control_inputs:
                 result = read(shards, op.get_attr("dtype"))
                 rewrite.sent.append((result, 1))
@@ -85,6 +85,10 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None
                     shared_read = read(shards, op.get_attr("dtype"))
                     rewrite.sent.append((shared_read, 1))
                 result = shared_read
+        if op in rewrite.region:
+            # What was made reads aggregated ids, too, and waits for updates where the lookup did.
+            made = set(rewrite.graph.get_operations()) - before
+            rewrite.region |= {new for new in made if new.type != "VarHandleOp"}
         # Reads in the update region stay on the servers (sharded_update.py), but for lookups.
         stays = op.type == "ReadVariableOp" and op in rewrite.region
         edit.reconnect(op.outputs[0], result, where=_outside(rewrite.region if stays else frozenset()))

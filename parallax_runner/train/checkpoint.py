@@ -48,6 +48,8 @@ class CheckpointOps:
         )
 
     def _restore(self, pairs: list[tuple[LogicalVariable, Piece]]) -> list[tf.Operation]:
+        if not pairs:
+            return []
         values = tf.raw_ops.RestoreV2(
             prefix=self.prefix,
             tensor_names=[variable.name for variable, _ in pairs],

@@ -44,6 +44,12 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
     train, loss_op = graph.get_operation_by_name(train_op), graph.get_tensor_by_name(loss).op
     before = _needed_by([graph.get_tensor_by_name(name).op for name in boundary])
     step = _needed_by([train, loss_op])
+    early = sorted(op.name for op in before if op.type.startswith(("ResourceApply", "ResourceSparseApply")))
+    if early:
+        raise ParallaxError(
+            f"«{early[0]}» updates a variable before a gradient of the same step is computed: such a step has no point "
+            "at which all raw gradients are there, and cannot be verified"
+        )
     depth = _depths(graph)
     after = _after(boundary, before=before, step=step, depth=depth)
     if train not in after:

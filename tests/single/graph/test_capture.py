@@ -242,8 +242,9 @@ def test_wrong_results_are_refused(change: Callable[[dict[str, Any]], Any]) -> N
 def test_a_feature_that_the_data_lacks_is_named() -> None:
     with pytest.raises(CaptureError, match="'words'"):
         captured(lambda features: model({"x": features["words"]}))
-    with pytest.raises(KeyError):  # The model's own mistake stays what it is.
-        captured(lambda features: features["x"])
+    # The model's own mistake is told as what it is, with its place.
+    with pytest.raises(CaptureError, match=r"test_capture\.py:\d+ .*KeyError: 'y'"):
+        captured(lambda features: {}["y"])
 
 
 def test_a_shape_that_is_not_known_is_refused() -> None:
