@@ -15,16 +15,18 @@ from parallax_runner.rewrite.shards import server_device
 def announce(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> list[tf.Operation]:
     """Ops of the chief that give every other rank `value` once."""
     with tf.device(server_device(0)):
-        return [_queue(value, name, rank).enqueue(value) for rank in range(1, rewrite.plan.workers)]
+        return [_queue(rewrite, value, name, rank).enqueue(value) for rank in range(1, rewrite.plan.workers)]
 
 
 def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:
     """What the chief announced to this rank; `value` gives dtype and shape only."""
     with tf.device(server_device(0)):
-        received = _queue(value, name, rewrite.rank).dequeue()
+        received = _queue(rewrite, value, name, rewrite.rank).dequeue()
     received.set_shape(value.shape)
     return received
 
 
-def _queue(value: tf.Tensor, name: str, rank: int) -> tf.QueueBase:
-    return tf.FIFOQueue(capacity=2, dtypes=[value.dtype], shared_name=f"announce/{name}/{rank}")
+def _queue(rewrite: Rewrite, value: tf.Tensor, name: str, rank: int) -> tf.QueueBase:
+    # A server may serve one graph after another; what a value is differs between them.
+    graph = rewrite.plan.fingerprint[:16]
+    return tf.FIFOQueue(capacity=2, dtypes=[value.dtype], shared_name=f"announce/{graph}/{name}/{rank}")

@@ -18,6 +18,7 @@ from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
 from parallax_runner.rewrite.sharded_value import ShardedValue
+from parallax_runner.rewrite.shards import gather
 
 ON_IDS = frozenset({"Cast", "Identity"})
 
@@ -51,6 +52,8 @@ class ShardedUpdate:
         sharded = [value for value in inputs if isinstance(value, ShardedValue)]
         if owner is not None and (is_write(op) or op.type == "ReadVariableOp"):
             self._copy(op, inputs, self.rewrite.shards[owner], kind="full")
+        elif owner is not None and op.type == "ResourceGather":
+            self._look_up(op, inputs, self.rewrite.shards[owner])
         elif sharded and self._works_by_row(op, inputs, sharded):
             self._copy(op, inputs, list(sharded[0].shards), kind=sharded[0].kind)
         elif sharded and self._sums_all(op, sharded):
@@ -132,14 +135,32 @@ class ShardedUpdate:
         self.rewrite.sent.append((tensor, 1))
         return tensor
 
+    def _look_up(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
+        """Rows of a sharded variable, by a gradient's own ids on their servers, or by any others through the chief."""
+        ids = inputs[1]
+        if isinstance(ids, ShardedValue):
+            if ids.kind.startswith("ids") and ids.layout == ShardedValue((), tuple(shards), "").layout:
+                self._copy(op, inputs, shards, kind=ids.kind.replace("ids", "rows", 1))
+                return
+            ids = self._leave(ids)
+        before = set(op.graph.get_operations())
+        shape = tuple(tf.TensorShape(op.inputs[0].op.get_attr("shape")).as_list())
+        with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"from_servers/{op.name}/lookup/"):
+            rows = gather(self.rewrite, shards, ids, shape)
+        self.server_ops |= set(op.graph.get_operations()) - before
+        self._replace(op, self._cross(rows, op.name))
+
+    def _replace(self, op: tf.Operation, value: tf.Tensor) -> None:
+        """Lets the region read `value` for the output of `op`."""
+        self.values[op.outputs[0].name] = value
+        edit.reconnect(op.outputs[0], value, where=self.rewrite.region.__contains__)
+
     def _sum_partially(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
         self._copy(op, inputs, shards, kind="")
         partial = self.values[op.outputs[0].name]
         assert isinstance(partial, ShardedValue)
         total = tf.add_n(list(partial.pieces)) if len(shards) > 1 else partial.pieces[0]
-        crossing = self._cross(total, op.name)
-        self.values[op.outputs[0].name] = crossing
-        edit.reconnect(op.outputs[0], crossing, where=self.rewrite.region.__contains__)
+        self._replace(op, self._cross(total, op.name))
 
     def _keep(self, op: tf.Operation, inputs: list[Value]) -> None:
         replaced = {

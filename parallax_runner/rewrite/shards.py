@@ -67,10 +67,9 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None
     for op in sorted(handle.consumers(), key=lambda op: op.name):
         if op.type not in SERVER_READS:
             continue
-        before = set(rewrite.graph.get_operations())
         with tf.control_dependencies(op.control_inputs), tf.name_scope(f"shards/{op.name}/"):
             if op.type == "ResourceGather":
-                result = _gather(rewrite, shards, op.inputs[1], shape)
+                result = gather(rewrite, shards, op.inputs[1], shape)
             elif op.type == "VariableShape":
                 result = tf.constant(shape, op.outputs[0].dtype)
             elif op.type == "VarIsInitializedOp":
@@ -85,12 +84,8 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None
                     shared_read = read(shards, op.get_attr("dtype"))
                     rewrite.sent.append((shared_read, 1))
                 result = shared_read
-        if op in rewrite.region:
-            # What was made reads aggregated ids, too, and waits for updates where the lookup did.
-            made = set(rewrite.graph.get_operations()) - before
-            rewrite.region |= {new for new in made if new.type != "VarHandleOp"}
-        # Reads in the update region stay on the servers (sharded_update.py), but for lookups.
-        stays = op.type == "ReadVariableOp" and op in rewrite.region
+        # In the update region the chief alone reads, between aggregating and updating (sharded_update.py).
+        stays = op in rewrite.region and op.type in ("ReadVariableOp", "ResourceGather")
         edit.reconnect(op.outputs[0], result, where=_outside(rewrite.region if stays else frozenset()))
 
 
@@ -107,7 +102,7 @@ def read(shards: list[Shard], dtype: tf.DType) -> tf.Tensor:
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
 
 
-def _gather(rewrite: Rewrite, shards: list[Shard], ids: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+def gather(rewrite: Rewrite, shards: list[Shard], ids: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
     """Rows of a sharded variable: each distinct id asks its owner once, then rows are spread to where ids stand."""
     distinct, position = tf.unique(tf.reshape(ids, [-1]))
     parts, positions = partition_ids(distinct, shards)

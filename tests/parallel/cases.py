@@ -96,12 +96,21 @@ class Case:
         # Servers outlive a case: names of their own keep the cases apart.
         with tf.variable_scope("case_" + self.name.replace("-", "_")):
             loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
+        global_step = tf.train.get_or_create_global_step()
+        if self.model == "decay_after":
+            # Every rank needs its own step number, though only updates on servers lead to it.
+            loss *= tf.minimum(tf.cast(global_step, tf.float64) * 0.2, 1.0)
         optimizer = OPTIMIZERS[self.optimizer]()
         pairs = optimizer.compute_gradients(loss)
+        if self.model == "row_decay":
+            pairs = [(decay_rows(gradient, variable), variable) for gradient, variable in pairs]
         if self.clip:
             clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.3)
             pairs = [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)]
-        train_op = optimizer.apply_gradients(pairs, global_step=tf.train.get_or_create_global_step())
+        train_op = optimizer.apply_gradients(pairs, global_step=global_step)
+        if self.model == "decay_after":
+            with tf.control_dependencies([train_op]):
+                train_op = tf.group(*[variable.assign_sub(0.01 * variable) for _, variable in pairs])
         return {"loss": loss, "train_op": train_op}
 
 
@@ -136,7 +145,29 @@ def random_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64)
 
 
-MODELS = {"plain": plain_model, "batch_norm": batch_norm_model, "random": random_model}
+def decay_rows(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor | tf.IndexedSlices:
+    """Weight decay of the rows that the step touches: a lookup by the ids of the aggregated gradient."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient + 0.01 * variable
+    rows = tf.gather(variable, gradient.indices)
+    return tf.IndexedSlices(gradient.values + 0.01 * rows, gradient.indices, gradient.dense_shape)
+
+
+def function_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A table that is looked up inside a function, which no server can do."""
+    table = tf.get_variable("inner", [ROWS], tf.float64)
+    lookup = tf.function(lambda ids: tf.gather(table, ids), autograph=False)
+    return plain_model(case, features) + lookup(features["ids"])
+
+
+MODELS = {
+    "plain": plain_model,
+    "batch_norm": batch_norm_model,
+    "random": random_model,
+    "decay_after": plain_model,
+    "row_decay": plain_model,
+    "function": function_model,
+}
 
 
 def pairwise(axes: dict[str, tuple[Any, ...]]) -> list[Case]:
@@ -177,8 +208,8 @@ def special_cases() -> list[Case]:
     return [
         Case(comm=comm, model=model, ranks=ranks, optimizer=optimizer, clip=True, partitions=4)
         for comm, ranks, optimizer in (("mpi", 2, "adam"), ("ps", 3, "adam"), ("hybrid", 3, "momentum"))
-        for model in ("batch_norm", "random")
-    ]
+        for model in ("batch_norm", "random", "decay_after", "row_decay")
+    ] + [Case(model="function", clip=True)]
 
 
 FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_rank_0")

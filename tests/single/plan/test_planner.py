@@ -210,3 +210,16 @@ def test_a_plan_comes_back_from_its_file(comm: str, tmp_path: Path) -> None:
     assert read == made
     assert read.by_route(Route.PS) == made.by_route(Route.PS)
     assert hash(read) == hash(made)  # All the way down tuples, not lists.
+
+
+def test_a_variable_that_no_server_can_hold_stays_with_the_ranks_under_hybrid() -> None:
+    made = plan(info("table", "sparse", immovable_op="cond"), DENSE)
+    assert made.variables[0].route is Route.ALLGATHER
+    assert made.servers == 0
+    assert any("«table»" in note and "«cond»" in note for note in made.notes)
+
+
+def test_under_ps_it_is_refused_with_the_op_and_the_remedy() -> None:
+    kernel = info("kernel", "dense", immovable_op="while")
+    with pytest.raises(PlanError, match=r"«kernel».*«while».*comm=hybrid or comm=mpi"):
+        plan(kernel, comm="ps")

@@ -26,6 +26,7 @@ def describe(op: tf.Operation) -> str:
     """Scope, type, what it is shared by and where it is; no name with a number that TensorFlow counted up."""
     name = op.name.rpartition("/")[0] if op.name.startswith(ADDED) else re.sub(r"^(\w+?)_\d+$", r"\1", op.name)
     shared = op.node_def.attr["shared_name"].s.decode() if "shared_name" in op.node_def.attr else ""
+    shared = re.sub("/[0-9a-f]{16}/", "/", shared)  # The plan's fingerprint.
     fields = (name or "(top)", op.type, f"«{shared}»" if shared else "", op.device)
     return "  ".join(field for field in fields if field)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -118,7 +119,10 @@ def test_the_variable_that_was_sharded_is_not_used(comm: str, rank: int) -> None
 def resources(graph: DistributedGraph, *types: str) -> dict[str, tuple[str, list[str]]]:
     """By shared name: device, and all attributes, dtype and shape among them."""
     return {
-        op.node_def.attr["shared_name"].s.decode(): (op.device, sorted(map(str, op.node_def.attr.items())))
+        re.sub("/[0-9a-f]{16}/", "/", op.node_def.attr["shared_name"].s.decode()): (
+            op.device,
+            sorted(map(str, op.node_def.attr.items())),
+        )
         for op in graph.graph.get_operations()
         if op.type in types
     }
