@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 from omegaconf import DictConfig
+from rich.console import Console
 
 from parallax_runner.config import frozen
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -24,6 +25,7 @@ from parallax_runner.train.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.train.cluster import join_cluster, session_config
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
+from parallax_runner.verify.compare import comparison_table
 from parallax_runner.verify.prove import prove
 
 
@@ -80,6 +82,8 @@ def _verify(
         initial=initial,
         final=final,
     )
+    # Every variable, for this process's log.
+    Console(width=140).print(comparison_table(comparison))
     return outcome | {"first_step": start.step, "comparison": comparison.as_json()}
 
 

@@ -179,7 +179,6 @@ def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: boo
         shape=sizes,
         dtype=tf.as_dtype(handle.attr["dtype"].type).name,
         initializer=proto.initializer_name,
-        trainable=proto.trainable,
         saved=saved,
         full_name=piece.full_name or handle.name,
         full_shape=tuple(piece.full_shape) or sizes,

@@ -20,7 +20,6 @@ class Variable:
     shape: tuple[int, ...]
     dtype: str
     initializer: str
-    trainable: bool
     saved: bool
     full_name: str
     full_shape: tuple[int, ...]
