@@ -78,7 +78,7 @@ def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
     """The graph that the model's function builds for one replica; the same in every process."""
     from hydra.utils import instantiate
 
-    with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
+    with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"), _keras_later():
         from parallax_runner.graph.capture import capture
 
     def build(features: dict[str, Any]) -> Any:
@@ -106,6 +106,20 @@ def _native_output_to(path: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(target)
+
+
+@contextmanager
+def _keras_later() -> Iterator[None]:
+    """Leaves Keras, half of TensorFlow's import time, to the first use of `tf.keras`: its loader asks only then which
+    Keras is wanted. (A worker gains nothing: Horovod imports Keras.)"""
+    if "TF_USE_LEGACY_KERAS" in os.environ:
+        yield
+        return
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TF_USE_LEGACY_KERAS"]
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:
