@@ -104,5 +104,7 @@ def tell_end(summary: Mapping[str, Any], failure: Failure | None, run_dir: Path)
         )
     else:
         known = [name for name in dict.fromkeys(["loss_last", objective_of(summary)]) if summary[name] is not None]
-        shown = "".join(f", {name.removeprefix('validation_')} {summary[name]:.4g}" for name in known)
+        shown = "".join(
+            f", {name.removeprefix('validation_').removesuffix('_last')} {summary[name]:.4g}" for name in known
+        )
         print(f"finished: {summary['steps']} steps{shown}; {run_dir}", file=sys.stderr)
