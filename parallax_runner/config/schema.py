@@ -17,6 +17,10 @@ class TrainConfig:
     steps: int = field(default=MISSING, metadata={"minimum": 1})
     seed: int = field(default=MISSING, metadata={"minimum": 0})
     log_every: int = field(default=MISSING, metadata={"minimum": 1})  # steps
+    validate_steps: int | None = field(default=None, metadata={"minimum": 1})
+    hang_timeout_secs: float = field(default=MISSING, metadata={"minimum": 2})
+    max_restarts: int = field(default=MISSING, metadata={"minimum": 0})
+    on_nan: str = field(default=MISSING, metadata={"choices": ("stop", "skip")})
 
 
 @dataclass
@@ -74,6 +78,7 @@ class TrackingConfig:
     experiment: str | None = None
     run_name: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    log_checkpoints: str = field(default="none", metadata={"choices": ("last", "best", "all", "none")})
 
 
 @dataclass
