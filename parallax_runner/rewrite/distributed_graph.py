@@ -38,8 +38,8 @@ class DistributedGraph:
     `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
     chief's values of replicated variables. `train_op` is one synchronous step. `sent_bytes` is what the step that
-    fetches it handed to collectives and servers and got back from servers (scalar, float64). `device` is where this
-    rank's own ops run.
+    fetches it handed to collectives and servers and got back from servers (scalar, float64). `applied` says whether the
+    step changed the variables (scalar, bool); None where every step does. `device` is where this rank's own ops run.
     """
 
     graph: tf.Graph
@@ -52,6 +52,7 @@ class DistributedGraph:
     wait: tf.Operation
     agree: tf.Operation
     sent_bytes: tf.Tensor
+    applied: tf.Tensor | None
     variables: tuple[LogicalVariable, ...]
     rank: int
     device: str
@@ -86,7 +87,7 @@ class Rewrite:
 
     `region` holds the ops that are to see aggregated gradients (graph/boundary.py); `step_ops` those that a step runs
     beside the train op; `sent` pairs of a tensor and how often its bytes are sent for this rank; `replaced` the names
-    of tensors that no op of the region may read any more.
+    of tensors that no op of the region may read any more; `applied` whether the step changes variables, if that is asked.
     """
 
     single: SingleDeviceGraph
@@ -96,11 +97,13 @@ class Rewrite:
     region: frozenset[tf.Operation]
     gradients: list[Aggregate]
     train_op: tf.Operation
+    skip_nonfinite: bool
     step_ops: list[tf.Operation] = field(default_factory=list)
     sent: list[tuple[tf.Tensor, float]] = field(default_factory=list)
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     shard_initializers: list[tf.Operation] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
+    applied: tf.Tensor | None = None
 
     @property
     def is_chief(self) -> bool:

@@ -22,6 +22,7 @@ from parallax_runner.rewrite.parameter_server import update_on_servers
 from parallax_runner.rewrite.place import place_on_worker
 from parallax_runner.rewrite.shards import shard_variables
 from parallax_runner.rewrite.skip_deduplication import skip_deduplication
+from parallax_runner.rewrite.skip_nonfinite import skip_nonfinite_steps
 
 PASSES: tuple[Callable[[Rewrite], None], ...] = (
     merge_sparse_gradients,
@@ -30,14 +31,25 @@ PASSES: tuple[Callable[[Rewrite], None], ...] = (
     allgather_sparse_gradients,
     shard_variables,
     update_on_servers,
+    skip_nonfinite_steps,
 )
 
 
 def rewrite_for_rank(
-    single: SingleDeviceGraph, plan: Plan, *, rank: int, seed: int, first_step: int = 0
+    single: SingleDeviceGraph,
+    plan: Plan,
+    *,
+    rank: int,
+    seed: int,
+    first_step: int = 0,
+    skip_nonfinite: bool = False,
 ) -> DistributedGraph:
-    """The graph of one rank. `seed` is train.seed; `first_step` the global step that the session starts from."""
-    rewrite = _start(single, plan, rank=rank, seed=seed, first_step=first_step)
+    """The graph of one rank.
+
+    `seed` is train.seed; `first_step` the global step that the session starts from; `skip_nonfinite` lets steps with
+    NaN or infinity change nothing.
+    """
+    rewrite = _start(single, plan, rank=rank, seed=seed, first_step=first_step, skip_nonfinite=skip_nonfinite)
     with rewrite.graph.as_default():
         for run_pass in PASSES:
             run_pass(rewrite)
@@ -58,13 +70,16 @@ def rewrite_for_rank(
         wait=initialization.wait,
         agree=initialization.agree,
         sent_bytes=sent_bytes,
+        applied=rewrite.applied,
         variables=_logical_variables(rewrite),
         rank=rank,
         device=rewrite.worker_device,
     )
 
 
-def _start(single: SingleDeviceGraph, plan: Plan, *, rank: int, seed: int, first_step: int) -> Rewrite:
+def _start(
+    single: SingleDeviceGraph, plan: Plan, *, rank: int, seed: int, first_step: int, skip_nonfinite: bool = False
+) -> Rewrite:
     if plan.fingerprint != single.fingerprint:
         raise PlanError(
             f"rank {rank} built another graph than the driver planned for: the model's function must build the same "
@@ -91,6 +106,7 @@ def _start(single: SingleDeviceGraph, plan: Plan, *, rank: int, seed: int, first
         region=find_boundary(graph, single.train_op, single.gradients).region,
         gradients=_aggregates(graph, single.gradients),
         train_op=graph.get_operation_by_name(single.train_op),
+        skip_nonfinite=skip_nonfinite,
     )
 
 

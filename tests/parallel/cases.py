@@ -42,7 +42,8 @@ AXES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One cell of the matrix. `user_parts` is the number of pieces of the user's own partitioner, 1 for none."""
+    """One cell of the matrix. `user_parts` is the number of pieces of the user's own partitioner, 1 for none; in step
+    `spoilt_step` the last rank's data has a NaN, and on_nan=skip is set."""
 
     comm: str = "hybrid"
     optimizer: str = "adagrad"
@@ -55,6 +56,7 @@ class Case:
     average_sparse: bool = True
     fault: str | None = None
     model: str = "plain"
+    spoilt_step: int | None = None
 
     @property
     def name(self) -> str:
@@ -86,11 +88,14 @@ class Case:
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
         """Few rows, so that ids repeat within a rank and across ranks."""
         draw = np.random.default_rng([SEED, step, rank])
-        return {
+        found = {
             "ids": draw.integers(0, ROWS, BATCH).astype(np.int32),
             "x": draw.normal(size=(BATCH, WIDTH)),
             "y": draw.normal(size=BATCH),
         }
+        if step == self.spoilt_step and rank == self.ranks - 1:
+            found["y"][0] = np.nan
+        return found
 
     def _build(self, features: dict[str, tf.Tensor]) -> dict[str, Any]:
         # Servers outlive a case: names of their own keep the cases apart.
@@ -209,7 +214,12 @@ def special_cases() -> list[Case]:
         Case(comm=comm, model=model, ranks=ranks, optimizer=optimizer, clip=True, partitions=4)
         for comm, ranks, optimizer in (("mpi", 2, "adam"), ("ps", 3, "adam"), ("hybrid", 3, "momentum"))
         for model in ("batch_norm", "random", "decay_after", "row_decay")
-    ] + [Case(model="function", clip=True)]
+    ] + [
+        Case(model="function", clip=True),
+        Case(comm="mpi", optimizer="adam", clip=True, spoilt_step=4),
+        Case(comm="ps", ranks=3, optimizer="momentum", partitions=4, spoilt_step=4),
+        Case(comm="hybrid", ranks=3, optimizer="adam", clip=True, partitions=4, spoilt_step=4),
+    ]
 
 
 FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_rank_0")

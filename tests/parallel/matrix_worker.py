@@ -37,7 +37,9 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
     single = case.single()
     plan = case.plan(single)
     passes.PASSES, original = passes_with(case.fault), passes.PASSES
-    distributed = passes.rewrite_for_rank(single, plan, rank=rank, seed=SEED)
+    distributed = passes.rewrite_for_rank(
+        single, plan, rank=rank, seed=SEED, skip_nonfinite=case.spoilt_step is not None
+    )
     passes.PASSES = original
     checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
     config = session_config(1, ["/job:ps", f"/job:worker/task:{rank}"] if plan.servers else None)

@@ -30,10 +30,15 @@ def compared(case: Case, launched: dict[int, Launched]) -> tuple[Comparison, lis
     reference = Reference(single, ranks=case.ranks, average_sparse=case.average_sparse, seeds=seeds)
     reference.initialize()
     reference.load(runs.arrays(case, "initial"))
-    losses = [
-        float(np.mean(reference.step([case.batch(step, rank) for rank in range(case.ranks)]))) for step in range(STEPS)
-    ]
+    losses = []
+    for step in range(STEPS):
+        if step == case.spoilt_step:
+            losses.append(np.nan)
+            continue
+        losses.append(float(np.mean(reference.step([case.batch(step, rank) for rank in range(case.ranks)]))))
     expected = reference.values()
+    if case.spoilt_step is not None:
+        expected["global_step"] += 1
     reference.close()
     return compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE), losses
 

@@ -21,7 +21,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_local_equals_the_reference(case: Case, tmp_path) -> None:
+def test_local_equals_the_reference(case: Case) -> None:
     single = case.single()
     initializers = [variable.initializer for variable in single.variables]
 
@@ -32,11 +32,11 @@ def test_local_equals_the_reference(case: Case, tmp_path) -> None:
     checkpoints = CheckpointOps(distributed)
     with tf.Session(graph=distributed.graph) as session:
         session.run(distributed.initialize)
-        initial = checkpoints.snapshot(session, tmp_path / "initial" / "variables")
+        initial = checkpoints.snapshot(session)
         for step in range(STEPS):
             feed = {distributed.features[name]: array for name, array in case.batch(step, 0).items()}
             session.run(distributed.train_op, feed)
-        final = checkpoints.snapshot(session, tmp_path / "final" / "variables")
+        final = checkpoints.snapshot(session)
     with Reference(single, ranks=1, average_sparse=True, seeds=seeds) as reference:
         reference.initialize()
         reference.load(initial)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite import passes
-from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
 from tests.single.small_models import (
     BATCH,
     FEATURES,
@@ -24,77 +23,8 @@ from tests.single.small_models import (
     captured,
     clip,
     lookup_model,
-    on_one_device,
     planned,
 )
-
-Values = dict[str, np.ndarray]
-
-
-def batch(number: int) -> Values:
-    draw = np.random.default_rng(number)
-    return {
-        "ids": draw.integers(0, ROWS, BATCH).astype(np.int32),
-        "x": draw.normal(size=(BATCH, WIDTH)),
-        "y": draw.normal(size=BATCH),
-    }
-
-
-class OneDevice:
-    """The graphs of all ranks in one session; not for collectives."""
-
-    def __init__(self, *ranks: DistributedGraph) -> None:
-        self.ranks = ranks
-        self.graph = on_one_device(*(rank.graph for rank in ranks))
-        with self.graph.as_default():
-            self.reads = [
-                {
-                    variable.name: [
-                        tf.raw_ops.ReadVariableOp(resource=self.there(number, piece.handle), dtype=variable.dtype)
-                        for piece in variable.pieces
-                    ]
-                    for variable in rank.variables
-                }
-                for number, rank in enumerate(ranks)
-            ]
-        # A rank that waits for what nobody says is to fail, not to hang.
-        self.session = tf.Session(graph=self.graph, config=tf.ConfigProto(operation_timeout_in_ms=30_000))
-        # Ops that have run once are optimized away for good where a graph may still change.
-        self.graph.finalize()
-
-    def there(self, rank: int, element: Any) -> Any:
-        prefix = f"rank{rank}/" if len(self.ranks) > 1 else ""
-        return self.graph.as_graph_element(prefix + element.name)
-
-    def initialize(self) -> None:
-        self.session.run([self.there(number, rank.initialize) for number, rank in enumerate(self.ranks)])
-
-    def fed(self, batches: Sequence[Values]) -> dict[tf.Tensor, np.ndarray]:
-        return {
-            self.there(number, rank.features[name]): values[name]
-            for number, (rank, values) in enumerate(zip(self.ranks, batches, strict=True))
-            for name in values
-        }
-
-    def step(self, batches: Sequence[Values]) -> list[float]:
-        fetches = [(self.there(n, rank.loss), self.there(n, rank.train_op)) for n, rank in enumerate(self.ranks)]
-        return [loss for loss, _ in self.session.run(fetches, self.fed(batches))]
-
-    def variables(self, rank: int = 0) -> Values:
-        parts = self.session.run(self.reads[rank])
-        return {name: some[0] if len(some) == 1 else np.concatenate(some) for name, some in parts.items()}
-
-
-def graph_of(single: SingleDeviceGraph, comm: str, **options: Any) -> OneDevice:
-    """All ranks of a plan; `workers` is 1 unless given."""
-    plan = planned(single, comm, **({"workers": 1} | options))
-    return OneDevice(*(rewrite_for_rank(single, plan, rank=rank, seed=1) for rank in range(plan.workers)))
-
-
-def assert_same(found: Values, expected: Values, tolerance: float = 0) -> None:
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 def trained(device: OneDevice, steps: int = 3) -> Values:
