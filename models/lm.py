@@ -37,7 +37,9 @@ def build(
     of activations that dropout keeps. `max_grad_norm` bounds the norm of the LSTM's gradients together.
 
     Returned: `loss`, the sampled softmax's estimate, and `validation_loss`, the full softmax's cross entropy, both
-    float32 scalars, nats, means over all words; `train_op`; `validation_metric`, what exp(validation_loss) is called.
+    float32 scalars, nats, means over all words; `train_op`; `validation_metric`, what exp(validation_loss) is called;
+    `outputs`, what a served model says of `words` alone: `next_word`, int32 [batch, sequence_length], the most probable
+    word after each, and its `log_probability`, float32 of the same shape, nats.
     """
     words, next_words = features["words"], features["next_words"]
     sequence_length = int(words.shape[1])
@@ -64,12 +66,13 @@ def build(
     )
 
     kept = outputs if keep_prob == 1.0 else run_lstm(lstm, inputs, keep_prob=1.0)
-    validation_loss = full_loss(softmax_w, softmax_b, kept, next_words)
+    logits = full_logits(softmax_w, softmax_b, kept)
     return {
         "loss": loss,
         "train_op": train_op,
-        "validation_loss": validation_loss,
+        "validation_loss": full_loss(logits, next_words),
         "validation_metric": "perplexity",
+        "outputs": most_probable(logits),
     }
 
 
@@ -88,7 +91,9 @@ def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[t
 
     Returns the projected output of each step, [batch, projection_size], with dropout at both ends of the layer.
     """
-    batch, sequence_length, _ = inputs.shape.as_list()
+    sequence_length = int(inputs.shape[1])
+    # A served model takes batches of any size.
+    batch = tf.shape(inputs)[0] if inputs.shape[0] is None else int(inputs.shape[0])
     num_units, projection_size = lstm.projection.shape.as_list()
     cell = tf.zeros([batch, num_units])
     output = tf.zeros([batch, projection_size])
@@ -123,15 +128,23 @@ def sampled_loss(
     return tf.reduce_mean(losses, name="loss")
 
 
-def full_loss(
-    softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor], next_words: tf.Tensor
-) -> tf.Tensor:
-    """Compute the mean cross entropy over the whole vocabulary, a step at a time to bound the logits' memory."""
+def full_logits(softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Return logits over the whole vocabulary, [batch, vocab_size] for each step: one at a time, to bound memory."""
     weights, biases = tf.convert_to_tensor(softmax_w), tf.convert_to_tensor(softmax_b)
+    return [tf.matmul(output, weights, transpose_b=True) + biases for output in outputs]
+
+
+def full_loss(logits: list[tf.Tensor], next_words: tf.Tensor) -> tf.Tensor:
+    """Compute the mean cross entropy over the whole vocabulary."""
     losses = [
-        tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=step_words, logits=tf.matmul(output, weights, transpose_b=True) + biases
-        )
-        for output, step_words in zip(outputs, tf.unstack(next_words, axis=1), strict=True)
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=step_words, logits=step_logits)
+        for step_logits, step_words in zip(logits, tf.unstack(next_words, axis=1), strict=True)
     ]
     return tf.reduce_mean(tf.stack(losses), name="validation_loss")
+
+
+def most_probable(logits: list[tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Return the most probable `next_word` at each step and its `log_probability`, both [batch, sequence_length]."""
+    words = [tf.argmax(step, axis=1, output_type=tf.int32) for step in logits]
+    log_probabilities = [tf.reduce_max(step, axis=1) - tf.reduce_logsumexp(step, axis=1) for step in logits]
+    return {"next_word": tf.stack(words, axis=1), "log_probability": tf.stack(log_probabilities, axis=1)}

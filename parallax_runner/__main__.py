@@ -2,73 +2,88 @@
 
 import argparse
 import sys
-import traceback
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import CompactHydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig
 
-from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, check, register_schema
+from parallax_runner.config import completion
+from parallax_runner.config.check import CheckedSweep, check
+from parallax_runner.config.command_line import with_more
+from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
+from parallax_runner.config.help import help_text
 from parallax_runner.config.location import conf_dir
-from parallax_runner.errors import ParallaxError
-
-
-class JobFailed(CompactHydraException):
-    """One job of a sweep has failed, and said why; the others still run."""
+from parallax_runner.config.sync_command import folder_to_sync
+from parallax_runner.exit_status import tell
+from parallax_runner.sweep.job import run
 
 
 def main() -> int:
-    """Runs the command line and returns the exit status: this is the only place that decides it."""
-    statuses: list[int] = []  # of jobs that failed in this process
-
-    def job(config: DictConfig) -> float | None:
-        try:
-            from parallax_runner.pipeline import drive
-
-            return drive(config)
-        except (Exception, SystemExit) as error:
-            status = report(error)
-            if status == 0:
-                return None
-            statuses.append(status)
-            if HydraConfig.get().mode == RunMode.MULTIRUN:
-                raise JobFailed(f"exit status {status}") from error
-            raise SystemExit(status) from error
-
+    """Runs the command line and returns the exit status."""
     try:
         arguments = parse()
-        if not (arguments.help or arguments.hydra_help or arguments.info or arguments.shell_completion):
-            check(arguments)
+        text = answer(arguments)
+        if text is not None:
+            print(text)
+            return 0
+        shows_only = arguments.hydra_help or arguments.info or arguments.shell_completion
+        sweep = None if shows_only else check(arguments)
+        folder = None if shows_only else folder_to_sync(arguments)
+        if folder is not None:
+            from parallax_runner.track.sync import sync
+
+            sync(folder)
+            return 0
         register_schema()
-        hydra.main(version_base=VERSION_BASE, config_path=str(conf_dir()), config_name=CONFIG_NAME)(job)()
-    except KeyboardInterrupt:
-        return 130
-    except (Exception, SystemExit) as error:
-        return max(statuses) if statuses else report(error)
+        if sweep is not None:
+            return _sweep(sweep, arguments.overrides)
+        _hydra()
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return tell(error)
     return 0
 
 
-def report(error: BaseException) -> int:
-    """Tells the user what went wrong and returns the exit status that belongs to it."""
-    if isinstance(error, ParallaxError):
-        print(f"parallax_runner: {error}", file=sys.stderr)
-        return error.exit_status
-    if isinstance(error, SystemExit):
-        if error.code is None or isinstance(error.code, int):
-            return error.code or 0
-        print(error.code, file=sys.stderr)
-        return 1
-    traceback.print_exception(error)
-    return 1
+def answer(arguments: argparse.Namespace) -> str | None:
+    """What this project prints by itself in place of Hydra."""
+    if arguments.shell_completion:
+        completion.show_hydra_a_line_it_knows()
+        return completion.script(arguments.overrides)
+    if arguments.help:
+        composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
+        return help_text(composer, arguments.overrides, resolved=arguments.resolve)
+    return None
+
+
+def _hydra() -> None:
+    hydra.main(version_base=VERSION_BASE, config_path=str(conf_dir()), config_name=CONFIG_NAME)(run)()
+
+
+def _sweep(sweep: CheckedSweep, overrides: list[str]) -> int:
+    # Only here: what a single run does not need should not cost it time at its start.
+    from parallax_runner.sweep.sweep import run_sweep
+
+    typed = sys.argv[1:]
+    sys.argv[1:] = with_more(typed, overrides, sweep.more_lines)
+    kept, others = ([word for word in words if not word.startswith("hydra.sweep.dir=")] for words in (typed, overrides))
+    return run_sweep(sweep, with_more(kept, others, [sweep.dir_line]), _hydra)
+
+
+def first_job(words: list[str], overrides: list[str]) -> list[str]:
+    """A command line with the first value of each override that sweeps over several."""
+    composer = Composer()
+    return [composer.first_value(word) if word in overrides else word for word in words]
 
 
 def parse() -> argparse.Namespace:
-    """Hydra's own arguments; combinations that make it fail with a traceback are refused as its parser would."""
+    """Hydra's own arguments; combinations that make it fail with a traceback are refused as its parser would.
+
+    What shows a configuration shows that of a sweep's first job: `-m` goes, and of swept values the first stays.
+    """
     parser = get_args_parser()
     arguments = parser.parse_args()
+    if arguments.multirun and (arguments.cfg or arguments.info or arguments.help):
+        words = [word for word in sys.argv if word not in ("-m", "--multirun")]
+        sys.argv[:] = first_job(words, arguments.overrides)
+        arguments = parser.parse_args()
     asked = [arguments.run, arguments.multirun, arguments.cfg, arguments.shell_completion, arguments.info]
     if sum(map(bool, asked)) > 1:
         parser.error("only one of --run, --multirun, --cfg, --info and --shell-completion can be given")

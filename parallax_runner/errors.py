@@ -1,4 +1,6 @@
-"""Errors shown to the user as one message, without a traceback. Imports nothing."""
+"""Errors shown to the user as one message, without a traceback. Imports nothing of the project."""
+
+import errno
 
 
 class ParallaxError(Exception):
@@ -35,3 +37,27 @@ class LaunchError(ParallaxError):
 
 class CheckpointError(ParallaxError):
     """A checkpoint cannot be read, written, or does not fit the graph."""
+
+
+class TrainingError(ParallaxError):
+    """Training cannot go on, as with a loss that is not finite."""
+
+
+class TrackingError(ParallaxError):
+    """What a run has recorded could not be sent to MLflow."""
+
+
+class ExportError(ParallaxError):
+    """A trained model cannot be made into one for serving."""
+
+
+class StorageError(ParallaxError):
+    """A file that the run must write cannot be: the disk is full, or cannot be written."""
+
+
+_STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
+
+
+def is_of_storage(error: BaseException) -> bool:
+    """Whether an error is the disk's and not the program's; started again, a run would meet it again."""
+    return isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +14,21 @@ import tensorflow.compat.v1 as tf
 from omegaconf import DictConfig
 from rich.console import Console
 
+from parallax_runner.build import build_graph, build_serving_graph, load_dataset
 from parallax_runner.config import frozen
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.client import ControlClient
-from parallax_runner.launch.command import RUN_ID
-from parallax_runner.pipeline import build_graph, load_dataset
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train.checkpoint import CheckpointOps, CheckpointSaver
+from parallax_runner.stages import stage
+from parallax_runner.track.run_id import read_run_id
+from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.checkpoint_files import Sidecar, read_sidecar
+from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.cluster import join_cluster, session_config
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
@@ -32,16 +39,21 @@ from parallax_runner.verify.prove import prove
 def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     """Trains as `run_dir` says and returns what the summary needs to know of it."""
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
-    if plan.uses_collectives:
-        from parallax_runner.rewrite import collectives
-
-        collectives.init()
-    dataset = load_dataset(config)
-    single = build_graph(config, dataset)
+    with _joining(plan):
+        dataset = load_dataset(config)
+        single = build_graph(config, dataset)
     start = _start_of(config)
-    distributed = rewrite_for_rank(single, plan, rank=rank, seed=config.train.seed, first_step=start.step)
-    checkpoints = CheckpointOps(distributed)
-    distributed.graph.finalize()
+    with stage("rewrite"):
+        distributed = rewrite_for_rank(
+            single,
+            plan,
+            rank=rank,
+            seed=config.train.seed,
+            first_step=start.step,
+            skip_nonfinite=config.train.on_nan == "skip",
+        )
+        checkpoints = CheckpointOps(distributed)
+        distributed.graph.finalize()
     with open_session(client, plan, distributed, config.cluster.threads_per_worker) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
         loop = Loop(
@@ -50,27 +62,58 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             feed=Feed(dataset, config.data.batch_size, rank, plan.workers),
             control=client,
             log_every=config.train.log_every,
-            saver=_saver(config, checkpoints, single.fingerprint) if rank == 0 else None,
+            validate_steps=config.train.validate_steps,
+            saver=_saver(config, checkpoints, single, client) if rank == 0 else None,
         )
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)
         outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
-        # Who asked for a stop does not want to wait for more.
-        loss_sum, batches = (0.0, 0) if client.stop_requested.is_set() else loop.validate()
-    return outcome | {"first_step": start.step, "validation_loss_sum": loss_sum, "validation_batches": batches}
+        stopped = client.stop_requested.is_set()
+    if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
+        outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
+    return outcome | {"first_step": start.step}
+
+
+@contextmanager
+def _joining(plan: Plan) -> Iterator[None]:
+    """Joins the other ranks, where the plan needs it, beside what the block does: it is a second of waiting."""
+    if not plan.uses_collectives:
+        yield
+        return
+    with stage("import Horovod"):
+        from parallax_runner.rewrite import collectives
+    with ThreadPoolExecutor(1, thread_name_prefix="join") as threads:
+        joined = threads.submit(stage("join the ranks")(collectives.init))
+        yield
+        joined.result()
+
+
+def _export(
+    config: DictConfig, single: SingleDeviceGraph, dataset: Dataset, last: Path, client: ControlClient
+) -> dict[str, str | None]:
+    """Leaves the model for serving, if it is to become an artifact; returns what the summary says of it."""
+    which = config.tracking.log_checkpoints
+    if not config.tracking.enabled or which == "none":
+        return {}
+    from parallax_runner.export.end_of_run import export_at_end
+
+    client.doing = "exporting the model"
+    folder = Path(config.run_dir) / "saved_model"
+    rebuild = functools.partial(build_serving_graph, config, dataset)
+    return export_at_end(single, rebuild, dataset, log_checkpoints=which, last=last, folder=folder)
 
 
 def _verify(
     loop: Loop, checkpoints: CheckpointOps, single: SingleDeviceGraph, plan: Plan, config: DictConfig, start: Sidecar
 ) -> dict[str, Any]:
     """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
-    loop.saver = None
+    loop.saver, loop.validates = None, False
     is_chief = loop.distributed.rank == 0
-    initial = checkpoints.snapshot(loop.session, Path(config.run_dir) / "initial" / "variables") if is_chief else {}
+    initial = checkpoints.snapshot(loop.session) if is_chief else {}
     outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
     if not is_chief:
         return outcome
-    final = checkpoints.snapshot(loop.session, Path(config.run_dir) / "final" / "variables")
+    final = checkpoints.snapshot(loop.session)
     feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
     positions = [start.examples + number * loop.feed.global_batch for number in range(config.train.steps - start.step)]
     comparison = prove(
@@ -93,6 +136,7 @@ def _start_of(config: DictConfig) -> Sidecar:
     return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
 
 
+@stage("open a session")
 def open_session(client: ControlClient, plan: Plan, distributed: DistributedGraph, threads: int) -> tf.Session:
     """A session on this process alone, or, where the plan has servers, on its place in the cluster."""
     if not plan.servers:
@@ -102,6 +146,7 @@ def open_session(client: ControlClient, plan: Plan, distributed: DistributedGrap
     return tf.Session(server.target, graph=distributed.graph, config=session_config(threads, filters))
 
 
+@stage("initialize")
 def initialize(
     session: tf.Session, distributed: DistributedGraph, checkpoints: CheckpointOps, start: str | None
 ) -> None:
@@ -113,9 +158,19 @@ def initialize(
     session.run(distributed.agree)
 
 
-def _saver(config: DictConfig, checkpoints: CheckpointOps, fingerprint: str) -> CheckpointSaver | None:
+def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> None:
+    """Tells the driver; a checkpoint that is to become an artifact is held before a later one can push it out."""
+    if config.tracking.enabled and config.tracking.log_checkpoints == "all":
+        hold(prefix, Path(config.run_dir) / OUTBOX)
+    client.report("checkpoint", prefix=str(prefix))
+
+
+def _saver(
+    config: DictConfig, checkpoints: CheckpointOps, single: SingleDeviceGraph, client: ControlClient
+) -> CheckpointSaver | None:
     if not config.ckpt.enabled:
         return None
+    trained = {gradient.variable for gradient in single.gradients}
     return CheckpointSaver(
         ops=checkpoints,
         folder=Path(config.ckpt.dir),
@@ -123,6 +178,8 @@ def _saver(config: DictConfig, checkpoints: CheckpointOps, fingerprint: str) -> 
         save_secs=config.ckpt.save_secs,
         keep=config.ckpt.keep,
         seed=config.train.seed,
-        fingerprint=fingerprint,
-        mlflow_run_id=os.environ.get(RUN_ID),
+        fingerprint=single.fingerprint,
+        check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
+        on_written=functools.partial(_on_checkpoint, config, client),
+        mlflow_run_id=lambda: read_run_id(Path(config.run_dir)),
     )

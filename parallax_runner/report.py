@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +11,15 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.console import Console
 
+from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.launch.blame import Failure
+from parallax_runner.launch.whereabouts import describe
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import plan_table
-from parallax_runner.track.run_record import RunRecord
+from parallax_runner.track.run_record import SUMMARY, RunRecord, write_summary
+from parallax_runner.train.checkpoint_files import step_of
+
+log = logging.getLogger(__name__)
 
 PLAIN_WIDTH = 140  # columns of the plan's table where there is no terminal
 
@@ -43,6 +49,7 @@ def empty_summary(config: DictConfig) -> dict[str, Any]:
         "servers": 0,
         "steps": 0,
         "first_step": 0,
+        "restarts": 0,
         "global_batch": config.data.batch_size * config.cluster.workers,
         **dict.fromkeys(unknown.split()),
     }
@@ -51,7 +58,10 @@ def empty_summary(config: DictConfig) -> dict[str, Any]:
 def summarize(record: RunRecord, done: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """What the run's record and its ranks' last words (`done`, by rank) say of it."""
     chief = done.get(0, {})
-    own = ("first_step", "steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path")
+    own = (
+        *("first_step", "steps", "skipped_steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path"),
+        *("saved_model", "saved_model_error"),
+    )
     fields = {key: chief[key] for key in own if key in chief}
     sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
     return (
@@ -83,20 +93,62 @@ def objective_of(summary: Mapping[str, Any]) -> str:
     return metrics[0] if metrics else "loss_last"
 
 
-def tell_end(summary: Mapping[str, Any], failure: Failure | None, run_dir: Path) -> None:
-    """The last lines on the terminal: how the run ended, and, where a process failed, what it said last."""
+def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
+    """The error itself, or, where the disk and not the program is at fault, one that says which file and what to do."""
+    if not isinstance(error, OSError) or not (
+        is_of_storage(error) or Path(error.filename or "").is_relative_to(run_dir)
+    ):
+        return error
+    told = StorageError(
+        f"{error.filename or run_dir}: cannot be written: {error.strerror}; make room or give the run another folder "
+        "with hydra.run.dir=…"
+    )
+    told.__cause__ = error
+    return told
+
+
+def leave_summary(run_dir: Path, summary: Mapping[str, Any]) -> Path:
+    """Writes `summary.json`; where even that is impossible, says so, for the reason of the run's end matters more."""
+    try:
+        return write_summary(run_dir, summary)
+    except OSError as error:
+        print(f"parallax_runner: {run_dir / SUMMARY} cannot be written: {error.strerror}", file=sys.stderr)
+        return run_dir / SUMMARY
+
+
+def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int) -> None:
+    """One line: who died, and from where the run goes on."""
+    line = f"{failure}; restart {restart} of {max_restarts} from step {step}"
+    log.warning("%s", line)
+    print(line, file=sys.stderr)
+
+
+def tell_skipped(step: int) -> None:
+    """One line for a step that changed nothing, because a loss or gradient was not finite."""
+    print(f"parallax_runner: step {step} skipped: its loss or gradients are NaN or infinite", file=sys.stderr)
+
+
+def tell_end(
+    summary: Mapping[str, Any], failure: Failure | None, run_dir: Path, resume_command: str | None = None
+) -> None:
+    """The last lines on the terminal: how the run ended; where a process failed, what it said last, and what the
+    others waited in; and how to go on."""
     if failure is not None:
-        lines = "".join(f"    {line}\n" for line in failure.last_lines)
-        said = f"its last lines:\n{lines}" if lines else "it said nothing\n"
-        print(f"parallax_runner: {failure}\n{said}logs: {run_dir / 'logs'}", file=sys.stderr)
+        last_lines = "".join(f"    {line}\n" for line in failure.last_lines)
+        said = f"its last lines:\n{last_lines}" if last_lines else "it said nothing\n"
+        if failure.recurs:  # it has said what was wrong in its own words; its traceback is in the log
+            said = ""
+        others = "".join(f"    {line}\n" for line in describe(failure.others))
+        meanwhile = f"meanwhile:\n{others}" if others else ""
+        print(f"parallax_runner: {failure}\n{said}{meanwhile}logs: {run_dir / 'logs'}", file=sys.stderr)
     elif summary["status"] != "finished":
         print(f"parallax_runner: {summary['error'] or summary['status']}; {run_dir}", file=sys.stderr)
-        if summary["ckpt_path"]:
-            print(
-                f"{summary['steps']} steps are saved; go on with the same command and ckpt.resume={run_dir}",
-                file=sys.stderr,
-            )
-    elif "verified" in summary:
+    if summary["status"] != "finished" and resume_command is not None:
+        saved = f"{step_of(Path(summary['ckpt_path']))} steps are saved" if summary["ckpt_path"] else "nothing is saved"
+        print(f"{saved}; to go on:\n    {resume_command}", file=sys.stderr)
+    if summary["status"] != "finished":
+        return
+    if "verified" in summary:
         print(
             f"verified: after {summary['steps']} steps every variable equals one device's, largest difference "
             f"{summary['max_difference']:.2g} of what it moved; {run_dir}",

@@ -8,14 +8,20 @@ from pathlib import Path
 from parallax_runner.config import frozen
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.entry import run_child
+from parallax_runner.stages import log_to_stderr, process_age_secs, stage, tell
 
 
 def serve(run_dir: Path, index: int, client: ControlClient) -> None:
     """Serves until the driver says that all workers are done."""
-    from parallax_runner.train.cluster import join_cluster
+    log_to_stderr()
+    tell("start of Python", process_age_secs())
+    with stage("import TensorFlow"):
+        from parallax_runner.train.cluster import join_cluster
 
     config = frozen.load(run_dir)
-    join_cluster(client, role="server", index=index, threads=config.cluster.threads_per_worker)
+    with stage("join the cluster"):
+        join_cluster(client, role="server", index=index, threads=config.cluster.threads_per_worker)
+    client.doing = "serving"
     client.wait_for_stop()
     client.done()
 

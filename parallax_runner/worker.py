@@ -7,11 +7,17 @@ from pathlib import Path
 
 from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
+from parallax_runner.stages import log_to_stderr, process_age_secs, stage, tell
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Builds the graph again, rewrites it for this rank, trains, and tells the driver how it went."""
-    from parallax_runner.rank import run_rank
+    log_to_stderr()
+    tell("start of Python", process_age_secs())
+    with stage("import TensorFlow"):
+        import tensorflow.compat.v1  # noqa: F401
+    with stage("import the stages"):
+        from parallax_runner.rank import run_rank
 
     client.done(**run_rank(run_dir, rank, client))
 

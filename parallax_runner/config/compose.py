@@ -1,6 +1,5 @@
 """Composes every job of a command line in this process, before Hydra runs the first."""
 
-import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,18 +16,18 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.core.utils import JobRuntime, setup_globals
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from parallax_runner.config import explain
+from parallax_runner.config import explain, job_folder
 from parallax_runner.config.location import conf_dir
+from parallax_runner.config.master import Master, sweep_dir
 from parallax_runner.config.origins import ConfigFile, Origins
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.validate import validate, validate_sweep
 from parallax_runner.errors import ConfigError
 
 VERSION_BASE = "1.3"
@@ -46,7 +45,9 @@ COMPOSITION_ERRORS = (
 
 
 def register_schema() -> None:
-    """Makes the schema known to Hydra; `conf/config.yaml` names it first in its defaults list."""
+    """Makes the schema known to Hydra; `conf/config.yaml` names it first in its defaults list, and a resolver further
+    down."""
+    job_folder.register()
     ConfigStore.instance().store(name="run_config", node=RunConfig, provider="parallax_runner")
 
 
@@ -91,46 +92,68 @@ class Composer:
             raise self._explain(error, overrides) from error
         return Job(config, Origins(overrides, self._files(lines)), title)
 
-    def jobs(self, lines: Sequence[str], *, multirun: bool) -> Iterator[Job]:
-        """Composes every job that a command line asks for, one at a time."""
+    def command(self, lines: Sequence[str], *, multirun: bool) -> Job | Master:
+        """Composes what a command line asks for: one plain job, or what the jobs of a sweep come from."""
         overrides = self._parse(lines)
         sweeping = [override for override in overrides if override.is_sweep_override()]
         if not multirun and not sweeping:
             job = self.job(lines)
             if job.config.hydra.mode != RunMode.MULTIRUN:
-                yield job
-                return
+                return job
         for override in sweeping:
             if override.is_hydra_override():
                 raise ConfigError(f"{override.input_line} (command line): Hydra's own settings cannot be swept over")
         self._check_groups(overrides)
         try:
-            master = self._loader.load_configuration(
+            config = self._loader.load_configuration(
                 self.config_name, list(lines), run_mode=RunMode.MULTIRUN, validate_sweep_overrides=False
             )
+            folder = sweep_dir(config)
         except COMPOSITION_ERRORS as error:
             raise self._explain(error, overrides) from error
-        if not multirun and master.hydra.mode != RunMode.MULTIRUN:
+        if not multirun and config.hydra.mode != RunMode.MULTIRUN:
             raise explain.needs_multirun(sweeping[0])
-        own_lines = [override.input_line for override in overrides if override.is_hydra_override()]
+        return Master(config, tuple(overrides), folder)
+
+    def first_value(self, line: str) -> str:
+        """An override with the first of the values that it sweeps over; another one as it is."""
+        (override,) = self._parse([line])
+        if not override.is_sweep_override():
+            return line
+        interval = override.value()
+        if isinstance(interval, IntervalSweep):
+            return f"{override.get_key_element()}={interval.start}"
+        return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
+
+    def jobs(self, lines: Sequence[str], *, multirun: bool) -> Iterator[Job]:
+        """Composes every job that a command line asks for, one at a time."""
+        command = self.command(lines, multirun=multirun)
+        yield from [command] if isinstance(command, Job) else self.jobs_of(command)
+
+    def jobs_of(self, master: Master) -> Iterator[Job]:
+        """Composes the jobs of a sweep, one at a time; only what they have in common where another sweeper than
+        Hydra's own chooses values as it goes."""
+        own_lines = [override.input_line for override in master.overrides if override.is_hydra_override()]
         for number, batch in enumerate(self._expand(master)):
             title = f"job {number} ({' '.join(batch)}): " if batch else ""
-            job = self.job([*filter(None, own_lines), *batch], title)
+            job = self.job([*filter(None, own_lines), *master.more_lines, *batch], title)
             with open_dict(job.config):
                 job.config.hydra.mode = RunMode.MULTIRUN
                 job.config.hydra.job.id = str(number)
                 job.config.hydra.job.num = number
             yield job
 
-    def _expand(self, master: DictConfig) -> list[list[str]]:
+    def options(self, group: str, kind: ObjectType) -> list[str]:
+        """The choices of a group, or the groups below it."""
+        return sorted(self._loader.repository.get_group_options(group, kind))
+
+    def _expand(self, master: Master) -> list[list[str]]:
         """The overrides of each job, as Hydra's own sweeper expands them."""
-        sweeper = master.hydra.sweeper
-        if not str(sweeper.get("_target_", "")).endswith(".BasicSweeper"):
-            # Another sweeper chooses values as it goes; what is fixed can be checked all the same.
-            fixed = self._parse(master.hydra.overrides.task)
-            return [[str(one.input_line) for one in fixed if not one.is_sweep_override()]]
-        parameters = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-        overrides = self._parse([*parameters, *master.hydra.overrides.task])
+        hydra = master.config.hydra
+        parameters = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
+        overrides = self._parse([*parameters, *hydra.overrides.task])
+        if not master.jobs_are_known:
+            return [[str(one.input_line) for one in overrides if not one.is_sweep_override()]]
         try:
             return BasicSweeper.split_arguments(overrides, None)[0]
         except COMPOSITION_ERRORS as error:
@@ -199,26 +222,6 @@ class Composer:
         except COMPOSITION_ERRORS:
             keys = explain.known_keys(OmegaConf.structured(RunConfig))
         return explain.composition(error, Origins(overrides, files), keys)
-
-
-def check(arguments: argparse.Namespace) -> None:
-    """Composes and validates every job of Hydra's parsed command line.
-
-    Raises:
-        ConfigError: the first thing that is wrong, in one message.
-    """
-    composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
-    if arguments.cfg is not None:  # it only shows: what the values mean does not matter yet
-        composer.job(arguments.overrides)
-        return
-    run_dirs: dict[str, str] = {}
-    for job in composer.jobs(arguments.overrides, multirun=arguments.multirun):
-        try:
-            config = resolve(job)
-            validate(config, job.origins)
-            validate_sweep(config, job.origins, run_dirs)
-        except ConfigError as error:
-            raise ConfigError(f"{job.title}{error}") from error
 
 
 def resolve(job: Job) -> DictConfig:

@@ -82,11 +82,20 @@ class TrackingConfig:
 
 
 @dataclass
+class SweepConfig:
+    """What concerns the jobs of a sweep together."""
+
+    fail_fast: bool = MISSING
+    dir: str | None = None  # the sweep's folder, in a job that belongs to one
+
+
+@dataclass
 class RunConfig:
     """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, as their files do."""
 
-    action: str = field(default=MISSING, metadata={"choices": ("train", "plan", "verify")})
+    action: str = field(default=MISSING, metadata={"choices": ("train", "plan", "verify", "sync")})
     run_dir: str = MISSING
+    sweep: SweepConfig = field(default_factory=SweepConfig)
     data: dict[str, Any] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)

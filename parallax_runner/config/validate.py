@@ -28,6 +28,8 @@ def validate(config: DictConfig, origins: Origins) -> None:
     _check_partition(config, origins)
     _check_data(config, origins)
     _check_resume(config, origins)
+    _check_folders(config, origins)
+    _check_sync(config, origins)
 
 
 def validate_sweep(config: DictConfig, origins: Origins, run_dirs: MutableMapping[str, str]) -> None:
@@ -169,6 +171,34 @@ def _check_resume(config: DictConfig, origins: Origins) -> None:
     resume = config.ckpt.resume
     if resume not in ("auto", "never") and not (os.path.exists(resume) or os.path.exists(f"{resume}.index")):
         raise refusal("ckpt.resume", origins, "expected auto, never, or a path that exists", value=resume)
+
+
+def _check_sync(config: DictConfig, origins: Origins) -> None:
+    if config.action == "sync" and "run_dir" not in origins.given():
+        raise refusal("action", origins, "it needs the folder of a run or a sweep: add run_dir=PATH", value="sync")
+
+
+def _check_folders(config: DictConfig, origins: Origins) -> None:
+    """What the run is going to write can be written, as far as that can be known without writing."""
+    key = "hydra.run.dir" if "hydra.run.dir" in origins.given() else "run_dir"
+    reason = unwritable(config.run_dir)
+    if reason:
+        raise refusal(key, origins, reason, value=config.run_dir)
+    if config.ckpt.enabled and config.ckpt.dir is not None and config.action == "train":
+        reason = unwritable(config.ckpt.dir)
+        if reason:
+            raise refusal("ckpt.dir", origins, reason, value=config.ckpt.dir)
+
+
+def unwritable(path: str) -> str | None:
+    """Why a folder cannot be made or written at `path`; None if it looks as if it can."""
+    nearest = os.path.abspath(os.path.expanduser(path))
+    while not os.path.lexists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest):
+        return f"expected a folder, and {nearest} is a file"
+    # Of a file system that is mounted for reading only this says so to root, too.
+    return None if os.access(nearest, os.W_OK | os.X_OK) else f"the folder {nearest} cannot be written"
 
 
 def unreadable(path: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parallax_runner.data.dataset import Feature
+from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.stream import ShuffledStream
 
 
@@ -18,23 +19,31 @@ class ArrayDataset:
         validation: dict[str, np.ndarray],
         words_per_example: int | None,
         seed: int,
+        train_file: MappedFile | None = None,
+        validation_file: MappedFile | None = None,
     ) -> None:
-        """`train` and `validation` have the same features; within each, all arrays have equally many rows."""
+        """`train` and `validation` have the same features; within each, all arrays have equally many rows. The files
+        are those that the arrays are mapped from: they are looked after, and DataError is raised if one goes."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.words_per_example = words_per_example
         self.train_size = _rows(train)
         self.validation_size = _rows(validation)
         self._train = train
         self._validation = validation
+        self._train_file, self._validation_file = train_file, validation_file
         self._stream = ShuffledStream(size=self.train_size, seed=seed)
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        if self._train_file is not None:
+            self._train_file.check()
         elements = self._stream.elements(start, size)
         return {name: array[elements] for name, array in self._train.items()}
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         if start < 0 or start + size > self.validation_size:
             raise IndexError(f"validation examples [{start}, {start + size}) of {self.validation_size}")
+        if self._validation_file is not None:
+            self._validation_file.check()
         return {name: np.array(array[start : start + size]) for name, array in self._validation.items()}
 
 

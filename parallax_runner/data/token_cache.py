@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_files
 from parallax_runner.errors import DataError
 
@@ -107,6 +108,8 @@ def _read(folder: Path) -> Corpus:
             train=np.load(folder / "train.npy", mmap_mode="r"),
             validation=np.load(folder / "validation.npy", mmap_mode="r"),
             vocabulary=(folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1],
+            train_file=MappedFile.of(folder / "train.npy"),
+            validation_file=MappedFile.of(folder / "validation.npy"),
         )
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{folder}: damaged cache of tokenised text: {error}. Delete the directory.") from error

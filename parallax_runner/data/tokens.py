@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.errors import ConfigError, DataError
 
 END_OF_SENTENCE = "</s>"
@@ -45,6 +46,8 @@ class Corpus:
     train: np.ndarray
     validation: np.ndarray
     vocabulary: Sequence[str]
+    train_file: MappedFile | None = None  # where the arrays are mapped from, if they are
+    validation_file: MappedFile | None = None
 
 
 def tokenize_files(

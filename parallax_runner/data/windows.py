@@ -36,6 +36,8 @@ def language_model_dataset(
         validation={"words": validation[:, :-1], "next_words": validation[:, 1:]},
         words_per_example=sequence_length,
         seed=seed,
+        train_file=corpus.train_file,
+        validation_file=corpus.validation_file,
     )
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import random
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,43 +21,49 @@ from tensorflow.core.framework import variable_pb2
 from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
 # TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-OUTPUTS = ("loss", "train_op", "validation_loss", "validation_metric")
-
 
 def capture(
     build: Callable[[dict[str, tf.Tensor]], Mapping[str, Any]],
-    features: Mapping[str, tuple[tuple[int, ...], str]],
+    features: Mapping[str, tuple[tuple[int | None, ...], str]],
     *,
     seed: int,
 ) -> SingleDeviceGraph:
     """Builds a model's graph for one replica.
 
-    `features` gives shape (batch first) and dtype of each placeholder that `build` receives. Python's, NumPy's and
-    TensorFlow's generators are seeded with `seed` before, so that every process builds the same graph.
+    `features` gives shape (batch first, None for any) and dtype of each placeholder that `build` receives. Python's,
+    NumPy's and TensorFlow's generators are seeded with `seed` before, and Keras numbers its layers from the start, so
+    that every process builds the same graph, as often as it does.
 
     Raises CaptureError where the result is not a training graph that can be distributed.
     """
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    _number_layers_afresh()
     graph = tf.Graph()
     with graph.as_default():
         tf.set_random_seed(seed)
         placeholders = {
             name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
         }
-        outputs = _checked(_call(build, placeholders))
+        returned = checked(_call(build, placeholders))
+        # An op of its own, so that a name stands for a value, even where the model's output is a reference.
+        outputs = {
+            name: tf.identity(tensor, name=f"outputs/{name}") for name, tensor in returned.get("outputs", {}).items()
+        }
     return from_graph(
         graph,
         features={name: tensor.name for name, tensor in placeholders.items()},
-        loss=outputs["loss"],
-        train_op=outputs["train_op"],
-        validation_loss=outputs.get("validation_loss"),
-        validation_metric=outputs.get("validation_metric"),
+        loss=returned["loss"],
+        train_op=returned["train_op"],
+        validation_loss=returned.get("validation_loss"),
+        validation_metric=returned.get("validation_metric"),
+        outputs=outputs,
     )
 
 
@@ -68,6 +75,7 @@ def from_graph(
     train_op: tf.Operation | tf.Tensor,
     validation_loss: tf.Tensor | None = None,
     validation_metric: str | None = None,
+    outputs: Mapping[str, tf.Tensor] | None = None,
 ) -> SingleDeviceGraph:
     """The `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
     train_op = getattr(train_op, "op", train_op)
@@ -91,6 +99,7 @@ def from_graph(
         train_op=train_op.name,
         validation_loss=None if validation_loss is None else validation_loss.name,
         validation_metric=validation_metric,
+        outputs={name: tensor.name for name, tensor in (outputs or {}).items()},
         variables=variables,
         gradients=gradients,
         fingerprint=_fingerprint(meta_graph.graph_def),
@@ -127,18 +136,10 @@ class _Features(dict[str, tf.Tensor]):
         raise KeyError(name)
 
 
-def _checked(outputs: Any) -> Mapping[str, Any]:
-    if not isinstance(outputs, Mapping) or "loss" not in outputs or "train_op" not in outputs:
-        raise CaptureError(f"the model's function must return a dict with 'loss' and 'train_op', not {outputs!r}")
-    unknown = sorted(set(outputs) - set(OUTPUTS))
-    if unknown:
-        raise CaptureError(f"the model's function returned {unknown}; known are {list(OUTPUTS)}")
-    loss, train_op = outputs["loss"], outputs["train_op"]
-    if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
-        raise CaptureError(f"the model's loss must be a scalar tensor (the mean over the batch), not {loss!r}")
-    if not isinstance(getattr(train_op, "op", train_op), tf.Operation):
-        raise CaptureError(f"the model's train_op must be an op, not {train_op!r}: tf.group makes one of several")
-    return outputs
+def _number_layers_afresh() -> None:
+    naming = sys.modules.get("keras.src.utils.naming")
+    if naming is not None:
+        naming.reset_uids()
 
 
 def _variables(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:

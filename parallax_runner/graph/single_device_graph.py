@@ -44,7 +44,8 @@ class SingleDeviceGraph:
     """A complete training graph, as a serialisable `MetaGraphDef`, with the names that training needs.
 
     `features` maps a feature of the data to the name of the placeholder it is fed to; `loss` is a scalar, the mean over
-    the batch; `validation_loss` likewise, without training. `gradients` holds only those that reach an update op of
+    the batch; `validation_loss` likewise, without training. `outputs` maps what a served model gives to names of
+    tensors. `gradients` holds only those that reach an update op of
     `train_op`. `fingerprint` is equal for two builds of the same graph.
     """
 
@@ -54,6 +55,7 @@ class SingleDeviceGraph:
     train_op: str
     validation_loss: str | None
     validation_metric: str | None
+    outputs: dict[str, str]
     variables: tuple[Variable, ...]
     gradients: tuple[Gradient, ...]
     fingerprint: str

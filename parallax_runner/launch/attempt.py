@@ -7,17 +7,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import guard, wire
-from parallax_runner.launch.blame import Failure, Member, first_lost, reason_of
+from parallax_runner.launch import guard, silence, verdict, wire
+from parallax_runner.launch.blame import Failure, Member
 from parallax_runner.launch.command import Command
 from parallax_runner.launch.control import ControlServer
 from parallax_runner.launch.family import end_family
-from parallax_runner.launch.logs import last_lines, log_path
-from parallax_runner.launch.mpirun_report import find_rank_exit, lines_of_rank
+from parallax_runner.launch.logs import log_path
+from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.launch.verdict import Logs
 from parallax_runner.launch.wire import Message
 
 log = logging.getLogger(__name__)
@@ -25,31 +25,9 @@ log = logging.getLogger(__name__)
 TICK_SECS = 0.1
 # How long a process that has exited may have last words on their way through its connection.
 LAST_WORDS_SECS = 1.0
-LAST_LINES = 20
-_INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN})
-
-
-@dataclass(frozen=True)
-class LaunchSpec:
-    """Everything needed to start a run.
-
-    `worker` starts all workers, through mpirun if `under_mpirun`; `server` has one command a server. `host` is the
-    address of this machine at which children reach the driver.
-    """
-
-    run_dir: Path
-    workers: int
-    worker: Command
-    server: tuple[Command, ...] = ()
-    under_mpirun: bool = True
-    host: str = "127.0.0.1"
-    grace_secs: float = 10.0
-    startup_timeout_secs: float = 300.0
-
-    @property
-    def servers(self) -> int:
-        """The number of servers."""
-        return len(self.server)
+# How long the others may take to say where they stood.
+ANSWER_SECS = 1.0
+_INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS})
 
 
 @dataclass
@@ -62,12 +40,19 @@ class _Child:
 
 
 class Attempt:
-    """The processes of one attempt. Use as a context manager: leaving it ends every process, whatever happened."""
+    """The processes of one attempt. Use as a context manager: leaving it ends every process, whatever happened, and
+    without patience once `in_hurry()` holds."""
 
     def __init__(
-        self, spec: LaunchSpec, *, on_message: Callable[[Message], None], on_tick: Callable[[], None] | None
+        self,
+        spec: LaunchSpec,
+        *,
+        on_message: Callable[[Message], None],
+        on_tick: Callable[[], None] | None,
+        in_hurry: Callable[[], bool],
     ) -> None:
         self._spec = spec
+        self._in_hurry = in_hurry
         self._on_message = on_message
         self._on_tick = on_tick
         self._control = ControlServer(workers=spec.workers, servers=spec.servers, host=spec.host)
@@ -75,7 +60,8 @@ class Attempt:
         self._servers = [Member("server", index) for index in range(spec.servers)]
         self._mpirun = Member("mpirun", 0)
         self._children: list[_Child] = []
-        self._started_secs = time.monotonic()
+        self._logs = Logs(spec.run_dir)
+        self._clock = silence.AwakeClock()
         self._servers_may_end = False
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
         self.taken_address: str | None = None
@@ -84,18 +70,17 @@ class Attempt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        end_family([child.process for child in self._children], self._control.secret)
+        end_family([child.process for child in self._children], self._control.secret, self._in_hurry)
         self._control.close()
 
     def start(self) -> None:
         """Starts servers, then workers. Raises LaunchError if a command cannot be executed."""
         for member, command in zip(self._servers, self._spec.server, strict=True):
-            self._start(command, [member], log_path(self._spec.run_dir, "server", member.index))
+            self._start(command, [member], "server")
         if self._spec.under_mpirun:
-            log_name, members = log_path(self._spec.run_dir, "mpirun", 0), [*self._workers, self._mpirun]
+            self._start(self._spec.worker, [*self._workers, self._mpirun], "mpirun")
         else:
-            log_name, members = log_path(self._spec.run_dir, "worker", 0), self._workers
-        self._start(self._spec.worker, members, log_name)
+            self._start(self._spec.worker, self._workers, "worker")
 
     def pump(self, until: Callable[[], bool], timeout_secs: float | None = None) -> bool:
         """Handles what comes in until `until()` holds; False if `timeout_secs` passed first."""
@@ -112,6 +97,16 @@ class Attempt:
             if self._on_tick is not None:
                 self._on_tick()
         return True
+
+    def ask_where(self) -> None:
+        """Asks all others where they stand, and waits a second at most for the answers."""
+        asked = [one for one in self._members() if one.connected and not one.done and one.lost_secs is None]
+        self._control.ask_where()
+        self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
+
+    def any_frozen(self) -> bool:
+        """Whether some process was lost because it was silent: it will not end by itself."""
+        return any(member.verdict is not None for member in self._members())
 
     def stop_workers(self) -> None:
         """Asks the workers to end by themselves; the servers stay, since workers may need them to end well."""
@@ -145,23 +140,9 @@ class Attempt:
 
     def first_failure(self) -> Failure:
         """The process to blame; reads what mpirun and the process wrote, so best asked when all have exited."""
-        mpirun_text = "\n".join(last_lines(log_path(self._spec.run_dir, "mpirun", 0), 1000))
-        rank_exit = find_rank_exit(mpirun_text) if self._spec.under_mpirun else None
-        if rank_exit is not None and rank_exit.rank < self._spec.workers:
-            named = self._workers[rank_exit.rank]
-            named.exit_status = rank_exit.exit_status
-            named.lose(time.monotonic())
-        member = first_lost(self._members(), rank_exit)
-        if member.role == "worker" and self._spec.under_mpirun and _explains_nothing(member):
-            member = self._mpirun if self._mpirun.exit_status else member
-        reason = reason_of(member)
-        if not member.said_hello and member.lost_secs == self._startup_deadline_secs:
-            reason = f"did not start within {self._spec.startup_timeout_secs:.0f} s"
-        return Failure(member.role, member.index, member.host, reason, self._last_words(member, mpirun_text))
-
-    @property
-    def _startup_deadline_secs(self) -> float:
-        return self._started_secs + self._spec.startup_timeout_secs
+        return verdict.find_failure(
+            self._workers, self._servers, self._mpirun if self._spec.under_mpirun else None, self._logs
+        )
 
     def _members(self) -> list[Member]:
         return [*self._workers, *self._servers, self._mpirun]
@@ -169,19 +150,21 @@ class Attempt:
     def _connected(self) -> list[Member]:
         return [member for member in self._members() if member.connected]
 
-    def _start(self, command: Command, members: Sequence[Member], log_name: Path) -> None:
-        log_name.parent.mkdir(parents=True, exist_ok=True)
+    def _start(self, command: Command, members: Sequence[Member], role: str) -> None:
+        log_name = log_path(self._spec.run_dir, role, members[0].index)
         env = {
             **os.environ,
             **command.env,
             wire.CONTROL_ADDRESS: self._control.address,
             wire.CONTROL_SECRET: self._control.secret,
+            wire.ALIVE_SECS: str(silence.alive_secs(self._spec.hang_timeout_secs)),
         }
         # mpirun ends its ranks when told to end; a server has nobody to tell.
         is_mpirun = self._mpirun in members
         last_signal = "15" if is_mpirun else "9"
         guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), last_signal, *command.argv]
         try:
+            log_name.parent.mkdir(parents=True, exist_ok=True)
             # mpirun's output is read as facts of this attempt, so an earlier one's must not stand there.
             with open(log_name, "wb" if is_mpirun else "ab") as output:
                 process = subprocess.Popen(
@@ -199,13 +182,19 @@ class Attempt:
 
     def _take(self, message: Message) -> None:
         member = (self._workers if message.role == "worker" else self._servers)[message.index]
+        member.silent_secs = 0.0
         if message.kind == wire.HELLO:
             member.said_hello, member.connected, member.host = True, True, message.host
+            member.pid = message.fields.get("pid")
+        elif message.kind in (wire.ALIVE, wire.STANDS):
+            _note_standing(member, message.fields)
         elif message.kind == wire.DONE:
             self._take_done(member, message)
         elif message.kind == wire.FAIL:
             member.error = str(message.fields.get("error", "failed without saying why"))
             member.traceback = str(message.fields.get("traceback", ""))
+            member.recurs = bool(message.fields.get("recurs"))
+            _note_standing(member, message.fields)
             member.lose(message.received_secs)
         elif message.kind == wire.PORT_TAKEN:
             self.taken_address = str(message.fields.get("address"))
@@ -241,21 +230,16 @@ class Attempt:
                         member.lose(child.exited_secs)
 
     def _look_at_clock(self) -> None:
-        if time.monotonic() < self._startup_deadline_secs:
-            return
+        passed_secs = self._clock.tick()
         for member in (*self._workers, *self._servers):
-            if not member.said_hello:
-                member.lose(self._startup_deadline_secs)
-
-    def _last_words(self, member: Member, mpirun_text: str) -> tuple[str, ...]:
-        if member.role == "mpirun":
-            return tuple(mpirun_text.splitlines()[-LAST_LINES:])
-        own = tuple(member.traceback.splitlines()[-LAST_LINES:])
-        own = own or last_lines(log_path(self._spec.run_dir, member.role, member.index), LAST_LINES)
-        if not own and member.role == "worker":
-            own = lines_of_rank(mpirun_text, member.index, LAST_LINES)
-        return own
+            member.silent_secs += passed_secs
+            if not member.said_hello and self._clock.awake_secs >= self._spec.startup_timeout_secs:
+                member.verdict = member.verdict or f"did not start within {self._spec.startup_timeout_secs:.0f} s"
+                member.lose(time.monotonic())
+        silence.judge((*self._workers, *self._servers), self._spec.hang_timeout_secs)
 
 
-def _explains_nothing(member: Member) -> bool:
-    return member.error is None and member.exit_status is None
+def _note_standing(member: Member, fields: dict[str, Any]) -> None:
+    member.doing, member.doing_secs = str(fields.get("doing", wire.STARTING)), fields.get("doing_secs")
+    member.step = fields.get("step", member.step)
+    member.where = fields.get("where", member.where)

@@ -4,7 +4,9 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parallax_runner.launch import wire
 from parallax_runner.launch.mpirun_report import RankExit
+from parallax_runner.launch.whereabouts import Whereabouts
 
 # Deaths within this time of the first sign are one accident: grpc and Horovod tell the others within a second or two.
 FOLLOW_SECS = 5.0
@@ -17,7 +19,8 @@ class Member:
     """What the driver knows of one worker, one server, or mpirun itself (role "mpirun", index 0).
 
     `lost_secs` is the monotonic time of the first sign that it ended before its time; `exit_status` is minus the
-    signal number for a death by signal, None if unknown; `error` is what it said itself.
+    signal number for a death by signal, None if unknown; `error` is what it said itself, and it `recurs` if it would
+    come again in another attempt; `verdict` is what the driver concluded. The last five are what it told last.
     """
 
     role: str
@@ -30,18 +33,33 @@ class Member:
     exit_status: int | None = None
     error: str | None = None
     traceback: str = ""
+    recurs: bool = False
+    verdict: str | None = None
+    pid: int | None = None
+    silent_secs: float = 0.0
+    doing: str = wire.STARTING
+    doing_secs: float | None = None
+    step: int | None = None
+    where: str | None = None
 
     def lose(self, secs: float) -> None:
         """Notes the first sign of its end; later ones do not count."""
         if self.lost_secs is None:
             self.lost_secs = secs
 
+    def whereabouts(self) -> Whereabouts:
+        """What it was at, as far as it has told."""
+        where = f"ended: {self.error}" if self.where is None and self.error is not None else self.where
+        return Whereabouts(self.role, self.index, self.host, self.doing, self.doing_secs, where, self.step)
+
 
 @dataclass(frozen=True)
 class Failure:
     """The process that died first, why, and the end of what it said.
 
-    `role` is worker or server; mpirun if mpirun itself failed; driver if no free port could be had.
+    `role` is worker or server; mpirun if mpirun itself failed; driver if no free port could be had. `exit_status` is
+    minus the signal number for a death by signal. `others` are all that were not done, `step` the last step that any
+    rank told of. Where it `recurs`, starting again would lead to the same end.
     """
 
     role: str
@@ -49,6 +67,11 @@ class Failure:
     host: str
     reason: str
     last_lines: tuple[str, ...]
+    pid: int | None = None
+    exit_status: int | None = None
+    recurs: bool = False
+    step: int | None = None
+    others: tuple[Whereabouts, ...] = ()
 
     def __str__(self) -> str:
         who = f"{self.role} {self.index}" if self.role in ("worker", "server") else self.role
@@ -67,22 +90,25 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
     near = [member for secs, member in lost if secs <= start_secs + FOLLOW_SECS]
     if not near:
         raise ValueError("no member is lost")
-    killed = [member for member in near if member.error is None and _killed_by_outsider(member.exit_status)]
+    killed = [member for member in near if not _explained(member) and _killed_by_outsider(member.exit_status)]
     if killed:
         return killed[0]
     named = [member for member in near if rank_exit and (member.role, member.index) == ("worker", rank_exit.rank)]
-    return named[0] if named and near[0].error is None else near[0]
+    return named[0] if named and not _explained(near[0]) else near[0]
 
 
 def reason_of(member: Member) -> str:
     """Why a lost member ended, in words: its own if it said any."""
     if member.error is not None:
         return member.error
+    if member.verdict is not None:
+        return member.verdict
     status = member.exit_status
     if status is None:
         return "died without a message"
     if status < 0:
-        return f"killed by signal {-status} ({signal_name(-status)})"
+        hint = ": a file that it reads was truncated, or its disk failed" if -status == signal.SIGBUS else ""
+        return f"killed by signal {-status} ({signal_name(-status)}){hint}"
     if status == 0:
         return "ended before its work was done (exit status 0)"
     return f"exit status {status}"
@@ -94,6 +120,10 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _explained(member: Member) -> bool:
+    return member.error is not None or member.verdict is not None
 
 
 def _killed_by_outsider(exit_status: int | None) -> bool:

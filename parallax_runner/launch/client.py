@@ -4,15 +4,18 @@ import os
 import socket
 import sys
 import threading
+import time
 from typing import Any, Self
 
 import psutil
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import wire
+from parallax_runner.launch.whereabouts import main_thread_place
 
 CONNECT_TIMEOUT_SECS = 30.0
 HEARD_TIMEOUT_SECS = 5.0
+ALIVE_SECS = 2.0
 
 
 def rank_from_environ() -> int:
@@ -21,7 +24,11 @@ def rank_from_environ() -> int:
 
 
 class ControlClient:
-    """One child's connection to the driver; if the driver goes before `done` or `fail`, the process ends at once."""
+    """One child's connection to the driver; if the driver goes before `done` or `fail`, the process ends at once.
+
+    A thread tells the driver every few seconds that this process lives, what it is `doing` ("starting", "step 41",
+    "saving"), and the last `step` it finished: the child's code sets both, which costs next to nothing.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -33,6 +40,8 @@ class ControlClient:
         self._last_step_known = threading.Event()
         self.stop_requested = threading.Event()
         self.last_step: int | None = None
+        self.step: int | None = None
+        self._doing = (wire.STARTING, time.monotonic())
 
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
@@ -55,7 +64,18 @@ class ControlClient:
         client = cls(connection)
         client._send(wire.HELLO, role=role, index=index, secret=secret, pid=os.getpid(), host=socket.gethostname())
         threading.Thread(target=client._listen, name="control", daemon=True).start()
+        threading.Thread(target=client._live, name="alive", daemon=True).start()
         return client
+
+    @property
+    def doing(self) -> str:
+        """What this process is at, in a word or two, for the message when another one dies."""
+        return self._doing[0]
+
+    @doing.setter
+    def doing(self, what: str) -> None:
+        if what != self._doing[0]:
+            self._doing = (what, time.monotonic())
 
     def exchange_address(self, address: str) -> dict[str, list[str]]:
         """Publishes this process's `host:port`; blocks until all have, returns all by role, ordered by index."""
@@ -73,9 +93,12 @@ class ControlClient:
             raise ValueError(f"report kind {kind!r} is the protocol's own")
         self._send(kind, **fields)
 
-    def fail(self, error: str, traceback: str) -> None:
-        """The last words of a process that ends by an exception; `error` is one line such as "ValueError: …"."""
-        self._say_last(wire.FAIL, error=error, traceback=traceback)
+    def fail(self, error: str, traceback: str, *, recurs: bool = False) -> None:
+        """The last words of a process that ends by an exception; `error` is one line such as "ValueError: …".
+
+        `recurs`: it would come again if the run were started anew, as a full disk would.
+        """
+        self._say_last(wire.FAIL, error=error, traceback=traceback, recurs=recurs, **self._standing())
 
     def done(self, **fields: Any) -> None:
         """The last words of a process that did its work; returns when the driver has heard them."""
@@ -106,6 +129,16 @@ class ControlClient:
             # The driver is gone; the listening thread sees that too and ends the process.
             return
 
+    def _standing(self) -> dict[str, Any]:
+        doing, since_secs = self._doing
+        return {"doing": doing, "doing_secs": time.monotonic() - since_secs, "step": self.step}
+
+    def _live(self) -> None:
+        every_secs = float(os.environ.get(wire.ALIVE_SECS, ALIVE_SECS))
+        while not self._leaving:
+            time.sleep(every_secs)
+            self._send(wire.ALIVE, **self._standing())
+
     def _listen(self) -> None:
         try:
             with self._connection.makefile("rb") as lines:
@@ -129,6 +162,8 @@ class ControlClient:
             self._last_step_known.set()
         elif kind == wire.STOP:
             self.stop_requested.set()
+        elif kind == wire.WHERE:
+            self._send(wire.STANDS, where=main_thread_place(), **self._standing())
         elif kind == wire.HEARD:
             self._heard.set()
 

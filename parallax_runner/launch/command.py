@@ -5,11 +5,10 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch.wire import CONTROL_ADDRESS, CONTROL_SECRET
+from parallax_runner.launch.wire import ALIVE_SECS, CONTROL_ADDRESS, CONTROL_SECRET
 
 # An idle rank then gives its core away instead of spinning: 35 to 60 % faster with one rank a core on two busy cores.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
@@ -19,8 +18,6 @@ SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 TAG_OUTPUT = ("--output", "tag")
 # TensorFlow then looks for another Keras at import, and goes on without: half its import time, and no server needs it.
 WITHOUT_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
-# The MLflow run that a checkpoint's sidecar names.
-RUN_ID = "PARALLAX_MLFLOW_RUN_ID"
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -62,15 +59,14 @@ def worker_command(
     module: str = "parallax_runner.worker",
     mpirun: str | None = None,
     mpirun_options: Sequence[str] = (),
-    more_env: Mapping[str, str] = MappingProxyType({}),
     as_root: bool | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Command:
-    """The command that starts all workers under mpirun, with `more_env` for each. Raises LaunchError without mpirun."""
-    env = thread_environment(threads_per_worker, environ) | dict(more_env)
+    """The command that starts all workers under mpirun. Raises LaunchError without mpirun."""
+    env = thread_environment(threads_per_worker, environ)
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
     argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT]
-    for name in (CONTROL_ADDRESS, CONTROL_SECRET, *env):
+    for name in (CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, *env):
         argv += ["-x", name]
     argv += [*mpirun_options, sys.executable, "-m", module, str(run_dir)]
     if os.geteuid() == 0 if as_root is None else as_root:
@@ -83,10 +79,9 @@ def direct_worker_command(
     run_dir: str | Path,
     threads_per_worker: int,
     module: str = "parallax_runner.worker",
-    more_env: Mapping[str, str] = MappingProxyType({}),
 ) -> Command:
     """The command that starts the only worker of comm=local, without mpirun."""
-    env = thread_environment(threads_per_worker) | dict(more_env)
+    env = thread_environment(threads_per_worker)
     return Command([sys.executable, "-m", module, str(run_dir)], env)
 
 

@@ -54,6 +54,13 @@ class ControlServer:
         for member in members:
             self._send(member, wire.STOP)
 
+    def ask_where(self) -> None:
+        """Asks every child that is connected where it stands; the answers are messages of kind "stands"."""
+        with self._lock:
+            members = list(self._connections)
+        for member in members:
+            self._send(member, wire.WHERE)
+
     def close(self) -> None:
         """Closes all connections; a child that is still there ends itself when it notices."""
         with self._lock:

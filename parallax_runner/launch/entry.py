@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from parallax_runner.errors import LaunchError, ParallaxError
+from parallax_runner.errors import LaunchError, ParallaxError, is_of_storage
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 
@@ -19,19 +21,33 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         client = ControlClient.connect(role, index)
     except LaunchError as error:
         sys.exit(f"parallax_runner: {error}")
-    redirect_output(log_path(run_dir, role, index))
+    log = log_path(run_dir, role, index)
     try:
+        redirect_output(log)
+        # A crash in native code then says in the log which line of Python called it.
+        faulthandler.enable(all_threads=False)
         body(run_dir, index, client)
     except Exception as error:
         trace = traceback.format_exc()
-        print(trace, file=sys.stderr, flush=True)
-        message = str(error) if isinstance(error, ParallaxError) else f"{type(error).__name__}: {error}"
-        client.fail(message, trace)
+        # The driver first: the log's disk may be full.
+        client.fail(_told(error, log), trace, recurs=isinstance(error, ParallaxError) or is_of_storage(error))
+        with contextlib.suppress(OSError):
+            print(trace, file=sys.stderr, flush=True)
         status = 1
     else:
         status = 0
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     # Not sys.exit: threads of TensorFlow and Horovod may wait for peers that are gone.
     if status or role == "server":
         os._exit(status)
+
+
+def _told(error: Exception, log: Path) -> str:
+    if isinstance(error, ParallaxError):
+        return str(error)
+    if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
+        # A print, whose error does not say to what file.
+        return f"{log}: cannot be written: {error.strerror}"
+    return f"{type(error).__name__}: {error}"

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from subprocess import Popen
 
 import psutil
@@ -23,13 +23,14 @@ def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _belongs(process, sessions, secret)]
 
 
-def end_family(children: Iterable[Popen], secret: str) -> None:
-    """Ends the children and all their descendants: SIGTERM, after 3 s SIGKILL; returns when they are gone."""
+def end_family(children: Iterable[Popen], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
+    """Ends the children and all their descendants: SIGTERM, after 3 s, or once `hurry()` holds, SIGKILL; returns when
+    they are gone. A stopped process cannot take a SIGTERM, so it gets SIGKILL at once."""
     children = list(children)
     for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
         signalled: set[psutil.Process] = set()
         deadline = time.monotonic() + patience_secs
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not (number == signal.SIGTERM and hurry()):
             # Asked for again each time: a process may have been forking while the list was made.
             family = find_family([child.pid for child in children], secret)
             if not family and all(child.poll() is not None for child in children):
@@ -52,7 +53,8 @@ def _belongs(process: psutil.Process, sessions: set[int], secret: str) -> bool:
 
 def _signal(process: psutil.Process, number: int) -> None:
     try:
-        process.send_signal(number)
+        stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        process.send_signal(signal.SIGKILL if stopped else number)
     except psutil.Error:
         # Gone meanwhile.
         return

@@ -1,5 +1,6 @@
 """Where each process of a run writes, and the end of what it wrote."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,18 @@ def log_path(run_dir: str | Path, role: str, index: int) -> Path:
     """`run_dir/logs/worker_0.log` and the like; `mpirun` has no index."""
     name = "mpirun.log" if role == "mpirun" else f"{role}_{index}.log"
     return Path(run_dir) / "logs" / name
+
+
+class LogFile(logging.FileHandler):
+    """A log that may fail, its disk being full, without a word but one: what it tells of matters more."""
+
+    _failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Says once on stderr that lines are lost."""
+        if not self._failed:
+            self._failed = True
+            print(f"parallax_runner: {self.baseFilename} cannot be written: {sys.exc_info()[1]}", file=sys.stderr)
 
 
 def redirect_output(path: str | Path) -> None:
@@ -25,12 +38,12 @@ def redirect_output(path: str | Path) -> None:
     os.close(target)
 
 
-def last_lines(path: str | Path, n: int = 20) -> tuple[str, ...]:
-    """The last `n` lines of a log, none if there is no such file; reads at most its last 64 KiB."""
+def last_lines(path: str | Path, n: int = 20, *, start: int = 0) -> tuple[str, ...]:
+    """The last `n` lines of a log from byte `start` on, none if there is no file; reads at most its last 64 KiB."""
     try:
         with open(path, "rb") as log:
             log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - TAIL_BYTES))
+            log.seek(max(start, log.tell() - TAIL_BYTES))
             text = log.read().decode(errors="replace")
     except FileNotFoundError:
         return ()

@@ -1,15 +1,16 @@
 """Runs a LaunchSpec to its end: starts the processes, watches them, and leaves none behind."""
 
 import logging
-import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch.attempt import Attempt, LaunchSpec
+from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.launch.whereabouts import describe
 from parallax_runner.launch.wire import Message
 
 __all__ = ["Failure", "LaunchSpec", "Message", "RunResult", "run"]
@@ -37,29 +38,51 @@ class RunResult:
 
 
 def run(
-    spec: LaunchSpec, *, on_message: Callable[[Message], None], on_tick: Callable[[], None] | None = None
+    spec: LaunchSpec,
+    *,
+    on_message: Callable[[Message], None],
+    on_tick: Callable[[], None] | None = None,
+    interrupts: Interrupts | None = None,
 ) -> RunResult:
     """Runs all processes of `spec` until they are done, one dies, or SIGINT or SIGTERM arrives.
 
-    `on_message` gets hello, done, fail and every report, in order of arrival; `on_tick` is called about ten times a
-    second. Whatever happens, exceptions of these two included, no process is left. Raises LaunchError if a command
-    cannot be executed at all.
+    `on_message` gets hello, alive, done, fail and every report, in order of arrival; `on_tick` is called about ten
+    times a second. Whatever happens, exceptions of these two included, no process is left. `interrupts` is what the
+    caller has entered already, if it has. Raises LaunchError if a command cannot be executed at all.
     """
+    if interrupts is None:
+        with Interrupts() as own:
+            return run(spec, on_message=on_message, on_tick=on_tick, interrupts=own)
+    with interrupts.supervised():
+        result = _attempt(spec, interrupts, on_message, on_tick)
+        if interrupts.received and result.status == "finished":
+            # Too late to change what was done, but whoever sent it waits for its answer.
+            return replace(result, status="interrupted", exit_status=interrupts.exit_status)
+    return result
+
+
+def _attempt(
+    spec: LaunchSpec,
+    interrupts: Interrupts,
+    on_message: Callable[[Message], None],
+    on_tick: Callable[[], None] | None,
+) -> RunResult:
     taken = ""
-    with Interrupts() as interrupts:
-        for number in range(1, MAX_ATTEMPTS + 1):
-            with Attempt(spec, on_message=on_message, on_tick=on_tick) as attempt:
-                result = _supervise(attempt, interrupts, spec.grace_secs)
-            if result is not None:
-                return result
-            taken = str(attempt.taken_address)
-            log.warning("attempt %d of %d: %s was taken by another program", number, MAX_ATTEMPTS, taken)
+    for number in range(1, MAX_ATTEMPTS + 1):
+        with Attempt(spec, on_message=on_message, on_tick=on_tick, in_hurry=lambda: interrupts.again) as attempt:
+            result = _supervise(attempt, interrupts, spec.grace_secs)
+        if result is not None:
+            return result
+        taken = str(attempt.taken_address)
+        log.warning("attempt %d of %d: %s was taken by another program", number, MAX_ATTEMPTS, taken)
     reason = f"a fresh port was taken by another program in each of {MAX_ATTEMPTS} attempts, last {taken}"
     return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.host, reason, ()))
 
 
 def _supervise(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult | None:
     """The result of one attempt, None if it ended because a port was taken."""
+    if interrupts.received:
+        return _interrupted(attempt, interrupts)
     attempt.start()
     attempt.pump(
         lambda: (
@@ -86,17 +109,21 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 
 def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
-    attempt.pump(lambda: attempt.all_exited() or interrupts.received, SETTLE_SECS)
+    # At once: under mpirun the others live half a second longer.
+    attempt.ask_where()
+    attempt.pump(lambda: attempt.all_exited() or attempt.any_frozen() or interrupts.received, SETTLE_SECS)
     lost_secs = attempt.first_lost_secs()
     if interrupts.received and lost_secs is not None and interrupts.first_secs < lost_secs + SIGNALLED_TOGETHER_SECS:
         return _interrupted(attempt, interrupts)
     failure = attempt.first_failure()
     log.error("%s", failure)
+    for line in (*failure.last_lines, *describe(failure.others)):
+        log.info("    %s", line)
     return RunResult("failed", LaunchError.exit_status, failure, attempt.done)
 
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
-    name = signal.Signals(interrupts.first_signal or 0).name
+    name = interrupts.signal_name
     log.warning("%s: stopping, at most %.0f s for the workers to end well; a second one kills", name, grace_secs)
     attempt.stop_workers()
     attempt.pump(lambda: attempt.workers_done() or attempt.workers_exited() or interrupts.again, grace_secs)
@@ -107,4 +134,4 @@ def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> R
 
 
 def _interrupted(attempt: Attempt, interrupts: Interrupts) -> RunResult:
-    return RunResult("interrupted", 128 + (interrupts.first_signal or 0), done=attempt.done)
+    return RunResult("interrupted", interrupts.exit_status, done=attempt.done)

@@ -6,6 +6,8 @@ from typing import Any
 
 CONTROL_ADDRESS = "PARALLAX_CONTROL"
 CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
+# Seconds between two signs of life of a child.
+ALIVE_SECS = "PARALLAX_ALIVE_SECS"
 
 # Words that belong to the protocol itself; a report may not use them as its kind.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
@@ -13,7 +15,13 @@ CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
 # The chief names the last step before a stop; the driver passes it on to all workers.
 LAST_STEP = "last_step"
 CLOSED = "closed"
-RESERVED_KINDS = frozenset({HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, CLOSED})
+# A sign of life; the driver's question at the moment of a failure; its answer.
+ALIVE, WHERE, STANDS = "alive", "where", "stands"
+RESERVED_KINDS = frozenset(
+    {HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, CLOSED, ALIVE, WHERE, STANDS}
+)
+# What a process is doing until it says otherwise.
+STARTING = "starting"
 
 
 @dataclass(frozen=True)

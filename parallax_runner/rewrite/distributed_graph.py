@@ -87,7 +87,8 @@ class Rewrite:
 
     `region` holds the ops that are to see aggregated gradients (graph/boundary.py); `step_ops` those that a step runs
     beside the train op; `sent` pairs of a tensor and how often its bytes are sent for this rank; `replaced` the names
-    of tensors that no op of the region may read any more; `applied` whether the step changes variables, if that is asked.
+    of tensors that no op of the region may read any more; `applied` whether the step changes variables,
+    if that is asked.
     """
 
     single: SingleDeviceGraph

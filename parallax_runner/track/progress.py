@@ -1,7 +1,9 @@
 """Shows how far a run is: a live bar on a terminal, plain lines elsewhere."""
 
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -29,12 +31,25 @@ class Standing:
 
 
 class ProgressDisplay:
-    """A bar on a terminal, else a line every `log_every` steps, the last one included. Use as a context manager."""
+    """A bar on a terminal, else a line every `log_every` steps, the last one included. Use as a context manager.
 
-    def __init__(self, *, steps: int, log_every: int, stream: TextIO | None = None) -> None:
+    What is printed meanwhile, to `sys.stdout` or `sys.stderr`, appears above the bar. `clock` is in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: int,
+        log_every: int,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stream = stream or sys.stderr
         self._log_every = log_every
+        self._clock = clock
         self._written_step: int | None = None
+        self._reported = Standing(0, steps)
+        self._reported_secs = clock()
         self._bar: Progress | None = None
         console = Console(file=self._stream)
         if console.is_terminal:
@@ -55,11 +70,21 @@ class ProgressDisplay:
 
     def update(self, standing: Standing) -> None:
         """Shows a new standing; on a stream that is no terminal only if a line is due."""
+        self._reported, self._reported_secs = standing, self._clock()
         if self._bar is not None:
-            self._bar.update(self._task, completed=standing.step, description=format_rates(standing))
+            self._show(standing)
         elif self._is_due(standing):
             self._written_step = standing.step
             print(format_line(standing), file=self._stream, flush=True)
+
+    def advance(self, step: int) -> None:
+        """Moves the bar to `step`, of which only the time is known yet; elsewhere lines are for reports alone."""
+        if self._bar is not None and step > self._reported.step:
+            self._show(_further(self._reported, step, self._clock() - self._reported_secs))
+
+    def _show(self, standing: Standing) -> None:
+        assert self._bar is not None
+        self._bar.update(self._task, completed=standing.step, description=format_rates(standing) or "starting")
 
     def _is_due(self, standing: Standing) -> bool:
         if standing.step == self._written_step:
@@ -67,6 +92,22 @@ class ProgressDisplay:
         # Reports may skip steps: a line is due when a multiple of log_every was reached since the last line.
         before = self._written_step or 0
         return standing.step >= standing.steps or standing.step // self._log_every > before // self._log_every
+
+
+def _further(reported: Standing, step: int, secs: float) -> Standing:
+    """At `step`, `secs` after a report of an earlier one: the speed since then, and the loss that was reported."""
+    if not reported.steps_per_sec or secs <= 0:
+        return replace(reported, step=step)
+    steps_per_sec = (step - reported.step) / secs
+    change = steps_per_sec / reported.steps_per_sec
+    words, examples = reported.words_per_sec, reported.examples_per_sec
+    return replace(
+        reported,
+        step=step,
+        steps_per_sec=steps_per_sec,
+        words_per_sec=None if words is None else words * change,
+        examples_per_sec=None if examples is None else examples * change,
+    )
 
 
 def format_line(standing: Standing) -> str:

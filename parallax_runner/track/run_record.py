@@ -6,8 +6,9 @@ import json
 import math
 import statistics
 import time
+from array import array
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,16 @@ from parallax_runner.track.progress import ProgressDisplay, Standing
 from parallax_runner.track.tracker import Tracker
 
 SUMMARY = "summary.json"
+PERCENTILES = (50, 90, 99)
+# The first steps pay for set-up; they are in the percentiles of their report, not in those of the run.
+WARM_UP_STEPS = 5
 
 
 @dataclass
 class RunRecord:
     """What is known of a run so far. `workers` ranks report; `global_batch` examples a step, of `words_per_example`
-    words each where words make sense."""
+    words each where words make sense. `validation_metric` names the exponential of the validation loss, if it has a
+    name; `on_validated` is told each step whose validation is complete, and its loss."""
 
     workers: int
     steps: int
@@ -36,14 +41,24 @@ class RunRecord:
     loss_first: float | None = None
     loss_last: float | None = None
     last_step: int = 0
+    validation_metric: str | None = None
+    on_validated: Callable[[int, float], None] | None = None
+    validation: dict[str, float] = field(default_factory=dict)
+    validation_step: int | None = None
     _losses: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    _validations: dict[int, dict[int, tuple[float, int]]] = field(default_factory=lambda: defaultdict(dict))
+    _recent_step_secs: list[float] = field(default_factory=list)
+    _step_secs: array[float] = field(default_factory=lambda: array("d"))
+    _first_ranks_steps: int = 0
 
-    def on_progress(self, rank: int, step: int, losses: list[float], secs: float) -> None:
-        """One rank's losses of the steps up to `step`, which took it `secs` together."""
+    def on_progress(self, rank: int, step: int, losses: list[float], step_secs: list[float]) -> None:
+        """One rank's losses of the steps up to `step`, and the seconds that each of them took it."""
+        secs = math.fsum(step_secs)
         if self.startup_secs is None:
             self.startup_secs = time.monotonic() - self.started_secs - secs
         for offset, loss in enumerate(losses):
             self._losses[step - len(losses) + 1 + offset][rank] = loss
+        self._note_times(rank, step_secs)
         if len(self._losses[step]) < self.workers:
             return
         means = {
@@ -59,8 +74,51 @@ class RunRecord:
         steps_per_sec = len(losses) / secs if secs > 0 else None
         self._show(step, self.loss_last, steps_per_sec)
 
+    def _note_times(self, rank: int, step_secs: list[float]) -> None:
+        self._recent_step_secs += step_secs
+        if rank == 0:
+            warm_up = max(0, WARM_UP_STEPS - self._first_ranks_steps)
+            self._first_ranks_steps += len(step_secs)
+            self._step_secs.extend(step_secs[warm_up:])
+
+    def on_validation(self, rank: int, step: int, loss_sum: float, batches: int) -> None:
+        """One rank's validation after `step` steps: the sum of its batches' losses, and their number."""
+        by_rank = self._validations[step]
+        by_rank[rank] = (loss_sum, batches)
+        if len(by_rank) < self.workers:
+            return
+        del self._validations[step]
+        result = validation_of(list(by_rank.values()), self.validation_metric)
+        if not result:
+            return
+        self.validation, self.validation_step = result, step
+        self.tracker.log_metrics(step, result)
+        if self.on_validated is not None:
+            self.on_validated(step, result["validation/loss"])
+
+    def on_alive(self, rank: int, step: int | None) -> None:
+        """A sign of life: the chief's last step moves the bar between two reports."""
+        if rank == 0 and step is not None:
+            self.display.advance(step)
+
+    def restart(self) -> None:
+        """Forgets steps that some ranks have reported and others have not: all ranks begin again from a checkpoint.
+
+        Steps that come a second time are shown again, but recorded once: the tracker sees to that.
+        """
+        self._losses.clear()
+        self._validations.clear()
+        self._recent_step_secs = []
+        self._first_ranks_steps = 0
+
+    def end(self) -> None:
+        """Records the percentiles of all steps but the first ones, by the clock of rank 0."""
+        self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
+
     def _show(self, step: int, loss: float, steps_per_sec: float | None) -> None:
         rates = self.rates(steps_per_sec)
+        times = percentiles_ms("time/step_ms", self._recent_step_secs)
+        self._recent_step_secs = []
         self.tracker.log_metrics(
             step,
             {
@@ -68,6 +126,7 @@ class RunRecord:
                 "throughput/steps_per_sec": steps_per_sec,
                 "throughput/examples_per_sec": rates["examples_per_sec"],
                 "throughput/words_per_sec": rates["words_per_sec"],
+                **times,
             },
         )
         self.display.update(Standing(step=step, steps=self.steps, loss=loss, steps_per_sec=steps_per_sec, **rates))
@@ -81,15 +140,29 @@ class RunRecord:
 
 def validation_result(done: Mapping[int, Mapping[str, Any]], metric: str | None) -> dict[str, float]:
     """The mean validation loss over all ranks' batches, and the metric that is its exponential, if it has a name."""
-    batches = sum(fields.get("validation_batches", 0) for fields in done.values())
+    said = [fields for fields in done.values() if "validation_batches" in fields]
+    return validation_of([(one["validation_loss_sum"], one["validation_batches"]) for one in said], metric)
+
+
+def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:
+    """The mean of (sum of losses, batches) of all ranks, and its exponential under the name `metric`."""
+    batches = sum(number for _, number in sums)
     if not batches:
         return {}
-    mean = sum(fields["validation_loss_sum"] for fields in done.values()) / batches
+    mean = sum(loss_sum for loss_sum, _ in sums) / batches
     result = {"validation/loss": mean}
     if metric:
         # Beyond this a double overflows; such a model has learnt nothing anyway.
         result[f"validation/{metric}"] = math.exp(min(mean, 700.0))
     return result
+
+
+def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:
+    """`NAME_p50` and so on in milliseconds, None where nothing was measured."""
+    if not secs:
+        return {f"{name}_p{percent}": None for percent in PERCENTILES}
+    cuts = statistics.quantiles(secs, n=100, method="inclusive") if len(secs) > 1 else [secs[0]] * 99
+    return {f"{name}_p{percent}": 1000 * cuts[percent - 1] for percent in PERCENTILES}
 
 
 def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:

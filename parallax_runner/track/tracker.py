@@ -8,23 +8,34 @@ Status = Literal["finished", "failed", "interrupted"]
 
 
 class Tracker(Protocol):
-    """Records one run. Except for opening it, nothing raises because the store is out of reach: training goes on."""
+    """Records one run. Except for opening it, nothing waits for the store or raises because of it: training goes on."""
 
     @property
     def run_id(self) -> str | None:
-        """The store's name for this run, None if nothing is recorded."""
+        """The store's name for this run, None while it is not known, or if nothing is recorded."""
 
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Records the resolved configuration, nested as it is."""
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Records numbers of one step, such as `train/loss`; None is left out. Returns at once."""
+        """Records numbers of one step, such as `train/loss`; None is left out, and so is a step not beyond the last
+        one recorded under the same name."""
 
-    def log_artifact(self, path: str | Path) -> None:
-        """Records a file, or a folder with all that is in it."""
+    def log_sample(self, metrics: Mapping[str, float]) -> None:
+        """Records numbers that belong to no step, such as `system/…`: they are counted one after another."""
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """Records tags; a later value replaces an earlier one."""
+
+    def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
+        """Records a file, or a folder with all that is in it, in `folder` of the artifacts; read when it is sent."""
+
+    def log_event(self, kind: str, **fields: Any) -> None:
+        """Leaves something to `track/mlflow_<kind>.py`, whose `send(client, run_id, fields)` is called in its turn;
+        `fields` must be JSON."""
 
     def end(self, status: Status) -> None:
-        """Sends what is left and closes the run; the first call counts."""
+        """Waits a bounded time for what is left to be sent and closes the run; the first call counts."""
 
 
 class NoTracker:
@@ -38,7 +49,16 @@ class NoTracker:
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Does nothing."""
 
-    def log_artifact(self, path: str | Path) -> None:
+    def log_sample(self, metrics: Mapping[str, float]) -> None:
+        """Does nothing."""
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+    def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
+        """Does nothing."""
+
+    def log_event(self, kind: str, **fields: Any) -> None:
         """Does nothing."""
 
     def end(self, status: Status) -> None:

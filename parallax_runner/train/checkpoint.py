@@ -1,8 +1,7 @@
-"""Saves and restores a distributed graph's variables as one device would: logical names, full shapes."""
+"""The ops that read and restore a distributed graph's variables as one device would: logical names, full shapes."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,39 +12,72 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable, Piece
-from parallax_runner.train import checkpoint_files
-from parallax_runner.train.checkpoint_files import Sidecar
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Which part of which logical variable an array holds: `shape` values from `offset` (one a dimension) on."""
+
+    name: str
+    dtype: tf.DType
+    full_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def where(self) -> tuple[slice, ...]:
+        """The part as NumPy's index into the whole."""
+        return tuple(slice(start, start + size) for start, size in zip(self.offset, self.shape, strict=True))
 
 
 class CheckpointOps:
-    """The ops that one rank's graph needs to save and restore; make it before the session."""
+    """The ops that one rank's graph needs to save and restore; make it before the session. Only the chief saves."""
 
     def __init__(self, distributed: DistributedGraph) -> None:
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("checkpoint/"):
             self.prefix = tf.placeholder(tf.string, [], name="prefix")
             pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
-            self.save = self._save(pairs)
+            self.slices = tuple(
+                Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape)
+                for variable, piece in pairs
+            )
+            if distributed.rank == 0:
+                self._add_reads(pairs)
             mine = [pair for pair in pairs if distributed.rank == 0 or not pair[1].on_server]
             self.restore = tf.group(*self._restore(mine))
 
-    def snapshot(self, session: tf.Session, prefix: Path) -> dict[str, np.ndarray]:
-        """All saved variables under logical names, through files at `prefix`, whose folder is then deleted."""
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        session.run(self.save, {self.prefix: str(prefix)})
-        reader = tf.train.load_checkpoint(str(prefix))
-        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        for file in prefix.parent.glob(f"{prefix.name}.*"):
-            file.unlink()
-        prefix.parent.rmdir()
+    def read(self, session: tf.Session) -> list[np.ndarray]:
+        """The values behind `slices`, all of one moment: that at which `wait_until_read` returns in another thread.
+
+        Steps may run from then on, while values still travel: what was read is a copy, or is copied by who writes.
+        """
+        values: list[np.ndarray] = session.run([self.values, self.tell_read])[0]
         return values
 
-    def _save(self, pairs: list[tuple[LogicalVariable, Piece]]) -> tf.Operation:
-        return tf.raw_ops.SaveV2(
-            prefix=self.prefix,
-            tensor_names=[variable.name for variable, _ in pairs],
-            shape_and_slices=[slice_spec(variable.shape, piece) for variable, piece in pairs],
-            tensors=[_read(variable, piece) for variable, piece in pairs],
-        )
+    def wait_until_read(self, session: tf.Session) -> None:
+        """Returns when a `read` in another thread has read all variables, or `give_up` was called."""
+        session.run(self.wait)
+
+    def give_up(self, session: tf.Session) -> None:
+        """Lets `wait_until_read` return after a `read` that failed."""
+        session.run(self.tell_failed)
+
+    def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
+        """All saved variables under logical names, in full shapes."""
+        found: dict[str, np.ndarray] = {}
+        for part, value in zip(self.slices, session.run(self.values), strict=True):
+            whole = found.setdefault(part.name, np.empty(part.full_shape, value.dtype))
+            whole[part.where] = value
+        return found
+
+    def _add_reads(self, pairs: list[tuple[LogicalVariable, Piece]]) -> None:
+        self.values = [_read(variable, piece) for variable, piece in pairs]
+        # A queue, and not the end of `read` itself: values of servers arrive long after they were read there.
+        queue = tf.FIFOQueue(capacity=2, dtypes=[tf.bool], shapes=[[]], name="read")
+        with tf.control_dependencies([value.op for value in self.values]):
+            self.tell_read = queue.enqueue(True)
+        self.tell_failed = queue.enqueue(False)
+        self.wait = queue.dequeue()
 
     def _restore(self, pairs: list[tuple[LogicalVariable, Piece]]) -> list[tf.Operation]:
         if not pairs:
@@ -65,55 +97,7 @@ class CheckpointOps:
         return ops
 
 
-@dataclass
-class CheckpointSaver:
-    """Writes checkpoints of a run, by steps, by seconds and at the end; the chief's."""
-
-    ops: CheckpointOps
-    folder: Path
-    save_steps: int | None
-    save_secs: float | None
-    keep: int
-    seed: int
-    fingerprint: str
-    mlflow_run_id: str | None
-    last_step: int = -1
-    last_time_secs: float = 0.0
-    last_prefix: Path | None = None
-
-    def start(self, step: int) -> None:
-        """Begins to count from `step`."""
-        self.last_step, self.last_time_secs = step, time.monotonic()
-
-    def is_due(self, step: int) -> bool:
-        """Whether a checkpoint is to be written after `step` steps."""
-        by_steps = self.save_steps is not None and step % self.save_steps == 0
-        by_secs = self.save_secs is not None and time.monotonic() - self.last_time_secs >= self.save_secs
-        return step != self.last_step and (by_steps or by_secs)
-
-    def save(self, session: tf.Session, *, step: int, examples: int) -> Path:
-        """Writes beside, then moves into place; returns the prefix."""
-        partial = self.folder / f".partial-{step}" / checkpoint_files.STEM
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        session.run(self.ops.save, {self.ops.prefix: str(partial)})
-        sidecar = Sidecar(
-            step=step,
-            examples=examples,
-            seed=self.seed,
-            fingerprint=self.fingerprint,
-            mlflow_run_id=self.mlflow_run_id,
-        )
-        prefix = checkpoint_files.publish(partial, self.folder, sidecar)
-        checkpoint_files.forget_old(self.folder, self.keep)
-        # So that tf.train.latest_checkpoint and load_checkpoint find the newest in the folder.
-        kept = [path.name for path in checkpoint_files.list_checkpoints(self.folder)]
-        tf.train.update_checkpoint_state(str(self.folder), prefix.name, all_model_checkpoint_paths=kept)
-        self.start(step)
-        self.last_prefix = prefix
-        return prefix
-
-
-def slice_spec(shape: tuple[int, ...], piece: Piece) -> str:
+def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
     """TensorFlow's description of a piece of a tensor: «40000 128 0,10000:0,128»; empty for all of it."""
     if piece.shape == shape:
         return ""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.errors import TrainingError
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.train.checkpoint import CheckpointSaver
+from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
+from parallax_runner.train.prefetch import Batch, Prefetch
 from parallax_runner.train.throughput import Throughput
+
+# Data of which so many steps in a row are not finite is broken, and skipping would never end.
+MAX_SKIPPED_IN_A_ROW = 100
 
 
 class Control(Protocol):
@@ -20,6 +26,14 @@ class Control(Protocol):
 
     stop_requested: threading.Event
     last_step: int | None
+    step: int | None
+
+    @property
+    def doing(self) -> str:
+        """What this rank is at, for messages when another one dies."""
+
+    @doing.setter
+    def doing(self, what: str) -> None: ...
 
     def report(self, kind: str, **fields: Any) -> None:
         """Tells the driver something."""
@@ -30,36 +44,72 @@ class Control(Protocol):
 
 @dataclass
 class Loop:
-    """What a rank needs to train. `saver` is the chief's."""
+    """What a rank needs to train. `validate_steps` None: only at the end, if at all; `saver` is the chief's."""
 
     session: tf.Session
     distributed: DistributedGraph
     feed: Feed
     control: Control
     log_every: int
+    validates: bool = True
+    validate_steps: int | None = None
     saver: CheckpointSaver | None = None
+    _losses: list[float] = field(default_factory=list)
+    _skipped: int = 0
+    _skipped_in_a_row: int = 0
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
-        """Trains until `steps` steps are done in all, or a stop is asked for; returns what the summary says of it."""
+        """Trains until `steps` steps are done in all, or a stop is asked for; returns what the summary says of it.
+
+        Raises TrainingError where a loss is not finite, and CheckpointError where one could not be written.
+        """
+        try:
+            return self._run(first_step, steps, first_example)
+        except BaseException:
+            if self.saver:
+                self.saver.close()
+            raise
+
+    def _run(self, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
         throughput = Throughput()
         step, position = first_step, first_example
-        losses: list[float] = []
         if self.saver:
             self.saver.start(step)
-        while step < steps and not self._is_last(step):
-            started = time.perf_counter()
-            loss, sent_bytes = self._step(position)
-            throughput.add(time.perf_counter() - started, sent_bytes)
-            step, position = step + 1, position + self.feed.global_batch
-            losses.append(loss)
-            if step % self.log_every == 0 or step in (first_step + 1, steps) or self._is_last(step):
-                recent_secs = sum(throughput.step_secs[-len(losses) :])
-                self.control.report("progress", step=step, losses=losses, secs=recent_secs)
-                losses = []
-            if self.saver and self.saver.is_due(step):
-                self.saver.save(self.session, step=step, examples=position)
-        ckpt_path = self._last_checkpoint(step, position)
-        return throughput.figures() | {"steps": step, "ckpt_path": ckpt_path}
+            self.saver.warm_up(self.session)
+        with Prefetch(lambda number: self._batch(first_example, number), steps - first_step) as batches:
+            while step < steps and not self._is_last(step):
+                self.control.doing = f"step {step + 1}"
+                started = time.perf_counter()
+                loss, sent_bytes = self._step(batches.next(), step + 1)
+                throughput.add(time.perf_counter() - started, sent_bytes)
+                step, position = step + 1, position + self.feed.global_batch
+                self.control.step = step
+                self._losses.append(loss)
+                if step % self.log_every == 0 or step in (first_step + 1, steps) or self._is_last(step):
+                    self._report(step, throughput)
+                self._save_and_validate(step, steps, position)
+        self._end(step, position)
+        ckpt_path = None if self.saver is None else str(self.saver.last_prefix)
+        return throughput.figures() | {"steps": step, "skipped_steps": self._skipped, "ckpt_path": ckpt_path}
+
+    def _validate(self, step: int) -> None:
+        """Tells the driver the sum of the validation loss over this rank's batches, and their number."""
+        # Who asked for a stop does not want to wait for more.
+        if not self.validates or self.distributed.validation_loss is None or self.control.stop_requested.is_set():
+            return
+        self.control.doing = f"validation after step {step}"
+        total, batches = 0.0, 0
+        for batch in self.feed.validation_batches():
+            if self.control.stop_requested.is_set():
+                return
+            total += float(self.session.run(self.distributed.validation_loss, self._fed(batch)))
+            batches += 1
+        if self.saver and self.saver.last_step == step:
+            self.saver.validated(step)
+        self.control.report("validation", step=step, loss_sum=total, batches=batches)
+
+    def _batch(self, first_example: int, number: int) -> Batch:
+        return self.feed.train_batch(first_example + number * self.feed.global_batch)
 
     def _is_last(self, step: int) -> bool:
         """Whether a stop was asked for and `step` is the one after which all ranks agreed to end.
@@ -71,29 +121,58 @@ class Loop:
             control.announce_last_step(step + 1)
         return control.last_step is not None and step >= control.last_step
 
-    def _step(self, position: int) -> tuple[float, float]:
-        batch = self.feed.train_batch(position)
+    def _fed(self, batch: Batch) -> dict[tf.Tensor, Any]:
+        return {self.distributed.features[name]: array for name, array in batch.items()}
+
+    def _step(self, batch: Batch, step: int) -> tuple[float, float]:
         graph = self.distributed
-        loss, sent_bytes, _ = self.session.run(
-            [graph.loss, graph.sent_bytes, graph.train_op],
-            {graph.features[name]: array for name, array in batch.items()},
-        )
+        fetches = [graph.loss, graph.sent_bytes, graph.train_op]
+        if graph.applied is None:
+            loss, sent_bytes, _ = self.session.run(fetches, self._fed(batch))
+            if not math.isfinite(loss):
+                raise TrainingError(
+                    f"the loss of step {step} is {loss} on rank {graph.rank}, and train.on_nan=stop; a lower "
+                    "optimizer.learning_rate may help, or train.on_nan=skip, which leaves such steps out"
+                )
+        else:
+            loss, sent_bytes, _, applied = self.session.run([*fetches, graph.applied], self._fed(batch))
+            self._count_skipped(step, bool(applied))
         return float(loss), float(sent_bytes)
 
-    def _last_checkpoint(self, step: int, position: int) -> str | None:
-        if self.saver is None:
-            return None
-        if step != self.saver.last_step or self.saver.last_prefix is None:
-            return str(self.saver.save(self.session, step=step, examples=position))
-        return str(self.saver.last_prefix)
+    def _count_skipped(self, step: int, applied: bool) -> None:
+        if applied:
+            self._skipped_in_a_row = 0
+            return
+        self._skipped += 1
+        self._skipped_in_a_row += 1
+        if self.distributed.rank == 0:
+            self.control.report("skipped", step=step)
+        if self._skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
+            raise TrainingError(
+                f"the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, had losses or gradients that are NaN or "
+                "infinite, and train.on_nan=skip has skipped them all: look at the data, or lower the learning rate"
+            )
 
-    def validate(self) -> tuple[float, int]:
-        """Sum of the validation loss over this rank's batches, and their number."""
-        total, batches = 0.0, 0
-        if self.distributed.validation_loss is None:
-            return total, batches
-        for batch in self.feed.validation_batches():
-            fed = {self.distributed.features[name]: array for name, array in batch.items()}
-            total += float(self.session.run(self.distributed.validation_loss, fed))
-            batches += 1
-        return total, batches
+    def _report(self, step: int, throughput: Throughput) -> None:
+        step_secs = throughput.step_secs[-len(self._losses) :]
+        self.control.report("progress", step=step, losses=self._losses, step_secs=step_secs)
+        self._losses = []
+
+    def _save_and_validate(self, step: int, steps: int, position: int) -> None:
+        due = self.validate_steps is not None and step % self.validate_steps == 0 and step < steps
+        if self.saver:
+            self.saver.raise_if_failed()
+            if due or self.saver.is_due(step):
+                self.control.doing = f"saving step {step}"
+                self.saver.save(self.session, step=step, examples=position)
+        if due:
+            self._validate(step)
+
+    def _end(self, step: int, position: int) -> None:
+        if self.saver:
+            self.control.doing = f"saving step {step}"
+            self.saver.save_last(self.session, step=step, examples=position)
+        self._validate(step)
+        if self.saver:
+            self.control.doing = f"saving step {step}"
+            self.saver.finish(self.session, step=step, examples=position)

@@ -36,7 +36,8 @@ def files_of(*steps: int) -> set[str]:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    """What lies there, but for what is known of the best."""
+    return {path.name for path in folder.iterdir()} - {"best.json"}
 
 
 # --- What is written ----------------------------------------------------------------------------------------------
@@ -166,6 +167,39 @@ def test_nothing_left_to_do(simple_hybrid: Run, tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
     run.expect_success()
     assert (run.summary["status"], run.summary["first_step"], run.summary["steps"]) == ("finished", 20, 20)
+
+
+# --- What is damaged ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(simple_hybrid: Run, tmp_path: Path) -> Path:
+    """Checkpoints of steps 18, 19 and 20; of the last one a bit is wrong."""
+    folder = tmp_path / "damaged"
+    shutil.copytree(simple_hybrid.ckpt_dir, folder)
+    data = folder / "model.ckpt-20.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[3] ^= 16
+    data.write_bytes(content)
+    return folder
+
+
+def test_the_one_before_a_damaged_one_is_used(damaged: Path, tmp_path: Path) -> None:
+    (damaged / ".partial-21").mkdir()  # Left by a run that was killed.
+    run = launch(
+        "model=simple", "comm=local", "train.steps=21", "tracking=off", f"ckpt.dir={damaged}", cwd=tmp_path
+    ).expect_success()
+    assert (run.summary["first_step"], run.summary["steps"]) == (19, 21)
+    (message,) = [line for line in run.stderr.splitlines() if "damaged" in line and line.startswith("parallax_runner")]
+    assert "model.ckpt-20.data-00000-of-00001" in message
+    assert message.endswith(f"using the one before it, {damaged / 'model.ckpt-19'}")
+    assert not list(damaged.glob(".*"))
+
+
+def test_a_damaged_one_that_is_named_is_refused(damaged: Path, tmp_path: Path) -> None:
+    prefix = damaged / "model.ckpt-20"
+    run = launch("model=simple", "tracking=off", f"ckpt.resume={prefix}", cwd=tmp_path)
+    expect_refused(run, f"ckpt.resume={prefix}", f"{prefix.name}.data", f"ckpt.resume={damaged / 'model.ckpt-19'}")
 
 
 # --- What is refused ----------------------------------------------------------------------------------------------

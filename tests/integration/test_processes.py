@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -44,6 +45,14 @@ def behave(behaviour, client, role, index):
         time.sleep(0.8)
         raise RuntimeError("peer is gone")
     if behaviour == "hang":
+        time.sleep(60)
+    if behaviour == "freeze":
+        client.doing, client.step = "step 8", 7
+        time.sleep(0.3)
+        print("about to freeze", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if behaviour == "work":
+        client.doing, client.step = "step 8", 7
         time.sleep(60)
     if behaviour == "hang_deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -243,6 +252,53 @@ def test_a_killed_server_is_blamed_while_workers_hang(job: Job) -> None:
     failure = result.failure
     assert (failure.role, failure.index, failure.reason) == ("server", 1, "killed by signal 9 (SIGKILL)")
     assert failure.last_lines == ("hello from server 1", "about to die")
+
+
+@pytest.mark.parametrize("frozen", [("worker", 1), ("worker", 0), ("server", 0)])
+def test_a_frozen_process_counts_as_dead(job: Job, frozen: tuple[str, int]) -> None:
+    workers = ["freeze" if frozen == ("worker", index) else "work" for index in range(3)]
+    start = time.monotonic()
+    result = job.run(",".join(workers), "freeze" if frozen[0] == "server" else "serve", hang_timeout_secs=4.0)
+    failure = result.failure
+    assert (result.status, result.exit_status) == ("failed", 1)
+    assert (failure.role, failure.index) == frozen
+    assert re.fullmatch(
+        r"frozen: no sign of life for [34] s \(train.hang_timeout_secs=4\); the process is stopped \(SIGSTOP\)",
+        failure.reason,
+    )
+    assert failure.last_lines[-1] == "about to freeze"
+    others = {(one.role, one.index): one for one in failure.others}
+    assert set(others) == {("worker", 0), ("worker", 1), ("worker", 2), ("server", 0)} - {frozen}
+    for (role, _), one in others.items():
+        if role == "worker":
+            assert (one.doing, one.step) == ("step 8", 7)
+            assert one.doing_secs is not None
+            assert one.doing_secs > 1
+    assert failure.step == 7
+    print(f"{frozen}: all gone {time.monotonic() - start:.1f} s after the start")
+
+
+def test_a_driver_that_was_stopped_itself_blames_nobody(job: Job) -> None:
+    with driver(job, job.spec("until_stop,until_stop", "serve", hang_timeout_secs=2.0)) as process:
+        wait_for_line(process, "progress worker 1")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=10)
+        assert "status interrupted" in said
+    assert job.left() == []
+
+
+def test_where_the_others_stood_when_one_was_killed(job: Job) -> None:
+    failure = job.run("kill,work,work", "serve").failure
+    assert (failure.role, failure.index, failure.exit_status) == ("worker", 0, -9)
+    assert failure.pid is not None
+    others = {(one.role, one.index): one for one in failure.others}
+    assert {(others["worker", index].doing, others["worker", index].step) for index in (1, 2)} == {("step 8", 7)}
+    # The package's own code is not in these children, but for the server's that waits for its end.
+    assert str(others["server", 0].where).startswith("threading.wait in launch/client.py:")
 
 
 def test_an_exit_without_a_word_is_told_by_its_status(job: Job) -> None:

@@ -73,6 +73,23 @@ def test_tags_name_the_mode_and_what_the_user_adds(tracked: Run) -> None:
     tags = only_run(tracked).data.tags
     assert (tags["comm"], tags["workers"], tags["purpose"]) == ("hybrid", "2", "a test")
     assert "lm" in tags["model"]
+    assert tags["servers"] == "1"
+    assert tags["mlflow.user"]
+    assert tags["mlflow.source.name"].startswith("python -m parallax_runner data=text")
+    # The command was given outside any repository.
+    assert "mlflow.source.git.commit" not in tags
+
+
+def test_times_of_steps_and_the_machine_are_recorded(tracked: Run) -> None:
+    client, run_id = client_of(tracked), only_run(tracked).info.run_id
+    for percentile in (50, 90, 99):
+        times = client.get_metric_history(run_id, f"time/step_ms_p{percentile}")
+        assert sorted(metric.step for metric in times) == [1, 5, 10, 15, 20]
+    metrics = only_run(tracked).data.metrics
+    assert 0 < metrics["time/run_step_ms_p50"] <= metrics["time/run_step_ms_p90"] <= metrics["time/run_step_ms_p99"]
+    assert metrics["time/run_step_ms_p50"] == pytest.approx(tracked.summary["step_ms_p50"])
+    assert 0 <= metrics["system/cpu_utilization_percentage"] <= 100
+    assert metrics["system/run_memory_megabytes"] > 100
 
 
 def test_metrics_have_a_history(tracked: Run) -> None:

@@ -78,6 +78,23 @@ def test_every_data_set_composes(choice: str, tmp_path: Path) -> None:
     assert compose(*fixed).data.batch_size >= 1
 
 
+def test_no_file_of_conf_is_left_out() -> None:
+    """Each is composed above, or is the one that composes them."""
+    groups = {str(path.relative_to(conf_dir()).parent) for path in conf_dir().rglob("*.yaml")}
+    composed_above = {"comm", "partition", "cluster", "ckpt", "tracking", "train", "experiment", "model", "optimizer"}
+    assert groups == {".", "data", "hydra/help", *composed_above}
+    (help_file,) = (conf_dir() / "hydra" / "help").iterdir()
+    assert Composer().job([]).config.hydra.runtime.choices["hydra/help"] == help_file.stem
+
+
+def test_jobs_of_every_experiment_are_valid() -> None:
+    for choice in choices("experiment"):
+        for job in Composer().jobs([f"experiment={choice}"], multirun=False):
+            validate(resolve(job), job.origins)
+    assert len(list(Composer().jobs(["experiment=lm_modes"], multirun=False))) == 6
+    assert compose("experiment=wide_vocabulary").model.vocab_size == 200_000
+
+
 def test_experiment_changes_what_stands_in_any_file() -> None:
     config = compose("experiment=quick")
     assert config.train.steps == 5
@@ -94,7 +111,12 @@ def test_jobs_of_a_sweep() -> None:
         ("ps", 1, 9),
         ("ps", 2, 9),
     ]
-    assert [Path(config.run_dir).name for config in configs] == ["0", "1", "2", "3"]
+    assert [Path(config.run_dir).name for config in configs] == [
+        "comm-mpi+train.seed-1",
+        "comm-mpi+train.seed-2",
+        "comm-ps+train.seed-1",
+        "comm-ps+train.seed-2",
+    ]
 
 
 def test_tags_and_builder_arguments_can_be_added_and_removed() -> None:

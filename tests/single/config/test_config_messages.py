@@ -162,7 +162,7 @@ def test_unreadable_folder_names_the_origin(tmp_path: Path) -> None:
 
 
 def test_flags_that_exclude_each_other(tmp_path: Path) -> None:
-    for arguments in (["-m", "--cfg", "job"], ["--resolve"], ["--no-such-flag"]):
+    for arguments in (["--info", "--cfg", "job"], ["--resolve"], ["--no-such-flag"]):
         result = run(*arguments, cwd=tmp_path)
         assert result.returncode == 2
         assert "Traceback" not in result.stderr

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -158,3 +159,43 @@ def test_rank_from_environ(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rank_from_environ() == 0
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
     assert rank_from_environ() == 3
+
+
+def test_signs_of_life_say_what_a_child_is_at(control: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(wire.ALIVE_SECS, "0.05")
+    client = quiet(ControlClient.connect(role="worker", index=0))
+    client._leaving = False
+    assert take(control, "alive").fields["doing"] == "starting"
+    client.doing, client.step = "step 41", 40
+    deadline = time.monotonic() + 5.0
+    while (fields := take(control, "alive").fields)["doing"] == "starting":
+        assert time.monotonic() < deadline
+    assert (fields["doing"], fields["step"]) == ("step 41", 40)
+    assert 0.0 <= fields["doing_secs"] < 5.0
+    client._leaving = True
+
+
+def test_a_child_answers_where_it_stands_whatever_its_main_thread_does(control: ControlServer) -> None:
+    code = (
+        "import time; from parallax_runner.launch.client import ControlClient; "
+        "client = ControlClient.connect(role='worker', index=0); client.doing = 'waiting'; "
+        "client.exchange_address('h:1')"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    try:
+        take(control, "hello")
+        time.sleep(0.5)
+        control.ask_where()
+        fields = take(control, "stands").fields
+        assert fields["where"].startswith("threading.wait in launch/client.py:")
+        assert fields["where"].endswith(" exchange_address")
+        assert fields["doing"] == "waiting"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_last_words_say_whether_it_would_come_again(control: ControlServer) -> None:
+    client = quiet(ControlClient.connect(role="worker", index=0))
+    client.fail("the disk is full", "", recurs=True)
+    assert take(control, "fail").fields["recurs"] is True

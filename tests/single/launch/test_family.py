@@ -1,9 +1,11 @@
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
 
+import psutil
 import pytest
 
 from parallax_runner.launch.family import TERM_SECS, end_family, find_family
@@ -62,3 +64,26 @@ def test_others_are_left_alone() -> None:
         assert bystander.poll() is None
     finally:
         end_family([bystander], "none")
+
+
+def test_a_stopped_process_is_killed_without_waiting() -> None:
+    secret = uuid.uuid4().hex
+    child = start(secret)
+    wait_for_family(child.pid, secret, 2)
+    child.send_signal(signal.SIGSTOP)
+    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+    began = time.monotonic()
+    end_family([child], secret)
+    assert time.monotonic() - began < TERM_SECS
+    assert child.returncode == -9
+
+
+def test_a_hurry_ends_the_patience() -> None:
+    secret = uuid.uuid4().hex
+    child = start(secret, ignore=IGNORE)
+    wait_for_family(child.pid, secret, 2)
+    began = time.monotonic()
+    end_family([child], secret, lambda: time.monotonic() > began + 0.3)
+    assert time.monotonic() - began < TERM_SECS
+    assert child.returncode == -9

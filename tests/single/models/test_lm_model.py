@@ -5,6 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from models import lm
+from tests import numpy_lm
 
 VOCAB_SIZE = 300
 BATCH = 8
@@ -139,3 +140,20 @@ def test_dropout_draws_anew_and_is_absent_when_all_is_kept(graph):
         session.run(tf.global_variables_initializer())
         assert not np.array_equal(session.run(dropped), session.run(dropped))
         assert (session.run(kept) != 0).all()
+
+
+def test_outputs_are_the_most_probable_words_for_batches_of_any_size(graph):
+    words = tf.placeholder(tf.int32, [None, LENGTH])
+    features = {"words": words, "next_words": tf.placeholder(tf.int32, [None, LENGTH])}
+    optimizer = tf.train.AdagradOptimizer(0.2)
+    model = lm.build(features, optimizer, vocab_size=VOCAB_SIZE, keep_prob=0.5, **SIZES)
+    batch = counting_batch(np.random.default_rng(1))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(model["train_op"], feed(features, batch))
+        variables = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
+        for rows in (1, BATCH):
+            expected = numpy_lm.outputs(variables, batch["words"][:rows])
+            outputs = session.run(model["outputs"], {words: batch["words"][:rows]})
+            assert outputs["next_word"].tolist() == expected["next_word"].tolist()
+            np.testing.assert_allclose(outputs["log_probability"], expected["log_probability"], rtol=1e-5)

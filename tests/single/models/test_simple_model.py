@@ -23,3 +23,5 @@ def test_line_is_found():
         assert session.run([w, b, step]) == [pytest.approx(10, abs=0.05), pytest.approx(-5, abs=0.05), 200]
         assert session.run(model["validation_loss"], feeds) < 0.01
         assert session.run(step) == 200  # validation does not train
+        predicted = session.run(model["outputs"]["prediction"], {features["x"]: validation["x"]})
+        assert predicted == pytest.approx(10 * validation["x"] - 5, abs=0.1)

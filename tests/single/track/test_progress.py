@@ -1,4 +1,5 @@
 import io
+import re
 
 import pytest
 
@@ -37,11 +38,60 @@ def test_plain_lines_every_log_every_steps_and_at_the_end() -> None:
     assert stream.getvalue().splitlines() == ["step 11/25", "step 20/25", "step 25/25"]
 
 
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a terminal is sent."""
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    with ProgressDisplay(steps=25, log_every=10, stream=stream) as display:
+    return stream
+
+
+def test_a_terminal_gets_a_bar(terminal: io.StringIO) -> None:
+    with ProgressDisplay(steps=25, log_every=10, stream=terminal) as display:
         display.update(Standing(7, 25, loss=1.5))
-    assert "7/25" in stream.getvalue()
-    assert "loss 1.5000" in stream.getvalue()
+    assert "7/25" in terminal.getvalue()
+    assert "loss 1.5000" in terminal.getvalue()
+
+
+def shown_last(display: ProgressDisplay, terminal: io.StringIO) -> str:
+    """What the bar has become, without colours."""
+    before = len(terminal.getvalue())
+    assert display._bar is not None
+    display._bar.refresh()
+    return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.getvalue()[before:])
+
+
+def test_between_reports_the_bar_shows_the_speed_since_the_last_one(terminal: io.StringIO) -> None:
+    now_secs = 100.0
+    with ProgressDisplay(steps=1000, log_every=500, stream=terminal, clock=lambda: now_secs) as display:
+        display.update(Standing(1, 1000, loss=9.0, steps_per_sec=1.0, words_per_sec=50.0, examples_per_sec=5.0))
+        now_secs += 2
+        display.advance(9)
+        assert re.search(r"9/1000 .* loss 9.0000  200 words/s  left 4:08", shown_last(display, terminal))
+        now_secs += 2
+        display.advance(41)
+        assert re.search(r"41/1000 .* loss 9.0000  500 words/s  left 1:36", shown_last(display, terminal))
+        display.update(Standing(42, 1000, loss=8.0, steps_per_sec=4.0, examples_per_sec=20.0))
+        now_secs += 1
+        display.advance(44)
+        assert re.search(r"44/1000 .* loss 8.0000  10 examples/s  left 7:58", shown_last(display, terminal))
+
+
+def test_the_bar_goes_back_with_reports_alone(terminal: io.StringIO) -> None:
+    with ProgressDisplay(steps=100, log_every=10, stream=terminal) as display:
+        display.update(Standing(50, 100, loss=2.0))
+        display.advance(49)  # was overtaken by the report
+        assert "50/100" in shown_last(display, terminal)
+        display.update(Standing(21, 100, loss=2.5))  # started again from a checkpoint
+        display.advance(23)
+        assert "23/100" in shown_last(display, terminal)
+
+
+def test_heartbeats_write_no_lines() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(steps=25, log_every=10, stream=stream) as display:
+        for step in (5, 10, 20, 25):
+            display.advance(step)
+    assert stream.getvalue() == ""

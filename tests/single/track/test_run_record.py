@@ -16,6 +16,11 @@ from parallax_runner.track.run_record import RunRecord, validation_result, write
 from parallax_runner.track.tracker import NoTracker
 
 
+def even(secs: float, losses: list[float]) -> list[float]:
+    """Seconds of each step, all alike."""
+    return [secs / len(losses)] * len(losses)
+
+
 class Noting(NoTracker):
     """Keeps the metrics."""
 
@@ -59,9 +64,9 @@ class Account:
 
 def test_the_loss_is_the_mean_over_ranks() -> None:
     account = Account()
-    account.record.on_progress(0, 1, [4.0], 1.0)
+    account.record.on_progress(0, 1, [4.0], even(1.0, [4.0]))
     assert account.shown == []  # One rank has yet to report.
-    account.record.on_progress(1, 1, [2.0], 1.0)
+    account.record.on_progress(1, 1, [2.0], even(1.0, [2.0]))
     assert account.shown == [(1, 3.0)]
     assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (3.0, 3.0, 1)
 
@@ -69,24 +74,24 @@ def test_the_loss_is_the_mean_over_ranks() -> None:
 def test_first_and_last_losses() -> None:
     account = Account()
     for rank, losses in ((0, [4.0, 3.0, 1.0]), (1, [8.0, 5.0, 2.0])):
-        account.record.on_progress(rank, 3, losses, 1.5)
+        account.record.on_progress(rank, 3, losses, even(1.5, losses))
     assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (6.0, 1.5, 3)
     for rank in (1, 0):
-        account.record.on_progress(rank, 5, [1.0, 0.5], 1.0)
+        account.record.on_progress(rank, 5, [1.0, 0.5], even(1.0, [1.0, 0.5]))
     assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (6.0, 0.5, 5)
     assert account.shown == [(3, 1.5), (5, 0.5)]
 
 
 def test_a_rank_may_run_ahead() -> None:
     account = Account(workers=3)
-    account.record.on_progress(0, 1, [3.0], 1.0)
-    account.record.on_progress(0, 3, [2.0, 1.0], 1.0)
-    account.record.on_progress(2, 1, [6.0], 1.0)
-    account.record.on_progress(2, 3, [2.0, 4.0], 1.0)
+    account.record.on_progress(0, 1, [3.0], even(1.0, [3.0]))
+    account.record.on_progress(0, 3, [2.0, 1.0], even(1.0, [2.0, 1.0]))
+    account.record.on_progress(2, 1, [6.0], even(1.0, [6.0]))
+    account.record.on_progress(2, 3, [2.0, 4.0], even(1.0, [2.0, 4.0]))
     assert account.shown == []
-    account.record.on_progress(1, 1, [9.0], 1.0)
+    account.record.on_progress(1, 1, [9.0], even(1.0, [9.0]))
     assert account.shown == [(1, 6.0)]
-    account.record.on_progress(1, 3, [2.0, 7.0], 1.0)
+    account.record.on_progress(1, 3, [2.0, 7.0], even(1.0, [2.0, 7.0]))
     assert account.shown == [(1, 6.0), (3, 4.0)]
     assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (6.0, 4.0, 3)
 
@@ -94,23 +99,26 @@ def test_a_rank_may_run_ahead() -> None:
 def test_reports_of_different_lengths() -> None:
     """A step is accounted for once all ranks have reported it, wherever their reports end."""
     account = Account()
-    account.record.on_progress(0, 2, [1.0, 2.0], 1.0)
-    account.record.on_progress(1, 3, [3.0, 4.0, 5.0], 1.0)
+    account.record.on_progress(0, 2, [1.0, 2.0], even(1.0, [1.0, 2.0]))
+    account.record.on_progress(1, 3, [3.0, 4.0, 5.0], even(1.0, [3.0, 4.0, 5.0]))
     assert account.record.loss_first in (None, 2.0)
-    account.record.on_progress(0, 3, [7.0], 1.0)
+    account.record.on_progress(0, 3, [7.0], even(1.0, [7.0]))
     assert (account.record.loss_first, account.record.loss_last, account.record.last_step) == (2.0, 6.0, 3)
 
 
 def test_rates() -> None:
     account = Account()
     for rank in (0, 1):
-        account.record.on_progress(rank, 10, [1.0] * 10, 4.0)
+        account.record.on_progress(rank, 10, [1.0] * 10, even(4.0, [1.0] * 10))
     ((_, metrics),) = account.tracker.metrics
     assert metrics == {
         "train/loss": 1.0,
         "throughput/steps_per_sec": 2.5,
         "throughput/examples_per_sec": 20.0,
         "throughput/words_per_sec": 400.0,
+        "time/step_ms_p50": 400.0,
+        "time/step_ms_p90": 400.0,
+        "time/step_ms_p99": 400.0,
     }
     (standing,) = account.display.standings
     assert (standing.step, standing.steps, standing.loss) == (10, 100, 1.0)
@@ -125,7 +133,7 @@ def test_data_without_words() -> None:
 
 def test_no_time_no_rate() -> None:
     account = Account(workers=1)
-    account.record.on_progress(0, 1, [1.0], 0.0)
+    account.record.on_progress(0, 1, [1.0], even(0.0, [1.0]))
     assert account.tracker.metrics[0][1]["throughput/steps_per_sec"] is None
 
 
@@ -134,10 +142,10 @@ def test_starting_up_ends_where_the_first_step_begins(monkeypatch: pytest.Monkey
     account.record.started_secs = 100.0
     now = [130.0]
     monkeypatch.setattr(run_record.time, "monotonic", lambda: now[0])
-    account.record.on_progress(1, 1, [1.0], 2.0)
+    account.record.on_progress(1, 1, [1.0], even(2.0, [1.0]))
     assert account.record.startup_secs == pytest.approx(28.0)
     now[0] = 200.0
-    account.record.on_progress(0, 1, [1.0], 2.0)
+    account.record.on_progress(0, 1, [1.0], even(2.0, [1.0]))
     assert account.record.startup_secs == pytest.approx(28.0)
 
 
@@ -145,14 +153,14 @@ def test_memory_does_not_grow_with_the_run() -> None:
     account = Account()
     for step in range(1, 200):
         for rank in (0, 1):
-            account.record.on_progress(rank, step, [1.0], 1.0)
+            account.record.on_progress(rank, step, [1.0], even(1.0, [1.0]))
     assert len(account.record._losses) <= 1
 
 
 def test_a_loss_that_is_no_number_stays_one() -> None:
     account = Account()
-    account.record.on_progress(0, 1, [math.nan], 1.0)
-    account.record.on_progress(1, 1, [2.0], 1.0)
+    account.record.on_progress(0, 1, [math.nan], even(1.0, [math.nan]))
+    account.record.on_progress(1, 1, [2.0], even(1.0, [2.0]))
     assert account.record.loss_last is not None
     assert math.isnan(account.record.loss_last)
 
@@ -211,3 +219,69 @@ def test_the_summary_of_a_run_that_diverged_is_json(tmp_path: Path) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
     json.loads(write_summary(tmp_path, {"loss_last": math.nan}).read_text(), parse_constant=refuse)
+
+
+# Times of steps.
+
+
+def test_percentiles_are_of_the_steps_since_the_report_before() -> None:
+    account = Account(workers=1)
+    account.record.on_progress(0, 3, [1.0, 1.0, 1.0], [0.1, 0.2, 0.9])
+    account.record.on_progress(0, 4, [1.0], [0.5])
+    (_, first), (_, second) = account.tracker.metrics
+    assert first["time/step_ms_p50"] == pytest.approx(200.0)
+    assert 200.0 < first["time/step_ms_p90"] < first["time/step_ms_p99"] < 900.0
+    assert second["time/step_ms_p50"] == second["time/step_ms_p99"] == pytest.approx(500.0)
+
+
+def test_percentiles_of_the_run_leave_out_the_first_steps() -> None:
+    account = Account(workers=1)
+    account.record.on_progress(0, 4, [1.0] * 4, [9.0] * 4)
+    account.record.on_progress(0, 8, [1.0] * 4, [9.0, 0.1, 0.1, 0.1])
+    account.record.end()
+    step, metrics = account.tracker.metrics[-1]
+    assert step == 8
+    assert metrics["time/run_step_ms_p99"] == pytest.approx(100.0)
+    Account().record.end()  # nothing was measured, and nothing fails
+
+
+# Validation during training.
+
+
+def test_validation_waits_for_all_ranks() -> None:
+    account = Account()
+    seen: list[tuple[int, float]] = []
+    account.record.validation_metric = "perplexity"
+    account.record.on_validated = lambda step, loss: seen.append((step, loss))
+    account.record.on_validation(0, 10, 6.0, 2)
+    account.record.on_validation(0, 20, 2.0, 1)
+    assert account.tracker.metrics == []
+    account.record.on_validation(1, 10, 3.0, 1)
+    account.record.on_validation(1, 20, 1.0, 1)
+    first, second = account.tracker.metrics
+    assert first == (10, {"validation/loss": 3.0, "validation/perplexity": pytest.approx(math.exp(3.0))})
+    assert second[0] == 20
+    assert seen == [(10, 3.0), (20, 1.5)]
+    assert account.record.validation_step == 20
+    assert account.record.validation["validation/loss"] == 1.5
+
+
+def test_validation_without_batches_is_none() -> None:
+    account = Account(workers=1)
+    account.record.on_validation(0, 10, 0.0, 0)
+    assert account.tracker.metrics == []
+    assert account.record.validation == {}
+
+
+def test_a_restart_forgets_steps_that_only_some_ranks_have_reported() -> None:
+    account = Account()
+    for rank in (0, 1):
+        account.record.on_progress(rank, 1, [2.0], [0.1])
+    account.record.on_progress(0, 4, [1.0, 1.0, 1.0], [0.1] * 3)
+    account.record.on_validation(0, 4, 1.0, 1)
+    account.record.restart()
+    for rank in (0, 1):
+        account.record.on_progress(rank, 3, [5.0, 7.0], [0.1] * 2)
+    assert account.shown == [(1, 2.0), (3, 7.0)]
+    account.record.on_validation(1, 4, 3.0, 1)
+    assert account.record.validation == {}  # the other rank's was of another try

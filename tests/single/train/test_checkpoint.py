@@ -14,9 +14,8 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train import checkpoint
-from parallax_runner.train.checkpoint import CheckpointOps, CheckpointSaver, check_fits, slice_spec
-from parallax_runner.train.checkpoint_files import list_checkpoints, read_sidecar
+from parallax_runner.train.checkpoint import CheckpointOps, check_fits, slice_spec
+from parallax_runner.train.checkpoint_writer import CheckpointWriter
 from tests.single.small_models import ROWS, WIDTH, Features, captured, lookup_model, on_one_device, planned
 
 SHAPES = {
@@ -46,17 +45,21 @@ class Rank:
         graph = on_one_device(distributed.graph)
         self.session = tf.Session(graph=graph)
         self.ops: Any = object.__new__(CheckpointOps)
-        self.ops.prefix, self.ops.save, self.ops.restore = (
-            graph.as_graph_element(element.name) for element in (ops.prefix, ops.save, ops.restore)
-        )
+        self.ops.slices = ops.slices
+        self.ops.values = [graph.as_graph_element(value.name) for value in ops.values]
+        for name in ("prefix", "restore", "tell_read", "tell_failed", "wait"):
+            setattr(self.ops, name, graph.as_graph_element(getattr(ops, name).name))
         graph.finalize()
         self.session.run(distributed.initialize.name)
 
-    def values(self, folder: Path) -> dict[str, np.ndarray]:
-        return self.ops.snapshot(self.session, folder / "snapshot" / "model")
+    def values(self) -> dict[str, np.ndarray]:
+        return self.ops.snapshot(self.session)
 
     def save(self, prefix: Path) -> Path:
-        self.session.run(self.ops.save, {self.ops.prefix: str(prefix)})
+        writer = CheckpointWriter(self.ops.slices)
+        writer.write(prefix, self.ops.read(self.session))
+        self.ops.wait_until_read(self.session)
+        writer.read_back(prefix)
         return prefix
 
     def restore(self, prefix: Path) -> None:
@@ -88,22 +91,23 @@ def test_any_graph_reads_what_any_graph_wrote(
         Rank(single_of(pieces), comm, partitions=partitions, seed=seed)
         for seed, (comm, partitions, pieces) in ((1, writer), (2, reader))
     )
-    expected = first.values(tmp_path)
-    assert not np.array_equal(second.values(tmp_path)["table"], expected["table"])
+    expected = first.values()
+    assert not np.array_equal(second.values()["table"], expected["table"])
     second.restore(first.save(tmp_path / "model"))
-    assert_equal(second.values(tmp_path), expected)
+    assert_equal(second.values(), expected)
 
 
-def test_rows_are_where_the_model_has_them(tmp_path: Path) -> None:
+def test_rows_are_where_the_model_has_them() -> None:
     """Values, not only shapes: a shard's rows under their own numbers."""
-    whole = Rank(single_of(), "local").values(tmp_path)
-    sharded = Rank(single_of(), "ps", partitions=4).values(tmp_path)
+    whole = Rank(single_of(), "local").values()
+    sharded = Rank(single_of(), "ps", partitions=4).values()
     np.testing.assert_array_equal(sharded["table"], whole["table"])
 
 
-def test_a_snapshot_leaves_no_files(tmp_path: Path) -> None:
-    Rank(single_of(), "local").values(tmp_path)
-    assert not (tmp_path / "snapshot").exists()
+def test_a_snapshot_is_what_is_written(tmp_path: Path) -> None:
+    rank = Rank(single_of(pieces=3), "ps", partitions=2)
+    reader = tf.train.load_checkpoint(str(rank.save(tmp_path / "model")))
+    assert_equal({name: reader.get_tensor(name) for name in SHAPES}, rank.values())
 
 
 def test_a_follower_restores_only_what_is_its_own() -> None:
@@ -188,75 +192,6 @@ def test_files_that_cannot_be_read_are_a_checkpoint_error(tmp_path: Path, conten
         (tmp_path / "model.ckpt-3.index").write_text(content)
     with pytest.raises(CheckpointError, match=r"model\.ckpt-3"):
         check_fits(tmp_path / "model.ckpt-3", captured().variables)
-
-
-# When, and which are kept.
-
-
-def saver(
-    folder: Path, *, ops: Any = None, save_steps: int | None = None, save_secs: float | None = None, keep: int = 2
-) -> CheckpointSaver:
-    return CheckpointSaver(
-        ops=ops,
-        folder=folder,
-        save_steps=save_steps,
-        save_secs=save_secs,
-        keep=keep,
-        seed=3,
-        fingerprint="f",
-        mlflow_run_id=None,
-    )
-
-
-def test_due_by_steps(tmp_path: Path) -> None:
-    made = saver(tmp_path, save_steps=10)
-    made.start(0)
-    assert [step for step in range(35) if made.is_due(step)] == [10, 20, 30]
-    made.start(20)  # Resumed there.
-    assert [step for step in range(20, 35) if made.is_due(step)] == [30]
-
-
-def test_due_by_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
-    made = saver(tmp_path, save_secs=60)
-    made.start(0)
-    now[0] = 159
-    assert not made.is_due(5)
-    now[0] = 160
-    assert made.is_due(6)
-    made.start(6)
-    assert not made.is_due(7)
-    now[0] = 220
-    assert made.is_due(8)
-
-
-def test_never_due_without_an_interval(tmp_path: Path) -> None:
-    made = saver(tmp_path)
-    made.start(0)
-    assert not any(made.is_due(step) for step in range(100))
-
-
-def test_the_saver_keeps_the_newest_and_tensorflow_finds_it(tmp_path: Path) -> None:
-    rank = Rank(single_of(), "ps", partitions=2)
-    made = saver(tmp_path / "new" / "ckpt", ops=rank.ops, save_steps=1)
-    for step in (5, 6, 10):
-        prefix = made.save(rank.session, step=step, examples=8 * step)
-    assert made.last_prefix == prefix == tmp_path / "new" / "ckpt" / "model.ckpt-10"
-    assert made.last_step == 10
-    assert [path.name for path in list_checkpoints(made.folder)] == ["model.ckpt-6", "model.ckpt-10"]
-    assert sorted({path.name.split(".ckpt")[0] for path in made.folder.iterdir()}) == ["checkpoint", "model"]
-    assert tf.train.latest_checkpoint(str(made.folder)) == str(prefix)
-    found = read_sidecar(prefix)
-    assert (found.step, found.examples, found.seed, found.fingerprint) == (10, 80, 3, "f")
-    assert tf.train.load_checkpoint(str(made.folder)).get_tensor("table").shape == (ROWS, WIDTH)
-
-
-def test_a_folder_that_is_moved_still_opens(tmp_path: Path) -> None:
-    rank = Rank(single_of(), "local")
-    saver(tmp_path / "old", ops=rank.ops).save(rank.session, step=1, examples=8)
-    (tmp_path / "old").rename(tmp_path / "new")
-    assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "model.ckpt-1")
 
 
 def test_distributed_graphs_name_each_variable_once() -> None:

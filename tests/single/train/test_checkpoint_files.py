@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.train.checkpoint_files import (
     Sidecar,
-    find_start,
+    begin,
+    damage,
+    flush,
     forget_old,
     list_checkpoints,
     prefix_of,
     publish,
     read_sidecar,
     sidecar_path,
+    tidy,
 )
+
+SUFFIXES = ("data-00000-of-00002", "data-00001-of-00002", "index", "json")
 
 
 def sidecar(step: int) -> Sidecar:
     return Sidecar(step=step, examples=step * 8, seed=1, fingerprint="f", mlflow_run_id="run")
 
 
+def partial(folder: Path, step: int, content: str = "content") -> Path:
+    """Files as TensorFlow writes them, not yet published; returns their prefix."""
+    prefix = begin(folder, step)
+    for suffix in SUFFIXES[:3]:
+        prefix.with_name(f"{prefix.name}.{suffix}").write_text(f"{content} {suffix}")
+    flush(prefix)
+    return prefix
+
+
 def written(folder: Path, step: int, content: str = "content") -> Path:
-    """Publishes a checkpoint as TensorFlow would have written it; returns its prefix."""
-    partial = folder / f".partial-{step}" / "model.ckpt"
-    partial.parent.mkdir(parents=True)
-    for suffix in ("index", "data-00000-of-00002", "data-00001-of-00002"):
-        partial.with_name(f"model.ckpt.{suffix}").write_text(f"{content} {suffix}")
-    return publish(partial, folder, sidecar(step))
+    """Publishes a checkpoint; returns its prefix."""
+    return publish(partial(folder, step, content), folder, sidecar(step))
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def files_of(step: int) -> list[str]:
-    suffixes = (".data-00000-of-00002", ".data-00001-of-00002", ".index", ".json")
-    return [f"model.ckpt-{step}{suffix}" for suffix in suffixes]
+def files_of(*steps: int) -> list[str]:
+    return sorted(f"model.ckpt-{step}.{suffix}" for step in steps for suffix in SUFFIXES)
 
 
 def test_publishing_moves_all_files_and_says_what_they_are(tmp_path: Path) -> None:
+    before = time.time()
     prefix = written(tmp_path, 30)
     assert prefix == tmp_path / "model.ckpt-30" == prefix_of(tmp_path, 30)
     assert names(tmp_path) == files_of(30)  # No partial folder is left.
     assert (tmp_path / "model.ckpt-30.index").read_text() == "content index"
-    assert read_sidecar(prefix) == sidecar(30)
-    assert json.loads(sidecar_path(prefix).read_text())["examples"] == 240
+    found = read_sidecar(prefix)
+    assert dataclasses.replace(found, files={}, saved_secs=0.0) == sidecar(30)
+    assert before <= found.saved_secs <= time.time()
+    assert set(found.files) == set(SUFFIXES[:3])
+    assert found.files["index"].bytes == len("content index")
+    assert found.files["index"].sha256 == hashlib.sha256(b"content index").hexdigest()
+    assert damage(prefix) is None
 
 
 def test_publishing_a_step_again_replaces_it(tmp_path: Path) -> None:
@@ -59,34 +80,96 @@ def test_publishing_a_step_again_replaces_it(tmp_path: Path) -> None:
     assert (tmp_path / "model.ckpt-30.index").read_text() == "newer index"
 
 
-def test_a_checkpoint_without_its_sidecar_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sidecar is moved last: whatever stops publishing before leaves nothing that is listed."""
-    moves: list[str] = []
-    real = os.replace
-
-    def replace(source: Path, target: Path) -> None:
-        if str(target).endswith(".json"):
-            raise OSError("disk full")
-        moves.append(Path(target).name)
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(OSError, match="disk full"):
-        written(tmp_path, 30)
-    assert moves == files_of(30)[:3]
-    assert list_checkpoints(tmp_path) == []
-    assert find_start("auto", tmp_path) is None
+def test_fewer_files_replace_more(tmp_path: Path) -> None:
+    prefix = written(tmp_path, 30)
+    again = begin(tmp_path, 30)
+    again.with_name("model.ckpt.index").write_text("alone")
+    assert damage(publish(again, tmp_path, sidecar(30))) is None
+    assert names(tmp_path) == ["model.ckpt-30.index", "model.ckpt-30.json"]
+    assert set(read_sidecar(prefix).files) == {"index"}
 
 
-def test_listing_is_in_the_order_of_writing_and_ignores_what_is_incomplete(tmp_path: Path) -> None:
+class Killed(BaseException):
+    """Ends what runs as a signal would: nobody catches it."""
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """Stops before the `call`-th change of a name in a folder."""
+    calls = [0]
+
+    def counted(real: Callable[..., None]) -> Callable[..., None]:
+        def change(*arguments: Any, **options: Any) -> None:
+            calls[0] += 1
+            if calls[0] == call:
+                raise Killed
+            real(*arguments, **options)
+
+        return change
+
+    for name in ("replace", "unlink", "rmdir"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    monkeypatch.setattr(Path, "unlink", counted(Path.unlink))
+
+
+@pytest.mark.parametrize("call", range(1, 9))
+@pytest.mark.parametrize("again", [False, True])
+def test_wherever_publishing_stops_a_whole_checkpoint_is_there(tmp_path: Path, call: int, again: bool) -> None:
+    """Even where the one that is replaced was the only one."""
+    written(tmp_path, 30 if again else 20, "older")
+    prefix = partial(tmp_path, 30, "newer")
+    with pytest.MonkeyPatch.context() as patch:
+        die_at(patch, call)
+        with contextlib.suppress(Killed):
+            publish(prefix, tmp_path, sidecar(30))
+    tidy(tmp_path)
+    assert names(tmp_path) == (files_of(30) if again else files_of(20, 30))
+    assert [damage(found) for found in list_checkpoints(tmp_path)] == ([None] if again else [None, None])
+    assert (tmp_path / "model.ckpt-30.index").read_text() == "newer index"
+
+
+@pytest.mark.parametrize("call", range(1, 9))
+def test_wherever_deleting_stops_no_half_is_left(tmp_path: Path, call: int) -> None:
+    for step in (10, 20):
+        written(tmp_path, step)
+    with pytest.MonkeyPatch.context() as patch:
+        die_at(patch, call)
+        with contextlib.suppress(Killed):
+            forget_old(tmp_path, 1)
+    tidy(tmp_path)
+    assert names(tmp_path) in (files_of(10, 20), files_of(20))
+    assert all(damage(found) is None for found in list_checkpoints(tmp_path))
+
+
+def test_what_is_not_complete_is_removed(tmp_path: Path) -> None:
+    """The sidecar in the partial folder says that all is there; one that is cut off says nothing."""
+    written(tmp_path, 10)
+    partial(tmp_path, 20)
+    sidecar_path(partial(tmp_path, 30)).write_text(sidecar(30).text()[:-20])
+    (tmp_path / "mine.partial-40").mkdir()
+    tidy(tmp_path)
+    assert names(tmp_path) == ["mine.partial-40", *files_of(10)]
+
+
+def test_a_folder_that_is_not_there_is_tidy(tmp_path: Path) -> None:
+    tidy(tmp_path / "nowhere")
+    assert names(tmp_path) == []
+
+
+def test_listing_is_in_the_order_of_writing(tmp_path: Path) -> None:
     for step in (100, 20, 3):
         written(tmp_path, step)
-    (tmp_path / "model.ckpt-7.json").write_text("{}")  # Files deleted by hand.
-    (tmp_path / "model.ckpt-8.index").write_text("")
+    (tmp_path / "model.ckpt-8.index").write_text("")  # No sidecar: no checkpoint.
     (tmp_path / "model.ckpt-nine.json").write_text("{}")
-    (tmp_path / "model.ckpt-nine.index").write_text("")
     assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-100", "model.ckpt-20", "model.ckpt-3"]
     assert list_checkpoints(tmp_path / "nowhere") == []
+
+
+def test_copying_does_not_change_the_order(tmp_path: Path) -> None:
+    """`cp -r` gives all files new times, in any order."""
+    for step in (100, 20):
+        written(tmp_path, step)
+    os.utime(tmp_path / "model.ckpt-20.json", (1, 1))
+    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-100", "model.ckpt-20"]
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [3]), (2, [20, 3]), (3, [100, 20, 3]), (5, [100, 20, 3])])
@@ -95,7 +178,14 @@ def test_the_newest_are_kept(tmp_path: Path, keep: int, left: list[int]) -> None
         written(tmp_path, step)
     (tmp_path / "notes.txt").write_text("mine")
     forget_old(tmp_path, keep)
-    assert names(tmp_path) == sorted([*(file for step in left for file in files_of(step)), "notes.txt"])
+    assert names(tmp_path) == [*files_of(*left), "notes.txt"]
+
+
+def test_spared_ones_are_kept_beside_the_newest(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4, 5):
+        written(tmp_path, step)
+    forget_old(tmp_path, 2, spare={2, 4, 9})
+    assert names(tmp_path) == files_of(2, 4, 5)
 
 
 def test_forgetting_10_leaves_100(tmp_path: Path) -> None:
@@ -103,39 +193,6 @@ def test_forgetting_10_leaves_100(tmp_path: Path) -> None:
     written(tmp_path, 100)
     forget_old(tmp_path, 1)
     assert names(tmp_path) == files_of(100)
-
-
-def test_where_a_run_starts(tmp_path: Path) -> None:
-    mine, run = tmp_path / "mine", tmp_path / "run"
-    for step in (5, 40):
-        written(mine, step)
-        written(run / "ckpt", step + 1)
-    assert find_start("never", mine) is None
-    assert find_start("auto", mine) == mine / "model.ckpt-40"
-    assert find_start("auto", tmp_path / "nowhere") is None
-    assert find_start(str(run), mine) == run / "ckpt" / "model.ckpt-41"
-    assert find_start(str(run / "ckpt"), mine) == run / "ckpt" / "model.ckpt-41"
-    assert find_start(str(run / "ckpt" / "model.ckpt-6"), mine) == run / "ckpt" / "model.ckpt-6"
-
-
-@pytest.mark.parametrize("file", ["model.ckpt-5.index", "model.ckpt-5.json", "model.ckpt-5.data-00000-of-00002"])
-def test_a_file_of_a_checkpoint_means_the_checkpoint_or_is_refused(tmp_path: Path, file: str) -> None:
-    """What a shell completes to: either understood or explained, never taken for a fresh start."""
-    written(tmp_path, 5)
-    try:
-        found = find_start(str(tmp_path / file), tmp_path)
-    except CheckpointError as error:
-        assert "give the prefix" in str(error)
-    else:
-        assert found == tmp_path / "model.ckpt-5"
-
-
-@pytest.mark.parametrize("where", ["nowhere", "run", "run/ckpt", "run/ckpt/model.ckpt-9"])
-def test_a_path_to_no_checkpoint_is_refused(tmp_path: Path, where: str) -> None:
-    (tmp_path / "run" / "ckpt").mkdir(parents=True)
-    with pytest.raises(CheckpointError) as caught:
-        find_start(str(tmp_path / where), tmp_path)
-    assert f"ckpt.resume={tmp_path / where}" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"step": 1}', '{"unknown": 1}', "3"])
@@ -150,5 +207,39 @@ def test_a_sidecar_of_a_later_format_is_refused(tmp_path: Path) -> None:
     prefix = written(tmp_path, 5)
     fields = json.loads(sidecar_path(prefix).read_text())
     sidecar_path(prefix).write_text(json.dumps(fields | {"format": fields["format"] + 1}))
-    with pytest.raises(CheckpointError):
+    with pytest.raises(CheckpointError, match="format"):
         read_sidecar(prefix)
+
+
+# What is damaged is noticed.
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_any_flipped_bit_is_noticed(tmp_path: Path, suffix: str) -> None:
+    prefix = written(tmp_path, 5)
+    file = prefix.with_name(f"{prefix.name}.{suffix}")
+    content = file.read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << (place % 8)
+        file.write_bytes(changed)
+        assert file.name in (damage(prefix) or ""), (place, changed)
+    file.write_bytes(content)
+    assert damage(prefix) is None
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("size", [0, 7, -1])
+def test_a_truncated_file_is_noticed(tmp_path: Path, suffix: str, size: int) -> None:
+    prefix = written(tmp_path, 5)
+    file = prefix.with_name(f"{prefix.name}.{suffix}")
+    file.write_bytes(file.read_bytes()[:size])
+    assert file.name in str(damage(prefix))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_missing_file_is_noticed(tmp_path: Path, suffix: str) -> None:
+    prefix = written(tmp_path, 5)
+    file = prefix.with_name(f"{prefix.name}.{suffix}")
+    file.unlink()
+    assert file.name in str(damage(prefix))

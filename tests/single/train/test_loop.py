@@ -12,10 +12,15 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.data.stream import ShuffledStream
+from parallax_runner.errors import DataError, TrainingError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train.checkpoint import CheckpointOps, CheckpointSaver
+from parallax_runner.train import loop
+from parallax_runner.train.best_checkpoint import best_checkpoint, note_validated
+from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.checkpoint_files import list_checkpoints, read_sidecar
+from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
 from tests.single.small_models import BATCH, ROWS, WIDTH, captured, dense_model, planned
@@ -23,7 +28,8 @@ from tests.single.small_models import BATCH, ROWS, WIDTH, captured, dense_model,
 Reports = list[dict[str, Any]]
 
 
-def dataset() -> ArrayDataset:
+def dataset(*spoilt: int) -> ArrayDataset:
+    """50 examples; those at positions `spoilt` of the stream have a NaN."""
     draw = np.random.default_rng(0)
 
     def part(size: int) -> dict[str, np.ndarray]:
@@ -33,7 +39,9 @@ def dataset() -> ArrayDataset:
             "y": draw.normal(size=size),
         }
 
-    return ArrayDataset(train=part(50), validation=part(3 * BATCH + 1), words_per_example=None, seed=1)
+    train = part(50)
+    train["y"][ShuffledStream(size=50, seed=1).elements(0, 50)[list(spoilt)]] = np.nan
+    return ArrayDataset(train=train, validation=part(3 * BATCH + 1), words_per_example=None, seed=1)
 
 
 class FakeControl:
@@ -45,11 +53,23 @@ class FakeControl:
         self.reports: Reports = []
         self.announced: list[int] = []
         self.stop_at_step: int | None = None
+        self.doing = "starting"
+        self.seen_doing: list[str] = []
+        self._step: int | None = None
+
+    @property
+    def step(self) -> int | None:
+        return self._step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step = step
+        self.seen_doing.append(self.doing)
+        if step == self.stop_at_step:
+            self.stop_requested.set()
 
     def report(self, kind: str, **fields: Any) -> None:
         self.reports.append({"kind": kind} | fields)
-        if fields["step"] == self.stop_at_step:
-            self.stop_requested.set()
 
     def announce_last_step(self, step: int) -> None:
         self.announced.append(step)
@@ -66,9 +86,14 @@ class Rank:
         log_every: int = 10,
         single: SingleDeviceGraph | None = None,
         save_steps: int | None = None,
+        validate_steps: int | None = None,
+        skip_nonfinite: bool = False,
+        data: ArrayDataset | None = None,
     ) -> None:
         single = single or captured(optimizer="adam")
-        self.distributed = rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)
+        self.distributed = rewrite_for_rank(
+            single, planned(single, "local"), rank=0, seed=1, skip_nonfinite=skip_nonfinite
+        )
         self.checkpoints = CheckpointOps(self.distributed)
         self.distributed.graph.finalize()
         self.session = tf.Session(graph=self.distributed.graph)
@@ -82,14 +107,15 @@ class Rank:
             keep=5,
             seed=1,
             fingerprint="f",
-            mlflow_run_id=None,
+            mlflow_run_id=lambda: None,
         )
         self.loop = Loop(
             session=self.session,
             distributed=self.distributed,
-            feed=Feed(dataset(), BATCH, 0, 1),
+            feed=Feed(data or dataset(), BATCH, 0, 1),
             control=self.control,
             log_every=log_every,
+            validate_steps=validate_steps,
             saver=self.saver or None,
         )
 
@@ -98,7 +124,10 @@ class Rank:
 
     @property
     def reports(self) -> Reports:
-        return self.control.reports
+        return self.said("progress")
+
+    def said(self, kind: str) -> Reports:
+        return [report for report in self.control.reports if report["kind"] == kind]
 
     @property
     def losses(self) -> list[float]:
@@ -114,7 +143,8 @@ def test_reports_come_every_few_steps_and_hold_every_loss() -> None:
         ("progress", 8, 4),
         ("progress", 10, 2),
     ]
-    assert all(report["secs"] > 0 for report in rank.reports)
+    assert all(len(report["step_secs"]) == len(report["losses"]) for report in rank.reports)
+    assert all(secs > 0 for report in rank.reports for secs in report["step_secs"])
     assert all(isinstance(loss, float) for loss in rank.losses)
 
 
@@ -162,19 +192,7 @@ def test_another_rank_ends_with_the_step_that_the_chief_named() -> None:
 def test_the_losses_up_to_a_stop_are_reported() -> None:
     """A stop comes at any step, not only at one that is reported."""
     rank = Rank(log_every=100)
-    original = rank.loop.feed.train_batch
-    asked: list[int] = []
-
-    class Stopping:
-        global_batch = BATCH
-
-        def train_batch(self, position: int) -> dict[str, np.ndarray]:
-            asked.append(position)
-            if len(asked) == 5:
-                rank.control.stop_requested.set()
-            return original(position)
-
-    rank.loop.feed = Stopping()  # type: ignore[assignment]
+    rank.control.stop_at_step = 5
     assert rank.run(50)["steps"] == 6
     assert len(rank.losses) == 6
     assert rank.reports[-1]["step"] == 6
@@ -202,9 +220,9 @@ def test_the_last_checkpoint_is_not_written_twice(tmp_path: Path, monkeypatch: p
     saved: list[int] = []
     original = CheckpointSaver.save
 
-    def save(self: CheckpointSaver, session: tf.Session, *, step: int, examples: int) -> Path:
+    def save(self: CheckpointSaver, session: tf.Session, *, step: int, examples: int) -> None:
         saved.append(step)
-        return original(self, session, step=step, examples=examples)
+        original(self, session, step=step, examples=examples)
 
     monkeypatch.setattr(CheckpointSaver, "save", save)
     assert rank.run(6)["ckpt_path"] == str(tmp_path / "model.ckpt-6")
@@ -223,29 +241,127 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     assert [report["step"] for report in second.reports] == [6, 8, 9]
     assert first.losses + second.losses == whole.losses
     assert outcome["steps"] == 9
-    final = [rank.checkpoints.snapshot(rank.session, tmp_path / "snapshot" / "model") for rank in (whole, second)]
+    final = [rank.checkpoints.snapshot(rank.session) for rank in (whole, second)]
     for name, value in final[0].items():
         np.testing.assert_array_equal(final[1][name], value, err_msg=name)
 
 
-def test_validation_sums_whole_batches_and_trains_nothing(tmp_path: Path) -> None:
+def test_the_stop_comes_without_validation() -> None:
+    rank = Rank(validate_steps=5)
+    rank.control.stop_at_step = 5
+    rank.run(50)
+    assert rank.said("validation") == []
+
+
+def test_others_can_be_told_where_a_rank_is(tmp_path: Path) -> None:
+    rank = Rank(tmp_path)
+    rank.run(3)
+    assert rank.control.seen_doing == ["step 1", "step 2", "step 3"]
+    assert rank.control.step == 3
+
+
+# --- Validation ---------------------------------------------------------------------------------------------------
+
+
+def test_validation_sums_whole_batches_and_trains_nothing() -> None:
     rank = Rank()
-    before = rank.checkpoints.snapshot(rank.session, tmp_path / "a" / "model")
-    total, batches = rank.loop.validate()
-    after = rank.checkpoints.snapshot(rank.session, tmp_path / "b" / "model")
-    assert batches == 3
+    before = rank.checkpoints.snapshot(rank.session)
+    rank.run(0)
+    after = rank.checkpoints.snapshot(rank.session)
+    (said,) = rank.said("validation")
+    assert (said["step"], said["batches"]) == (0, 3)
     losses = []
     for start in (0, BATCH, 2 * BATCH):
         batch = dataset().validation_batch(start, BATCH)
         predicted = np.sum(before["table"][batch["ids"]] * before["weights"], axis=1)
         losses.append(np.mean((predicted - batch["y"]) ** 2))
-    assert total == pytest.approx(sum(losses))
+    assert said["loss_sum"] == pytest.approx(sum(losses))
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
 
 
-def test_a_model_without_validation_loss() -> None:
-    import dataclasses
+def test_validation_every_few_steps_and_at_the_end() -> None:
+    rank, plain = Rank(validate_steps=2), Rank()
+    rank.run(6)
+    plain.run(6)
+    assert [report["step"] for report in rank.said("validation")] == [2, 4, 6]
+    assert [report["step"] for report in plain.said("validation")] == [6]
+    assert rank.losses == plain.losses
 
-    single = dataclasses.replace(captured(dense_model), validation_loss=None)
-    assert Rank(single=single).loop.validate() == (0.0, 0)
+
+def test_the_best_of_what_was_validated_is_kept(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, save_steps=1, validate_steps=2)
+    assert rank.saver is not None
+    rank.saver.keep = 1
+    original = rank.control.report
+
+    def report(kind: str, **fields: Any) -> None:  # As the driver does, when it has heard all ranks.
+        original(kind, **fields)
+        if kind == "validation":
+            note_validated(tmp_path, fields["step"], {2: 0.5, 4: 0.2, 6: 0.7, 8: 0.9}[fields["step"]])
+
+    rank.control.report = report  # type: ignore[method-assign]
+    rank.run(8)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["model.ckpt-4", "model.ckpt-8"]
+    best = best_checkpoint(tmp_path)
+    assert best is not None
+    assert best.name == "model.ckpt-4"
+
+
+def test_what_is_validated_is_saved(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, validate_steps=3)
+    rank.run(7)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["model.ckpt-3", "model.ckpt-6", "model.ckpt-7"]
+
+
+def test_a_model_without_validation_loss() -> None:
+    rank = Rank(single=dataclasses.replace(captured(dense_model), validation_loss=None))
+    rank.run(1)
+    assert rank.said("validation") == []
+
+
+# --- Losses that are not finite -----------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_before_it_is_saved(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, save_steps=1, data=dataset(3 * BATCH + 1))
+    with pytest.raises(TrainingError, match=r"loss of step 4 is nan on rank 0.*train\.on_nan=skip"):
+        rank.run(8)
+    assert list_checkpoints(tmp_path)[-1].name == "model.ckpt-3"
+
+
+def test_skipped_steps_are_told_and_counted() -> None:
+    rank = Rank(data=dataset(3 * BATCH + 1), skip_nonfinite=True)
+    outcome = rank.run(6)
+    assert outcome["skipped_steps"] == 1
+    assert [report["step"] for report in rank.said("skipped")] == [4]
+    assert np.isnan(rank.losses[3])
+    assert np.isfinite(rank.losses[:3] + rank.losses[4:]).all()
+
+
+def test_skipping_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "MAX_SKIPPED_IN_A_ROW", 3)
+    rank = Rank(data=dataset(*range(BATCH, 50)), skip_nonfinite=True)
+    with pytest.raises(TrainingError, match="last 3 steps, up to step 4"):
+        rank.run(20)
+
+
+# --- Input --------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_data_ends_the_run_with_that_error() -> None:
+    rank = Rank()
+    original = rank.loop.feed.train_batch
+
+    class Vanishing:
+        global_batch = BATCH
+
+        def train_batch(self, position: int) -> dict[str, np.ndarray]:
+            if position >= 3 * BATCH:
+                raise DataError("the file is gone")
+            return original(position)
+
+    rank.loop.feed = Vanishing()  # type: ignore[assignment]
+    with pytest.raises(DataError, match="the file is gone"):
+        rank.run(9)
+    assert rank.control.step == 3

@@ -1,0 +1,1 @@
+"""Measures how fast the project is. Nothing in parallax_runner imports it."""

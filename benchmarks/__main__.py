@@ -1,0 +1,127 @@
+"""`python -m benchmarks [loop | startup] [options] [Hydra overrides]`: what scripts/bench runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import loop, machine, modes, startup
+from benchmarks.runs import RunFailed
+from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
+
+KINDS = ("modes", "loop", "startup")
+# Repeats, steps (of a run or of a block) and modes where nothing is said.
+DEFAULTS = {
+    "modes": (5, 150, "mpi,hybrid,ps"),
+    "loop": (10, 50, ""),
+    "startup": (5, 0, "hybrid,mpi"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measures, shows, and writes JSON, Markdown and, for modes, a plot."""
+    asked = parse(arguments)
+    folder = (asked.out or Path("bench") / f"{datetime.now():%Y-%m-%d-%H%M%S}").resolve()
+    folder.mkdir(parents=True)
+    about = machine.describe() | {"command": shlex.join(["scripts/bench", *arguments])}
+    try:
+        results = {"modes": _modes, "loop": _loop, "startup": _startup}[asked.kind](asked, folder, about)
+    except (RunFailed, ValueError) as error:
+        tell(f"scripts/bench: {error}")
+        return 1
+    (folder / f"{asked.kind}.json").write_text(json.dumps(about | results, indent=1) + "\n", encoding="utf-8")
+    tell(f"written to {folder}: {asked.kind}.json, and {asked.kind}.md to paste into docs/benchmarks.md")
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What is asked for; exits with 2 where it makes no sense."""
+    kind = arguments[0] if arguments and arguments[0] in KINDS else "modes"
+    repeats, steps, comms = DEFAULTS[kind]
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("--repeats", type=_positive, default=repeats, help=f"rounds, {repeats} if not given")
+    if kind != "startup":
+        parser.add_argument("--steps", type=_positive, default=steps, help=f"of a run or block, {steps} if not given")
+    if kind != "loop":
+        parser.add_argument("--modes", default=comms, help=f"{comms} if not given")
+    parser.add_argument("--out", type=Path, help="a folder that does not exist; bench/<date>-<time> if not given")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run, such as data.batch_size=32")
+    asked = parser.parse_intermixed_args(arguments[1:] if arguments[:1] == [kind] else arguments)
+    if asked.out is not None and asked.out.exists():
+        parser.error(f"--out {asked.out} exists already: name a new folder")
+    asked.kind = kind
+    return asked
+
+
+def _modes(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    from benchmarks import plot
+
+    found = modes.measure(
+        asked.modes.split(","),
+        repeats=asked.repeats,
+        steps=asked.steps,
+        overrides=asked.overrides,
+        folder=folder / "runs",
+        tell=tell,
+    )
+    overlap = min(one.overlap for one in found if one.overlap is not None)
+    fact = (
+        f"ideal: two runs of comm=local side by side, one thread each, counted while both train "
+        f"(at least {overlap:.0%} of the time); modes: two workers of one thread and one server; "
+        f"{asked.steps} steps, {asked.repeats} rounds; bytes: a step and worker"
+    )
+    busy = [one for one in found if one.busy_share > machine.BUSY_LIMIT]
+    facts = [fact, *([f"not idle before {len(busy)} of {len(found)} measurements"] if busy else [])]
+    _tell_all(rows_of_modes(modes.summarize(found)), "modes", folder, about, facts)
+    plot.draw(found, folder / "modes.png", machine.sentence(about))
+    return {"measurements": modes.as_json(found), "steps": asked.steps, "overrides": asked.overrides}
+
+
+def _loop(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    found = loop.measure_loop(
+        repeats=asked.repeats, steps=asked.steps, overrides=asked.overrides, folder=folder / "runs", tell=tell
+    )
+    _tell_all(loop.rows_of_loop(found), "loop", folder, about, ["comm=local, one thread, medians over blocks"])
+    return {"measurements": loop.as_json(found), "overrides": asked.overrides}
+
+
+def _startup(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    comms = asked.modes.split(",")
+    (folder / "runs").mkdir()
+    found = startup.measure_starts(
+        comms, repeats=asked.repeats, overrides=asked.overrides, folder=folder / "runs", tell=tell
+    )
+    stages = {f"comm={comm}, the slowest process of each kind": startup.rows_of_stages(found[comm]) for comm in comms}
+    for title, rows in stages.items():
+        show(rows, title)
+    facts = [
+        f"the default experiment, tracking included, {asked.repeats} starts; "
+        "TensorFlow's imports: the driver's and the slowest worker's"
+    ]
+    _tell_all(startup.rows_of_totals(found), "startup", folder, about, facts)
+    with open(folder / "startup.md", "a", encoding="utf-8") as section:
+        section.writelines(f"\n{title}:\n\n{markdown(rows)}" for title, rows in stages.items())
+    return {"measurements": startup.as_json(found), "overrides": asked.overrides}
+
+
+def _tell_all(rows: Rows, title: str, folder: Path, about: dict[str, Any], facts: Sequence[str]) -> None:
+    show(rows, title)
+    sentences = [f"`{about['command']}`, {machine.sentence(about)};", *(f"{fact}." for fact in facts)]
+    write_section(folder / f"{title}.md", title=f"{about['date'][:10]}: {title}", facts=sentences, rows=rows)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

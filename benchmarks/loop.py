@@ -1,0 +1,182 @@
+"""`scripts/bench loop`: what the training loop costs beside a bare `session.run` of the same graph on the same data."""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import machine
+from benchmarks.tables import Rows
+
+if TYPE_CHECKING:
+    from parallax_runner.launch.client import ControlClient
+    from parallax_runner.train.loop import Loop
+
+MODELS = {"default": (), "tiny (experiment=quick)": ("experiment=quick",)}
+LOG_EVERY = 10  # steps, as conf/train/default.yaml
+WARM_UP_STEPS = 20
+
+
+@dataclass(frozen=True)
+class LoopCost:
+    """Microseconds a step in each pair of blocks of one model: bare steps, then the same steps by the loop."""
+
+    model: str
+    block_steps: int
+    bare_us: tuple[float, ...]
+    loop_us: tuple[float, ...]
+
+    @property
+    def added_us(self) -> tuple[float, ...]:
+        """What the loop adds to a step in each pair; less than nothing where noise is larger than that."""
+        return tuple(loop - bare for bare, loop in zip(self.bare_us, self.loop_us, strict=True))
+
+    @property
+    def cost_us(self) -> float:
+        """The median over pairs of what the loop adds to a step."""
+        return statistics.median(self.added_us)
+
+    @property
+    def cost_share(self) -> float:
+        """The same as a share of a bare step."""
+        return self.cost_us / statistics.median(self.bare_us)
+
+
+def measure_loop(
+    *, repeats: int, steps: int, overrides: Sequence[str], folder: Path, tell: Callable[[str], None]
+) -> list[LoopCost]:
+    """Each model in turn: `repeats` pairs of blocks of `steps` steps, every other pair the other way round."""
+    from parallax_runner.launch.command import thread_environment
+
+    os.environ.update(thread_environment(1))
+    found: list[LoopCost] = []
+    for model, choice in MODELS.items():
+        warning = machine.idle_warning(machine.look_around())
+        if warning:
+            tell(warning)
+        with _loop((*choice, *overrides), folder / f"loop_{len(found)}") as loop:
+            found.append(_compare(model, loop, repeats, steps))
+        tell(f"{model}: {found[-1].cost_us:.0f} µs a step, {found[-1].cost_share:.2%} of it")
+    return found
+
+
+@contextmanager
+def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
+    """A loop under comm=local with one thread, made as rank.py makes it; it reports to a process that throws away."""
+    from parallax_runner.build import build_graph, load_dataset
+    from parallax_runner.pipeline import plan_run
+
+    config = compose(("comm=local", "tracking=off", "ckpt=off", *overrides, f"run_dir={run_dir}"))
+    dataset = load_dataset(config)
+    single = build_graph(config, dataset)
+    plan = plan_run(config, single)
+
+    from parallax_runner.rank import initialize, open_session
+    from parallax_runner.rewrite.passes import rewrite_for_rank
+    from parallax_runner.train.checkpoint import CheckpointOps
+    from parallax_runner.train.feed import Feed
+    from parallax_runner.train.loop import Loop
+
+    distributed = rewrite_for_rank(single, plan, rank=0, seed=config.train.seed, first_step=0)
+    checkpoints = CheckpointOps(distributed)
+    distributed.graph.finalize()
+    with _control() as control, open_session(control, plan, distributed, threads=1) as session:
+        initialize(session, distributed, checkpoints, None)
+        yield Loop(
+            session=session,
+            distributed=distributed,
+            feed=Feed(dataset, config.data.batch_size, rank=0, size=1),
+            control=control,
+            log_every=LOG_EVERY,
+            validates=False,
+        )
+
+
+def compose(overrides: Sequence[str]) -> Any:
+    """The configuration that the command line would make of `overrides`, in this process."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, register_schema
+    from parallax_runner.config.location import conf_dir
+
+    register_schema()
+    with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
+        return hydra_compose(CONFIG_NAME, list(overrides))
+
+
+@contextmanager
+def _control() -> Iterator[ControlClient]:
+    from parallax_runner.launch.client import ControlClient
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sink = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
+        theirs.close()
+        yield ControlClient(ours)
+        ours.shutdown(socket.SHUT_RDWR)
+        sink.wait()
+
+
+def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
+    # Both see the same examples: rows that are looked up again and again would be faster.
+    batches = [loop.feed.train_batch(number * loop.feed.global_batch) for number in range(max(steps, WARM_UP_STEPS))]
+    bare_steps(loop, batches[:WARM_UP_STEPS])
+    loop_steps(loop, WARM_UP_STEPS)
+    bare_us, loop_us = [], []
+    for number in range(repeats):
+        if number % 2:
+            loop_us.append(loop_steps(loop, steps))
+        bare_us.append(bare_steps(loop, batches[:steps]))
+        if not number % 2:
+            loop_us.append(loop_steps(loop, steps))
+    return LoopCost(model, steps, tuple(bare_us), tuple(loop_us))
+
+
+def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
+    """Microseconds a step of nothing but `session.run`, on batches that are there already."""
+    session, graph = loop.session, loop.distributed
+    fetches = [graph.loss, graph.sent_bytes, graph.train_op]
+    feeds = [{graph.features[name]: array for name, array in batch.items()} for batch in batches]
+    started = time.perf_counter()
+    for feed in feeds:
+        session.run(fetches, feed)
+    return 1e6 * (time.perf_counter() - started) / len(feeds)
+
+
+def loop_steps(loop: Loop, steps: int) -> float:
+    """Microseconds a step of the loop with all it does: its thread for input, its reports, its beginning and end."""
+    started = time.perf_counter()
+    loop.run(first_step=0, steps=steps, first_example=0)
+    return 1e6 * (time.perf_counter() - started) / steps
+
+
+def rows_of_loop(found: Sequence[LoopCost]) -> Rows:
+    """A row a model."""
+    body = tuple(
+        (
+            one.model,
+            f"{statistics.median(one.bare_us):,.0f}",
+            f"{statistics.median(one.loop_us):,.0f}",
+            f"{one.cost_us:,.0f}",
+            f"{min(one.added_us):,.0f} – {max(one.added_us):,.0f}",
+            f"{one.cost_share:.2%}",
+            f"{len(one.bare_us)} × {one.block_steps}",
+        )
+        for one in found
+    )
+    head = ("model", "bare µs a step", "loop µs", "loop's own µs", "least – most", "of a bare step", "blocks × steps")
+    return Rows(head, body)
+
+
+def as_json(found: Sequence[LoopCost]) -> list[dict[str, Any]]:
+    """All raw numbers."""
+    return [asdict(one) | {"cost_us": one.cost_us, "cost_share": one.cost_share} for one in found]

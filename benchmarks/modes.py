@@ -1,0 +1,159 @@
+"""`scripts/bench`: modes of training beside the ideal, two processes that know nothing of each other."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.overlap import over_common_time
+from benchmarks.runs import Run, RunFailed
+
+IDEAL = "ideal"
+WORKERS = 2
+# Before it a step pays for set-up; summary.json's figures leave out as many, or half of the steps where they are few.
+WARM_UP_STEPS = 5
+STANDINGS = 25  # that a run tells of
+ALIKE = (
+    f"cluster.workers={WORKERS}",
+    "cluster.servers=1",
+    "cluster.threads_per_worker=1",
+    "data.validation_examples=0",
+    "tracking=off",
+    "ckpt=off",
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one round says of one mode.
+
+    `rate` is words a second over both workers, or examples where data has no words; `summary_rate` the same as the
+    runs' own summaries tell it, from the time within steps. `overlap` (the ideal's alone) is the share of the time in
+    which both processes trained; only that is counted. Bytes are a step's and worker's.
+    """
+
+    round: int
+    mode: str
+    rate: float
+    summary_rate: float
+    unit: str
+    step_ms_p50: float
+    sent_bytes: float
+    predicted_bytes: int | None
+    overlap: float | None
+    load_average: float
+    busy_share: float
+
+
+def measure(
+    modes: Sequence[str],
+    *,
+    repeats: int,
+    steps: int,
+    overrides: Sequence[str],
+    folder: Path,
+    tell: Callable[[str], None],
+) -> list[Measurement]:
+    """Round after round the ideal and then each mode; the runs' folders are in `folder`. Raises RunFailed."""
+    found = []
+    for number in range(repeats):
+        for mode in (IDEAL, *modes):
+            around = machine.look_around()
+            warning = machine.idle_warning(around)
+            if warning:
+                tell(warning)
+            one = _measure_one(mode, number, steps, overrides, folder, around)
+            shown = f"{one.rate:,.0f} {one.unit}, {one.step_ms_p50:.1f} ms a step"
+            tell(f"round {number + 1}/{repeats} {mode}: {shown}")
+            found.append(one)
+    return found
+
+
+def _measure_one(
+    mode: str, number: int, steps: int, overrides: Sequence[str], folder: Path, around: dict[str, float]
+) -> Measurement:
+    comm = "local" if mode == IDEAL else mode
+    count = WORKERS if mode == IDEAL else 1
+    fixed = [*ALIKE, f"comm={comm}", f"train.steps={steps}", f"train.log_every={max(1, steps // STANDINGS)}"]
+    with ExitStack() as stack:
+        runs = [
+            stack.enter_context(Run(folder / f"{number}_{mode}_{copy}", [*fixed, *overrides], cwd=folder))
+            for copy in range(count)
+        ]
+        summaries = [run.wait() for run in runs]
+    unit, key = ("words/s", "words_per_sec")
+    if summaries[0][key] is None:
+        unit, key = ("examples/s", "examples_per_sec")
+    if summaries[0][key] is None:
+        raise RunFailed(f"{runs[0].run_dir}: its summary has no speed")
+    # The same clock for the ideal and the modes: when the driver told of a step.
+    common = over_common_time([run.told for run in runs], min(WARM_UP_STEPS, steps // 2))
+    of_a_step = summaries[0][key] / summaries[0]["steps_per_sec"]
+    return Measurement(
+        round=number,
+        mode=mode,
+        rate=sum(common.steps_per_sec) * of_a_step,
+        summary_rate=sum(summary[key] for summary in summaries),
+        unit=unit,
+        step_ms_p50=statistics.median(summary["step_ms_p50"] for summary in summaries),
+        sent_bytes=statistics.fmean(summary["sent_bytes_per_step"] for summary in summaries),
+        predicted_bytes=runs[0].predicted_bytes(),
+        overlap=common.share if mode == IDEAL else None,
+        **around,
+    )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and extremes of several repeats."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ModeResult:
+    """What all rounds say of one mode; `share` is of the same round's ideal."""
+
+    mode: str
+    unit: str
+    rate: Spread
+    share: Spread
+    step_ms_p50: float
+    sent_bytes: float
+    predicted_bytes: int | None
+
+
+def summarize(measurements: Sequence[Measurement]) -> list[ModeResult]:
+    """One result a mode, in the order of their first round."""
+    ideal = {one.round: one.rate for one in measurements if one.mode == IDEAL}
+    results = []
+    for mode in dict.fromkeys(one.mode for one in measurements):
+        own = [one for one in measurements if one.mode == mode]
+        results.append(
+            ModeResult(
+                mode=mode,
+                unit=own[0].unit,
+                rate=spread([one.rate for one in own]),
+                share=spread([one.rate / ideal[one.round] for one in own]),
+                step_ms_p50=statistics.median(one.step_ms_p50 for one in own),
+                sent_bytes=statistics.median(one.sent_bytes for one in own),
+                predicted_bytes=own[0].predicted_bytes,
+            )
+        )
+    return results
+
+
+def spread(numbers: Sequence[float]) -> Spread:
+    """Median, least and greatest."""
+    return Spread(statistics.median(numbers), min(numbers), max(numbers))
+
+
+def as_json(measurements: Sequence[Measurement]) -> list[dict]:
+    """All raw numbers."""
+    return [asdict(one) for one in measurements]

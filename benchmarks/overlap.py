@@ -1,0 +1,45 @@
+"""The speed of two runs over the time in which both train: pure arithmetic on when each told of which step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True)
+class Told:
+    """A run told of `step` at `secs`, on a clock that all runs share."""
+
+    step: int
+    secs: float
+
+
+@dataclass(frozen=True)
+class Common:
+    """`steps_per_sec` of each run while all trained; `share` of the time in which any of them trained."""
+
+    steps_per_sec: tuple[float, ...]
+    share: float
+
+
+def over_common_time(runs: Sequence[Sequence[Told]], warm_up_steps: int) -> Common:
+    """Looks at what each run told from `warm_up_steps` on. Raises ValueError where they did not train at once."""
+    measured = [[told for told in run if told.step >= warm_up_steps] for run in runs]
+    if any(len(run) < 2 for run in measured):
+        raise ValueError(f"a run told of fewer than two standings from step {warm_up_steps} on: give it more steps")
+    begin, end = max(run[0].secs for run in measured), min(run[-1].secs for run in measured)
+    if end <= begin:
+        raise ValueError("the runs did not train at the same time: give them more steps")
+    whole = max(run[-1].secs for run in measured) - min(run[0].secs for run in measured)
+    rates = tuple((step_at(run, end) - step_at(run, begin)) / (end - begin) for run in measured)
+    return Common(rates, (end - begin) / whole)
+
+
+def step_at(run: Sequence[Told], secs: float) -> float:
+    """How many steps were done at a time between the first and the last standing, on the line between two of them."""
+    for before, after in pairwise(run):
+        if before.secs <= secs <= after.secs:
+            width = after.secs - before.secs
+            return before.step + (after.step - before.step) * ((secs - before.secs) / width if width else 1.0)
+    raise ValueError(f"{secs} is outside of what the run told")

@@ -1,0 +1,81 @@
+"""Starts real runs of `python -m parallax_runner` in folders of their own, and reads what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.overlap import Told
+
+RUN_TIMEOUT_SECS = 1800
+STANDING = re.compile(rb"^step (\d+)/\d+ ")
+
+
+class RunFailed(Exception):
+    """A run did not end well: there is nothing to measure."""
+
+
+class Run:
+    """A run in the background; `started` is when its command was given, seconds since the epoch.
+
+    What it says goes to `terminal.log` in its folder; `told` is when it told of which step. Use as a context manager:
+    leaving it ends a run that is still there.
+    """
+
+    def __init__(self, run_dir: Path, overrides: Sequence[str], *, cwd: Path) -> None:
+        run_dir.mkdir(parents=True)
+        self.run_dir = run_dir
+        self.argv = [sys.executable, "-m", "parallax_runner", *overrides, f"hydra.run.dir={run_dir}"]
+        self.told: list[Told] = []
+        self.started = time.time()
+        self._process = subprocess.Popen(
+            self.argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            # Its driver then ends its workers and servers.
+            self._process.terminate()
+            self._process.wait()
+
+    def wait(self) -> Mapping[str, Any]:
+        """Waits for the end and returns `summary.json`; raises RunFailed with the last lines where it ended badly."""
+        command = " ".join(self.argv)
+        try:
+            status = self._process.wait(RUN_TIMEOUT_SECS)
+        except subprocess.TimeoutExpired as error:
+            raise RunFailed(f"{command}\nhas not ended after {RUN_TIMEOUT_SECS} s") from error
+        self._reader.join()
+        if status:
+            said = (self.run_dir / "terminal.log").read_text(encoding="utf-8", errors="replace")
+            raise RunFailed(f"{command}\nended with status {status}:\n{said[-4000:]}")
+        return json.loads((self.run_dir / "summary.json").read_text(encoding="utf-8"))
+
+    def predicted_bytes(self) -> int | None:
+        """The bytes a step and worker that the plan foresees, an upper bound; None where it cannot know."""
+        plan = json.loads((self.run_dir / "plan.json").read_text(encoding="utf-8"))
+        each = [variable["sent_bytes_per_step"] for variable in plan["variables"]]
+        return None if None in each else sum(each)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with open(self.run_dir / "terminal.log", "wb") as terminal:
+            for line in self._process.stdout:
+                now = time.monotonic()
+                match = STANDING.match(line)
+                if match:
+                    self.told.append(Told(int(match[1]), now))
+                terminal.write(line)
+                terminal.flush()

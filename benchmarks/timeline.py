@@ -1,0 +1,82 @@
+"""Where the seconds go between a command and its first step: pure arithmetic on what the processes logged."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.stage_log import Stage
+
+FIRST_STEP = "first step"
+IMPORT = "import TensorFlow"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stage of a process: seconds that it took, and seconds after the command at which it ended."""
+
+    process: str
+    stage: str
+    secs: float
+    ends_secs: float
+
+
+@dataclass(frozen=True)
+class Startup:
+    """One start. `first_step_secs` lie between the command and the first step's beginning; `tensorflow_secs` of them
+    are TensorFlow's import, in the driver and then in the slowest worker."""
+
+    first_step_secs: float
+    tensorflow_secs: float
+    rows: tuple[Row, ...]
+
+    @property
+    def own_secs(self) -> float:
+        """What is left without TensorFlow's imports."""
+        return self.first_step_secs - self.tensorflow_secs
+
+
+def measure(stages: Mapping[str, Sequence[Stage]], started: float) -> Startup:
+    """What one run's stages say; `started` is when its command was given, seconds since the epoch.
+
+    Of the workers and of the servers each stage is the slowest one's. Raises ValueError without a first step.
+    """
+    first = next((one for one in stages["driver"] if one.name == FIRST_STEP), None)
+    if first is None:
+        raise ValueError("the driver's log tells of no first step: was its level changed?")
+    groups: dict[str, list[Sequence[Stage]]] = {}
+    for process, its_stages in stages.items():
+        groups.setdefault(process.split("_")[0], []).append(its_stages)
+    rows: list[Row] = []
+    for group in ("driver", "server", "worker"):
+        members = groups.get(group, [])
+        rows += [row for row in _slowest(group, members, started) if row.stage != FIRST_STEP]
+    imports = [row.secs for row in rows if row.stage == IMPORT and row.process != "server"]
+    return Startup(first.began - started, sum(imports), tuple(rows))
+
+
+def _slowest(group: str, members: Sequence[Sequence[Stage]], started: float) -> list[Row]:
+    names = dict.fromkeys(stage.name for stages in members for stage in stages)
+    rows = []
+    for name in names:
+        secs = max(sum(stage.secs for stage in stages if stage.name == name) for stages in members)
+        # A stage may come twice, such as an import that the second time finds all there: the longer one counts.
+        longest = max((stage for stages in members for stage in stages if stage.name == name), key=lambda one: one.secs)
+        rows.append(Row(group, name, secs, longest.ended - started))
+    return sorted(rows, key=lambda row: row.ends_secs)
+
+
+def medians(startups: Sequence[Startup]) -> Startup:
+    """The median of each number of several starts, which have the same stages."""
+    keys = dict.fromkeys((row.process, row.stage) for startup in startups for row in startup.rows)
+    rows = []
+    for process, stage in keys:
+        same = [row for startup in startups for row in startup.rows if (row.process, row.stage) == (process, stage)]
+        secs, ends = statistics.median(row.secs for row in same), statistics.median(row.ends_secs for row in same)
+        rows.append(Row(process, stage, secs, ends))
+    return Startup(
+        statistics.median(startup.first_step_secs for startup in startups),
+        statistics.median(startup.tensorflow_secs for startup in startups),
+        tuple(rows),
+    )

@@ -1,0 +1,96 @@
+"""The first stages, which driver and workers share: the data, and the graph that the model's function builds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.stages import stage
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+
+@stage("data")
+def load_dataset(config: DictConfig) -> Dataset:
+    """The data that `config.data` describes."""
+    from hydra.utils import instantiate
+
+    arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
+    return _unwrapped(lambda: instantiate(arguments))
+
+
+def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+    """The graph that the model's function builds for one replica; the same in every process."""
+    return _build(config, dataset, config.data.batch_size)
+
+
+def build_serving_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+    """The same for batches of any size, if the model can."""
+    return _build(config, dataset, None)
+
+
+def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:
+    from hydra.utils import instantiate
+
+    native_log = Path(config.run_dir) / "logs" / "driver.log"
+    with stage("import TensorFlow"), _native_output_to(native_log), _keras_later():
+        from parallax_runner.graph.capture import capture
+
+    def build(features: dict[str, Any]) -> Any:
+        optimizer = _unwrapped(lambda: instantiate(config.optimizer))
+        return _unwrapped(lambda: instantiate(config.model, features, optimizer))
+
+    shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
+    with stage("graph"):
+        return capture(build, shapes, seed=config.train.seed)
+
+
+@contextmanager
+def _native_output_to(path: Path) -> Iterator[None]:
+    """Keeps what TensorFlow's C++ says of its build while it is imported from the user's terminal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
+
+
+@contextmanager
+def _keras_later() -> Iterator[None]:
+    """Leaves Keras, half of TensorFlow's import time, to the first use of `tf.keras`: its loader asks only then which
+    Keras is wanted. (A worker gains nothing: Horovod imports Keras.)"""
+    if "TF_USE_LEGACY_KERAS" in os.environ:
+        yield
+        return
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TF_USE_LEGACY_KERAS"]
+
+
+def _unwrapped(call: Callable[[], Any]) -> Any:
+    """What `call` returns or raises, without the exception that Hydra wraps around an error of the called function."""
+    from hydra.errors import InstantiationException
+
+    try:
+        return call()
+    except InstantiationException as error:
+        if error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise

@@ -1,0 +1,111 @@
+"""Validates every job of a command line, before Hydra runs the first."""
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, Master, resolve
+from parallax_runner.config.explain import refusal
+from parallax_runner.config.validate import validate, validate_sweep
+from parallax_runner.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class CheckedJob:
+    """One job: `config` is resolved, and without Hydra's node; `overrides` are all but those of that node, `title` has
+    those that differ among the jobs."""
+
+    config: DictConfig
+    title: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CheckedSweep:
+    """A sweep whose jobs are all valid, in the folder `dir`.
+
+    `jobs` is empty where a sweeper chooses values as it goes. `first` is the first one's configuration, or what is
+    common to those to come. `swept` has each key that is swept over with what was said of it, such
+    as `mpi,ps`. `more_lines` are overrides that Hydra must be given to compose the same.
+    """
+
+    dir: Path
+    jobs: tuple[CheckedJob, ...]
+    first: DictConfig
+    swept: dict[str, str]
+    more_lines: tuple[str, ...]
+    is_parallel: bool
+    minimizes: bool
+
+    @property
+    def dir_line(self) -> str:
+        """The override with which a command line goes on with this sweep."""
+        return self.more_lines[0]
+
+
+def check(arguments: argparse.Namespace) -> CheckedSweep | None:
+    """Composes and validates every job of Hydra's parsed command line; returns the sweep if it is one.
+
+    Raises:
+        ConfigError: the first thing that is wrong, in one message.
+    """
+    composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
+    if arguments.cfg is not None:  # it only shows: what the values mean does not matter yet
+        composer.job(arguments.overrides)
+        return None
+    command = composer.command(arguments.overrides, multirun=arguments.multirun)
+    if isinstance(command, Job):
+        _validated([command])
+        return None
+    jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
+    hydra = command.config.hydra
+    return CheckedSweep(
+        dir=Path(command.dir),
+        jobs=tuple(jobs) if command.jobs_are_known else (),
+        first=jobs[0].config,
+        swept=_swept(command),
+        more_lines=tuple(command.more_lines),
+        is_parallel=not str(hydra.launcher.get("_target_", "")).endswith(".BasicLauncher"),
+        minimizes=minimizes(hydra),
+    )
+
+
+def minimizes(hydra: Any) -> bool:
+    """Whether a smaller objective is a better one: so it is unless a sweeper was told otherwise."""
+    direction = hydra.sweeper.get("direction")
+    return getattr(direction, "name", direction) != "maximize"
+
+
+def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
+    """A job's overrides that differ among the jobs, in one word, and all of them; interpolations are left alone."""
+    node: Any = OmegaConf.to_container(hydra, resolve=False)
+    return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
+
+
+def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:
+    run_dirs: dict[str, str] = {}
+    checked = []
+    for job in jobs:
+        title, overrides = as_typed(job.config.hydra)
+        try:
+            config = resolve(job)
+            validate(config, job.origins)
+            validate_sweep(config, job.origins, run_dirs)
+            if needs_objective and config.action != "train":
+                raise refusal("action", job.origins, "this sweeper needs an objective, which only action=train has")
+        except ConfigError as error:
+            raise ConfigError(f"{job.title}{error}") from error
+        checked.append(CheckedJob(config, title, overrides))
+    return checked
+
+
+def _swept(master: Master) -> dict[str, str]:
+    swept = {str(key): str(value) for key, value in (master.config.hydra.sweeper.get("params") or {}).items()}
+    for override in master.overrides:
+        if override.is_sweep_override():
+            swept[override.key_or_group] = str(override.input_line).partition("=")[2]
+    return swept

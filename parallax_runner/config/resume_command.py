@@ -1,0 +1,63 @@
+"""The command that goes on with a run: the one that started it, in the same run directory."""
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from parallax_runner.config.compose import CONFIG_NAME
+from parallax_runner.config.job_folder import quoted
+from parallax_runner.config.location import conf_dir
+from parallax_runner.config.origins import readable
+
+# Replaced by the run's own folder, and by the checkpoints in it.
+_FOLDER_KEYS = ("hydra.run.dir",)
+_RESUME_KEY = "ckpt.resume"
+
+
+def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> str | None:
+    """What to type, in the folder in which the run was started; None where Hydra did not start it.
+
+    A job of a sweep becomes a run of its own, with the job's own overrides. `resume` is the run's `ckpt.resume`:
+    without a checkpoint of its own yet, the run starts again from there; otherwise from the newest in its folder.
+    """
+    if not HydraConfig.initialized():
+        return None
+    hydra = HydraConfig.get()
+    overrides, of_hydra = _as_written(hydra.overrides.task), _as_written(hydra.overrides.hydra)
+    if hydra.mode == RunMode.RUN:
+        overrides += [one for one in of_hydra if _key(one) not in (*_FOLDER_KEYS, "hydra.mode")]
+    else:
+        overrides += [one for one in of_hydra if _key(one) == "hydra.searchpath"]
+    if has_own_checkpoint:
+        given = [one for one in overrides if _key(one) == _RESUME_KEY]
+        overrides = [one for one in overrides if one not in given]
+        if resume != "auto" and not given:
+            overrides.append(f"{_RESUME_KEY}=auto")
+    words = ["python", "-m", "parallax_runner", *_options(), *overrides, f"hydra.run.dir={quoted(readable(run_dir))}"]
+    return shlex.join(words)
+
+
+def _as_written(overrides: Any) -> list[str]:
+    """With their interpolations, which mean something else elsewhere."""
+    written: Any = OmegaConf.to_container(overrides, resolve=False)
+    return [str(one) for one in written]
+
+
+def _options() -> Iterable[str]:
+    hydra = HydraConfig.get()
+    folders = {source.provider: source.path for source in hydra.runtime.config_sources}
+    if "command-line" in folders:
+        yield f"--config-dir={readable(Path(folders['command-line']))}"
+    if folders.get("main", str(conf_dir())) != str(conf_dir()):
+        yield f"--config-path={folders['main']}"
+    if hydra.job.config_name not in (None, CONFIG_NAME):
+        yield f"--config-name={hydra.job.config_name}"
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")

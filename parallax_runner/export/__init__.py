@@ -1,0 +1,1 @@
+"""What a run leaves for others: the trained model for serving, and its checkpoints as artifacts."""

@@ -1,0 +1,115 @@
+"""Which of a run's checkpoints become artifacts (`tracking.log_checkpoints`), and where they wait to be sent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from parallax_runner.errors import CheckpointError
+from parallax_runner.train.best_checkpoint import best_checkpoint
+from parallax_runner.train.checkpoint_files import damage, files_of, list_checkpoints, sidecar_path
+
+log = logging.getLogger(__name__)
+
+OUTBOX = ".outbox"
+
+
+class CheckpointArtifacts:
+    """Chooses among the checkpoints that appear in `ckpt_dir` after it was made: make it before anything is launched.
+
+    `which` is `last`, `best`, `all` or `none`. `send` gets a folder of `run_dir` with one whole checkpoint, which stays
+    there, whatever becomes of the original, until whoever sent it removes it.
+    """
+
+    def __init__(self, which: str, ckpt_dir: Path, run_dir: Path, send: Callable[[Path], None]) -> None:
+        self._which, self._ckpt_dir, self._outbox, self._send = which, ckpt_dir, run_dir / OUTBOX, send
+        self._old = {prefix: _stamp(prefix) for prefix in list_checkpoints(ckpt_dir)}
+        self._sent: dict[Path, int] = {}
+
+    def on_checkpoint(self, prefix: Path) -> None:
+        """Takes note of one that was written: with `all`, before it can be deleted."""
+        if self._which == "all":
+            self._give(prefix)
+
+    def close(self) -> None:
+        """Sends what is to be sent at the end, however the run ended."""
+        if self._which == "all":
+            for prefix in self._new():
+                self._give(prefix)
+        elif self._which == "last":
+            self._give_last()
+        elif self._which == "best":
+            best = self._best()
+            if best is None:
+                self._give_last()
+            else:
+                self._give(best)
+
+    def _new(self) -> list[Path]:
+        found = list_checkpoints(self._ckpt_dir)
+        return [prefix for prefix in found if self._old.get(prefix) != _stamp(prefix)]
+
+    def _best(self) -> Path | None:
+        try:
+            best = best_checkpoint(self._ckpt_dir)
+        except CheckpointError as error:
+            log.warning("%s", error)
+            return None
+        return best if best is not None and damage(best) is None else None
+
+    def _give_last(self) -> None:
+        whole = (prefix for prefix in reversed(self._new()) if damage(prefix) is None)
+        newest = next(whole, None)
+        if newest is not None:
+            self._give(newest)
+
+    def _give(self, prefix: Path) -> None:
+        try:
+            held = self._outbox / prefix.name
+            # Whoever wrote it may have put it there at once, and deleted the original since.
+            stamp = _stamp(prefix if sidecar_path(prefix).exists() else held / prefix.name)
+            if self._sent.get(prefix) == stamp:
+                return
+            if not _holds(held, stamp):
+                hold(prefix, self._outbox)
+        except OSError as error:
+            log.warning("checkpoint %s does not become an artifact: %s", prefix, error)
+            return
+        self._sent[prefix] = stamp
+        self._send(held)
+
+
+def hold(prefix: Path, outbox: Path) -> Path:
+    """Puts a checkpoint in a folder of its own in `outbox`, by links where it can, and returns the folder.
+
+    TensorFlow finds the checkpoint there (`latest_checkpoint`), and so does `ckpt.resume`.
+    """
+    partial, folder = outbox / f".{prefix.name}", outbox / prefix.name
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for file in [*files_of(prefix), sidecar_path(prefix)]:
+        _link(file, partial / file.name)
+    state = f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
+    (partial / "checkpoint").write_text(state, encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    return partial.rename(folder)
+
+
+def _holds(folder: Path, stamp: int) -> bool:
+    return sidecar_path(folder / folder.name).exists() and _stamp(folder / folder.name) == stamp
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # On another file system, or on one that knows no links.
+        shutil.copy2(file, target)
+
+
+def _stamp(prefix: Path) -> int:
+    return sidecar_path(prefix).stat().st_mtime_ns

@@ -1,0 +1,112 @@
+"""Cuts out of a training graph what is needed to compute a model's outputs: no gradient, no slot, no update."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import ExportError
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
+
+WRITES = re.compile(r"Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign)\w*")
+# They name ops that are left out, a build's own counters, or shapes that are inferred again.
+DROPPED_ATTRS = ("_class", "_gradient_op_type", "_output_shapes")
+
+
+@dataclass(frozen=True)
+class InferenceGraph:
+    """What serving needs of a `SingleDeviceGraph`: `inputs` and `outputs` map names to names of tensors.
+
+    `inputs` are those features that an output depends on. `variables` may be pieces of a partitioned one.
+    """
+
+    graph_def: Any = field(repr=False)
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    variables: tuple[Variable, ...]
+
+
+def inference_graph(single: SingleDeviceGraph) -> InferenceGraph:
+    """The part of a training graph that its outputs need.
+
+    A model that names no outputs gives its validation loss, or else its loss. Raises ExportError where an output
+    depends on no feature, on an update of a variable, or on a variable that checkpoints do not hold.
+    """
+    outputs = single.outputs or _loss_of(single)
+    graph_def = _cut(single.meta_graph.graph_def, [_op_of(tensor) for tensor in outputs.values()])
+    kept = {node.name for node in graph_def.node}
+    inputs = {name: tensor for name, tensor in single.features.items() if _op_of(tensor) in kept}
+    if not inputs:
+        raise ExportError(f"the outputs {sorted(outputs)} depend on no feature: there is nothing to serve")
+    _refuse_updates(graph_def)
+    return InferenceGraph(graph_def, inputs, outputs, _variables(single, graph_def))
+
+
+def _loss_of(single: SingleDeviceGraph) -> dict[str, str]:
+    if single.validation_loss is not None:
+        return {"validation_loss": single.validation_loss}
+    return {"loss": single.loss}
+
+
+def _op_of(tensor: str) -> str:
+    return tensor.removeprefix("^").split(":")[0]
+
+
+def _cut(graph_def: tf.GraphDef, ops: Iterable[str]) -> tf.GraphDef:
+    """A copy with only the nodes that `ops` need, on no device, and the functions that these call."""
+    source = {node.name: node for node in graph_def.node}
+    kept: set[str] = set()
+    stack = list(ops)
+    while stack:
+        name = stack.pop()
+        if name not in kept:
+            kept.add(name)
+            stack.extend(_op_of(tensor) for tensor in source[name].input)
+    cut = tf.GraphDef(versions=graph_def.versions)
+    cut.node.extend(node for node in graph_def.node if node.name in kept)
+    _copy_functions(graph_def, cut)
+    for node in _all_nodes(cut):
+        node.device = ""
+        for attr in DROPPED_ATTRS:
+            node.attr.pop(attr, None)
+    return cut
+
+
+def _copy_functions(graph_def: tf.GraphDef, cut: tf.GraphDef) -> None:
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    called: set[str] = set()
+    stack = list(cut.node)
+    while stack:
+        node = stack.pop()
+        names = {node.op} | {func.name for attr in node.attr.values() for func in (attr.func, *attr.list.func)}
+        for name in names & (functions.keys() - called):
+            called.add(name)
+            stack.extend(functions[name].node_def)
+    cut.library.function.extend(functions[name] for name in sorted(called))
+
+
+def _all_nodes(graph_def: tf.GraphDef) -> Iterable[tf.NodeDef]:
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def _refuse_updates(graph_def: tf.GraphDef) -> None:
+    for node in _all_nodes(graph_def):
+        if WRITES.fullmatch(node.op):
+            raise ExportError(
+                f"an output depends on «{node.name}» ({node.op}), which changes a variable: a served model only reads"
+            )
+
+
+def _variables(single: SingleDeviceGraph, graph_def: tf.GraphDef) -> tuple[Variable, ...]:
+    known = {variable.name: variable for variable in single.variables if variable.saved}
+    read = [node.name for node in graph_def.node if node.op == "VarHandleOp"]
+    unsaved = [name for name in read if name not in known]
+    if unsaved:
+        raise ExportError(f"an output reads «{unsaved[0]}», which no checkpoint holds: make it a global variable")
+    return tuple(known[name] for name in read)

@@ -1,0 +1,178 @@
+"""Writes a checkpoint and a model's outputs as a SavedModel that plain TensorFlow serves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import variable_pb2
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import ExportError, ParallaxError
+from parallax_runner.export.inference import InferenceGraph, inference_graph
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
+
+log = logging.getLogger(__name__)
+
+SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+EXAMPLES = 2  # of the input example, where the model takes any number
+# TensorFlow leaves what it does not know in this folder of a SavedModel alone.
+DESCRIPTION = Path("assets.extra") / "serving.json"
+
+
+def export_saved_model(
+    single: SingleDeviceGraph,
+    rebuild: Callable[[], SingleDeviceGraph],
+    dataset: Dataset,
+    *,
+    prefix: Path,
+    folder: Path,
+) -> Path:
+    """Writes the SavedModel of the checkpoint `prefix` to `folder`, which it replaces, and returns `folder`.
+
+    `rebuild` builds the graph `single` again for batches of any size. Where the model cannot do that, or then differs
+    in its variables, the SavedModel takes batches of the size that was trained with, and its description says so.
+    Opens a session of its own, on the CPU. Raises ExportError where there is no way to serve the model.
+    """
+    written = None
+    trained = inference_graph(single)
+    try:
+        served = inference_graph(rebuild())
+        unlike = set(served.variables) ^ set(trained.variables)
+        if unlike:
+            raise ExportError(f"built again, the model has other variables: {sorted(one.name for one in unlike)}")
+        written = _write(served, dataset, EXAMPLES, prefix, folder, note=None)
+    except (ParallaxError, tf.errors.OpError) as error:
+        size = _batch_size(trained)
+        note = f"takes batches of {size} examples only, as in training; for any other: {_first_line(error)}"
+        log.warning("the SavedModel %s", note)
+    if written is None:
+        try:
+            written = _write(trained, dataset, size, prefix, folder, note=note)
+        except tf.errors.OpError as error:
+            raise ExportError(f"checkpoint {prefix} cannot be served: {_first_line(error)}") from error
+    return written
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "message", None) or error).splitlines()[0]
+
+
+def _batch_size(served: InferenceGraph) -> int:
+    (name, *_) = {tensor.split(":")[0] for tensor in served.inputs.values()}
+    (node,) = (node for node in served.graph_def.node if node.name == name)
+    return node.attr["shape"].shape.dim[0].size
+
+
+def _write(
+    served: InferenceGraph, dataset: Dataset, examples: int, prefix: Path, folder: Path, *, note: str | None
+) -> Path:
+    """Restores and runs the graph on an input example before it writes anything."""
+    example = {name: array for name, array in _first_examples(dataset, examples).items() if name in served.inputs}
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(served.graph_def, name="")
+        inputs = {name: graph.get_tensor_by_name(tensor) for name, tensor in served.inputs.items()}
+        outputs = {name: _at_least_a_row(graph.get_tensor_by_name(one)) for name, one in served.outputs.items()}
+        saver = _saver(graph, served.variables)
+        # No GPU: its memory is the training session's.
+        with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+            if saver is not None:
+                saver.restore(session, str(prefix))
+            session.run(outputs, {inputs[name]: array for name, array in example.items()})
+            partial = folder.with_name(f".{folder.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            builder = tf.saved_model.Builder(str(partial))
+            builder.add_meta_graph_and_variables(
+                session,
+                [tf.saved_model.SERVING],
+                signature_def_map={SIGNATURE: tf.saved_model.predict_signature_def(inputs, outputs)},
+                saver=saver,
+                strip_default_attrs=True,
+            )
+            builder.save()
+    _describe(partial, inputs, outputs, example, prefix=prefix, note=note)
+    shutil.rmtree(folder, ignore_errors=True)
+    return partial.rename(folder)
+
+
+def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
+    if count <= dataset.validation_size:
+        return dataset.validation_batch(0, count)
+    return dataset.train_batch(0, count)
+
+
+def _at_least_a_row(tensor: tf.Tensor) -> tf.Tensor:
+    """A scalar as a vector: what serves a model expects to find rows."""
+    return tf.reshape(tensor, [1]) if tensor.shape.rank == 0 else tensor
+
+
+def _saver(graph: tf.Graph, variables: Iterable[Variable]) -> tf.train.Saver | None:
+    """Reads and writes the graph's variables under logical names, pieces as slices of their whole."""
+    made = [_variable(graph, variable) for variable in variables]
+    return tf.train.Saver(made) if made else None
+
+
+def _variable(graph: tf.Graph, variable: Variable) -> tf.Variable:
+    """The handle that the graph has, as a variable that TensorFlow finds in its collection; initially zeros."""
+    handle = graph.get_tensor_by_name(f"{variable.name}:0")
+    with tf.name_scope(f"serving/{variable.name}/"):
+        zeros = tf.zeros(variable.shape, variable.dtype, name="zeros")
+        assign = tf.raw_ops.AssignVariableOp(resource=handle, value=zeros, name="assign")
+        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype, name="read")
+    proto = variable_pb2.VariableDef(
+        variable_name=handle.name,
+        initial_value_name=zeros.name,
+        initializer_name=assign.name,
+        snapshot_name=read.name,
+        is_resource=True,
+        trainable=False,
+    )
+    if variable.shape != variable.full_shape:
+        proto.save_slice_info_def.CopyFrom(
+            variable_pb2.SaveSliceInfoDef(
+                full_name=variable.full_name,
+                full_shape=variable.full_shape,
+                var_offset=variable.offset,
+                var_shape=variable.shape,
+            )
+        )
+    made = ResourceVariable.from_proto(proto)
+    graph.add_to_collection(tf.GraphKeys.GLOBAL_VARIABLES, made)
+    return made
+
+
+def _describe(
+    folder: Path,
+    inputs: Mapping[str, tf.Tensor],
+    outputs: Mapping[str, tf.Tensor],
+    example: Mapping[str, np.ndarray],
+    *,
+    prefix: Path,
+    note: str | None,
+) -> None:
+    """What others need to know of the SavedModel who do not want to import TensorFlow for it."""
+    description = {
+        "checkpoint": prefix.name,
+        "tags": [tf.saved_model.SERVING],
+        "signature": SIGNATURE,
+        "inputs": {name: _spec(tensor) for name, tensor in inputs.items()},
+        "outputs": {name: _spec(tensor) for name, tensor in outputs.items()},
+        "example": {name: array.tolist() for name, array in example.items()},
+        "tensorflow": tf.__version__,
+        "note": note,
+    }
+    path = folder / DESCRIPTION
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+
+
+def _spec(tensor: tf.Tensor) -> dict[str, object]:
+    """NumPy's dtype and the shape, -1 where it is open, None where not even its rank is known."""
+    shape = None if tensor.shape.rank is None else [-1 if size is None else size for size in tensor.shape.as_list()]
+    return {"dtype": tensor.dtype.base_dtype.name, "shape": shape}

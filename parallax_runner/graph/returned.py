@@ -1,0 +1,41 @@
+"""What a model's function may return."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import CaptureError
+
+RETURNED = ("loss", "train_op", "validation_loss", "validation_metric", "outputs")
+# What an op may be called, and a keyword argument.
+OUTPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def checked(returned: Any) -> Mapping[str, Any]:
+    """What the model's function returned; raises CaptureError where that does not describe a training graph."""
+    if not isinstance(returned, Mapping) or "loss" not in returned or "train_op" not in returned:
+        raise CaptureError(f"the model's function must return a dict with 'loss' and 'train_op', not {returned!r}")
+    unknown = sorted(set(returned) - set(RETURNED))
+    if unknown:
+        raise CaptureError(f"the model's function returned {unknown}; known are {list(RETURNED)}")
+    loss, train_op = returned["loss"], returned["train_op"]
+    if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
+        raise CaptureError(f"the model's loss must be a scalar tensor (the mean over the batch), not {loss!r}")
+    if not isinstance(getattr(train_op, "op", train_op), tf.Operation):
+        raise CaptureError(f"the model's train_op must be an op, not {train_op!r}: tf.group makes one of several")
+    _check_outputs(returned.get("outputs", {}))
+    return returned
+
+
+def _check_outputs(outputs: Any) -> None:
+    if not isinstance(outputs, Mapping):
+        raise CaptureError(f"the model's outputs must be a dict of tensors by name, not {outputs!r}")
+    for name, tensor in outputs.items():
+        if not isinstance(name, str) or not OUTPUT_NAME.fullmatch(name):
+            raise CaptureError(f"the model's output {name!r} must be named by letters, digits and «_», a letter first")
+        if not isinstance(tensor, tf.Tensor):
+            raise CaptureError(f"the model's output {name!r} must be a tensor, not {tensor!r}")

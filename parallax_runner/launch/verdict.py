@@ -1,0 +1,62 @@
+"""What to say of a failed attempt: who is to blame, its last words, and where the others stood."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from parallax_runner.launch.blame import Failure, Member, first_lost, reason_of
+from parallax_runner.launch.logs import last_lines, log_path
+from parallax_runner.launch.mpirun_report import find_rank_exit, lines_of_rank
+
+LAST_LINES = 20
+
+
+class Logs:
+    """The logs of one attempt: those of an earlier one in the same folder end where this one's begin."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._starts = {path: path.stat().st_size for path in (run_dir / "logs").glob("*.log")}
+
+    def tail(self, role: str, index: int, n: int = LAST_LINES) -> tuple[str, ...]:
+        """The last lines that a process has written in this attempt."""
+        path = log_path(self._run_dir, role, index)
+        # mpirun's is written anew for each attempt.
+        return last_lines(path, n, start=0 if role == "mpirun" else self._starts.get(path, 0))
+
+
+def find_failure(workers: Sequence[Member], servers: Sequence[Member], mpirun: Member | None, logs: Logs) -> Failure:
+    """The failure of an attempt in which at least one member is lost; `mpirun` is None where none was used."""
+    mpirun_text = "\n".join(logs.tail("mpirun", 0, 1000)) if mpirun is not None else ""
+    rank_exit = find_rank_exit(mpirun_text)
+    if rank_exit is not None and rank_exit.rank < len(workers):
+        named = workers[rank_exit.rank]
+        named.exit_status = rank_exit.exit_status
+        named.lose(time.monotonic())
+    everyone = [*workers, *servers]
+    member = first_lost([*everyone, *([mpirun] if mpirun else [])], rank_exit)
+    if mpirun is not None and mpirun.exit_status and member.role == "worker" and _explains_nothing(member):
+        member = mpirun
+    return Failure(
+        member.role,
+        member.index,
+        member.host,
+        reason_of(member),
+        _last_words(member, logs, mpirun_text),
+        pid=member.pid,
+        exit_status=member.exit_status,
+        recurs=member.recurs,
+        step=max((one.step for one in workers if one.step is not None), default=None),
+        others=tuple(one.whereabouts() for one in everyone if one is not member and not one.done),
+    )
+
+
+def _explains_nothing(member: Member) -> bool:
+    return member.error is None and member.exit_status is None and member.verdict is None
+
+
+def _last_words(member: Member, logs: Logs, mpirun_text: str) -> tuple[str, ...]:
+    if member.role == "mpirun":
+        return tuple(mpirun_text.splitlines()[-LAST_LINES:])
+    own = tuple(member.traceback.splitlines()[-LAST_LINES:]) or logs.tail(member.role, member.index)
+    return own if own or member.role != "worker" else lines_of_rank(mpirun_text, member.index, LAST_LINES)

@@ -1,0 +1,52 @@
+"""Opens the record of a run: where it goes, what it is called, and which earlier record it goes on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.plan.plan import Plan
+from parallax_runner.stages import stage
+from parallax_runner.track.continuing import Start, continuation
+from parallax_runner.track.journal import Header
+from parallax_runner.track.journal_tracker import JournalTracker
+from parallax_runner.track.origin import origin_tags
+from parallax_runner.track.store_check import absolute_uri
+from parallax_runner.track.tracker import NoTracker, Tracker
+
+
+@stage("tracking")
+def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[str, Any]) -> Tracker:
+    """The MLflow run of this job, with its parameters; or nothing where tracking is off. `summary` is what is known."""
+    if not config.tracking.enabled:
+        return NoTracker()
+    tracking, uri = config.tracking, absolute_uri(config.tracking.uri)
+    goal = continuation(run_dir, uri, _checkpoint_of(config))
+    tags = {
+        **origin_tags(Path.cwd()),
+        **{"comm": plan.comm, "model": config.model["_target_"], "workers": plan.workers, "servers": plan.servers},
+        **({} if goal.resumed_from is None else {"parallax.resumed_from": goal.resumed_from}),
+        **tracking.tags,
+    }
+    header = Header(
+        uri=uri,
+        experiment=tracking.experiment,
+        run_name=tracking.run_name,
+        tags={str(key): str(value) for key, value in tags.items()},
+        parent=config.sweep.dir,
+        continues=goal.continues,
+    )
+    tracker = JournalTracker(run_dir, header, goes_on=goal.goes_on, summary=summary)
+    tracker.log_params(dict(DictConfig(OmegaConf.to_container(config, resolve=True))))
+    return tracker
+
+
+def _checkpoint_of(config: DictConfig) -> Start | None:
+    if config.ckpt.resume == "never":
+        return None
+    from parallax_runner.train.checkpoint_files import read_sidecar
+
+    prefix = Path(config.ckpt.resume)
+    return Start(prefix, read_sidecar(prefix).mlflow_run_id)

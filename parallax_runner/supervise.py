@@ -1,0 +1,138 @@
+"""Runs the processes of a plan to their end, listens to what they report, and starts them again after a failure."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from parallax_runner import recovery, report, stages
+from parallax_runner.artifacts import RunArtifacts
+from parallax_runner.config import frozen
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.launch import command, processes
+from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.plan.plan import Plan
+from parallax_runner.recovery import Recovery
+from parallax_runner.track.progress import ProgressDisplay
+from parallax_runner.track.run_record import RunRecord
+from parallax_runner.track.tracker import Tracker
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+log = logging.getLogger(__name__)
+
+
+def supervise(
+    start: Recovery,
+    plan: Plan,
+    single: SingleDeviceGraph,
+    dataset: Dataset,
+    tracker: Tracker,
+    artifacts: RunArtifacts,
+    summary: dict[str, Any],
+    interrupts: Interrupts,
+) -> tuple[RunRecord, processes.RunResult]:
+    """Returns what was reported and how it ended, after at most `train.max_restarts` more attempts.
+
+    `summary` gets `restarts`, and in `ckpt_path` what the newest attempt began from.
+    """
+    config, run_dir = start.config, start.run_dir
+    log_every, max_restarts = config.train.log_every, config.train.max_restarts if config.action == "train" else 0
+    with ProgressDisplay(steps=config.train.steps, log_every=log_every) as display:
+        record = RunRecord(
+            workers=plan.workers,
+            steps=config.train.steps,
+            log_every=log_every,
+            global_batch=config.data.batch_size * plan.workers,
+            words_per_example=dataset.words_per_example,
+            tracker=tracker,
+            display=display,
+            validation_metric=single.validation_metric,
+            on_validated=_best_keeper(config),
+        )
+
+        on_message = _listener(record, artifacts)
+        while True:
+            spec = launch_spec(config, plan, run_dir)
+            result = processes.run(spec, on_message=on_message, interrupts=interrupts)
+            failure = result.failure
+            if failure is None or failure.recurs or interrupts.received or summary["restarts"] >= max_restarts:
+                return record, result
+            try:
+                config = start.again()
+                frozen.freeze(config, run_dir)
+            except OSError as error:
+                log.error("cannot start again: %s", error)
+                return record, result
+            summary["restarts"] += 1
+            summary["ckpt_path"] = None if config.ckpt.resume == "never" else config.ckpt.resume
+            step = recovery.step_of(config)
+            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+            record.restart()
+
+
+def _listener(record: RunRecord, artifacts: RunArtifacts) -> Callable[[processes.Message], None]:
+    """Hands what a rank reports to who wants to know."""
+
+    def on_progress(rank: int, **fields: Any) -> None:
+        if record.startup_secs is None:
+            stages.tell("first step", sum(fields["step_secs"]))
+        record.on_progress(rank, **fields)
+
+    handlers: dict[str, Callable[..., None]] = {
+        "progress": on_progress,
+        "alive": lambda rank, step, **_: record.on_alive(rank, step),
+        "validation": record.on_validation,
+        "checkpoint": lambda _, prefix: artifacts.on_checkpoint(Path(prefix)),
+        "skipped": lambda _, step: report.tell_skipped(step),
+    }
+
+    def on_message(message: processes.Message) -> None:
+        if message.role == "worker" and message.kind in handlers:
+            handlers[message.kind](message.index, **message.fields)
+
+    return on_message
+
+
+def _best_keeper(config: DictConfig) -> Callable[[int, float], None] | None:
+    """What notes each validation beside the checkpoints, so that the best of them is kept."""
+    if not config.ckpt.enabled or config.action != "train":
+        return None
+    from parallax_runner.train.best_checkpoint import note_validated
+
+    return functools.partial(note_validated, Path(config.ckpt.dir))
+
+
+def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:
+    """What to start for a plan."""
+    threads = config.cluster.threads_per_worker
+    if plan.comm == "local":
+        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads)
+    else:
+        options = config.comm.mpi.mpirun_options or ()
+        worker = command.worker_command(
+            run_dir=run_dir,
+            workers=plan.workers,
+            threads_per_worker=threads,
+            mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
+        )
+    servers = tuple(
+        command.server_command(run_dir=run_dir, index=index, threads_per_server=threads)
+        for index in range(plan.servers)
+    )
+    return LaunchSpec(
+        run_dir=run_dir,
+        workers=plan.workers,
+        worker=worker,
+        server=servers,
+        under_mpirun=plan.comm != "local",
+        hang_timeout_secs=config.train.hang_timeout_secs,
+    )

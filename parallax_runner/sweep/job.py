@@ -1,0 +1,87 @@
+"""Runs one job: the function that Hydra calls, in this process or in one of joblib's.
+
+A job that joblib runs is found there by the name of this module, so importing it makes ready what Hydra needs to name
+the job's folder.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict, read_write
+
+from parallax_runner.config import job_folder
+from parallax_runner.config.check import as_typed, minimizes
+from parallax_runner.exit_status import INTERRUPTED, tell
+from parallax_runner.sweep.ledger import Job, Ledger, Standing, Status
+from parallax_runner.sweep.signals import ends_job, one_of_joblibs
+
+job_folder.register()
+
+
+def run(config: DictConfig) -> float | None:
+    """Runs a job and returns its objective.
+
+    Raises SystemExit with the status of a plain run that failed or was stopped. Of a sweep's job it does so only where
+    the sweep is to end; a failed job among others returns the worst objective there is, or None.
+    """
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.MULTIRUN:
+        return _run_in_sweep(config, hydra)
+    try:
+        return _drive(config)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        status = tell(error)
+        if status:
+            raise SystemExit(status) from error
+        return None
+
+
+def _run_in_sweep(config: DictConfig, hydra: Any) -> float | None:
+    sweep_dir = Path(hydra.sweep.dir)
+    ledger = Ledger(sweep_dir)
+    job = Job.of(sweep_dir, config.run_dir, *as_typed(hydra))
+    with one_of_joblibs(ledger), ends_job():
+        standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config, sweep_dir)
+    if standing.status == "finished":
+        return standing.objective
+    if standing.status == "interrupted" or config.sweep.fail_fast:
+        # This ends the sweep, and joblib then kills the processes of the other jobs: they come to their own end first.
+        ledger.wait_until_alone()
+        raise SystemExit(standing.exit_status)
+    return _worst(hydra)
+
+
+def _record(ledger: Ledger, job: Job, config: DictConfig, sweep_dir: Path) -> Standing:
+    """Runs a job whose start is in the ledger, and adds its end there, whatever it is."""
+    with read_write(config), open_dict(config):
+        config.sweep.dir = str(sweep_dir)
+        if config.tracking.enabled and config.tracking.run_name is None:
+            config.tracking.run_name = job.title
+    objective, status, told = None, 0, None
+    try:
+        objective = _drive(config)
+    except BaseException as error:
+        status = tell(error)
+        told = None if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    outcome: Status = "finished" if not status else "interrupted" if status in INTERRUPTED else "failed"
+    ledger.append(outcome, job, objective=objective, exit_status=status, error=told)
+    return Standing(job, outcome, os.getpid(), objective, status, told)
+
+
+def _drive(config: DictConfig) -> float | None:
+    from parallax_runner.pipeline import drive
+
+    return drive(config)
+
+
+def _worst(hydra: Any) -> float | None:
+    """What a sweeper is told of a failed job. Optuna wants a number and goes on elsewhere; Hydra's own wants none."""
+    if not str(hydra.sweeper.get("_target_", "")).endswith(".OptunaSweeper"):
+        return None
+    return math.inf if minimizes(hydra) else -math.inf

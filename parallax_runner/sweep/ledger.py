@@ -1,0 +1,214 @@
+"""What the jobs of a sweep have come to: `ledger.jsonl` in the sweep's folder, one event a line, only appended to."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import psutil
+
+FILE_NAME = "ledger.jsonl"
+POLL_SECS = 0.5
+
+Status = Literal["finished", "failed", "interrupted", "running"]
+# An event of a job, and what the job is from then on.
+JOB_EVENTS: dict[str, Status] = {
+    "started": "running",
+    "finished": "finished",
+    "skipped": "finished",
+    "failed": "failed",
+    "interrupted": "interrupted",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: `name` is its folder's in the sweep's, `title` the swept overrides as they are typed, `overrides` all of
+    them, fixed ones included."""
+
+    name: str
+    title: str
+    overrides: tuple[str, ...]
+    run_dir: str
+
+    @classmethod
+    def of(cls, sweep_dir: Path, run_dir: str, title: str, overrides: Sequence[str]) -> Job:
+        """The job that runs in a folder, as a rule one of the sweep's."""
+        path = os.path.abspath(run_dir)
+        name = os.path.relpath(path, sweep_dir)
+        return cls(name, title or name, tuple(overrides), path)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a job has come to by its last event; `exit_status` is 0 unless it failed or was interrupted."""
+
+    job: Job
+    status: Status
+    pid: int
+    objective: float | None = None
+    exit_status: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Account:
+    """A ledger as it was read: all jobs by name, in the order they were first started; the objectives in the order in
+    which they were reached; and what the sweep has seen since it was last started: the exit status of the jobs that
+    failed, that of a stop, and the process that it runs in."""
+
+    standings: dict[str, Standing]
+    objectives: tuple[float, ...] = ()
+    failed_status: int = 0
+    stop_status: int = 0
+    driver_pid: int = 0
+
+    def running(self, besides_pid: int = 0) -> list[Standing]:
+        """The jobs that a living process works on."""
+        return [one for one in self.standings.values() if one.status == "running" and one.pid != besides_pid]
+
+
+class Ledger:
+    """Reads and appends; any number of processes may do so at once."""
+
+    def __init__(self, sweep_dir: Path) -> None:
+        self.path = sweep_dir / FILE_NAME
+
+    def append(self, event: str, job: Job | None = None, **fields: Any) -> None:
+        """Adds one event."""
+        with self._open() as file:
+            _write(file, event, job, fields)
+
+    def read(self) -> Account:
+        """Everything up to now; a job whose process is gone counts as interrupted."""
+        with self._open() as file:
+            return account(_events(file))
+
+    def claim(self, job: Job, *, fail_fast: bool) -> Standing | None:
+        """Starts a job, unless there is a reason not to: None means that it is this process's from now on.
+
+        Otherwise its standing is returned: it is finished already, or not to be started because the sweep ends (then it
+        is `interrupted`, or `failed` under `fail_fast`, with the exit status of that end). Waits while another process
+        works on the same job: Optuna may draw the same values twice.
+        """
+        while True:
+            with self._open() as file:
+                known = account(_events(file))
+                before = known.standings.get(job.name)
+                if known.stop_status:
+                    return Standing(job, "interrupted", 0, exit_status=known.stop_status)
+                if fail_fast and known.failed_status:
+                    return Standing(job, "failed", 0, exit_status=known.failed_status)
+                same = before is not None and sorted(before.job.overrides) == sorted(job.overrides)
+                if before is not None and same and before.status == "finished":
+                    _write(file, "skipped", job, {"objective": before.objective})
+                    return before
+                if before is None or before.status != "running":
+                    _write(file, "started", job, {})
+                    return None
+            time.sleep(POLL_SECS)
+
+    def wait_until_alone(self) -> None:
+        """Returns when no other process works on a job of the sweep."""
+        while self.read().running(besides_pid=os.getpid()):
+            time.sleep(POLL_SECS)
+
+    @contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        with open(self.path, "ab+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+
+
+def account(events: Sequence[dict[str, Any]]) -> Account:
+    """Adds up events in their order."""
+    starts = [number for number, event in enumerate(events) if event["event"] == "sweep_started"]
+    begin = starts[-1] if starts else 0
+    standings: dict[str, Standing] = {}
+    objectives: list[float] = []
+    failed_status = stop_status = 0
+    for number, event in enumerate(events):
+        kind, is_present = event["event"], number >= begin
+        exit_status = event.get("exit_status", 0)
+        if kind in JOB_EVENTS:
+            standing = standings[event["job"]] = _standing(event)
+            if kind == "finished" and standing.objective is not None:
+                objectives.append(standing.objective)
+        if is_present and kind == "failed":
+            failed_status = max(failed_status, exit_status)
+        if is_present and kind in ("stop", "interrupted"):
+            stop_status = stop_status or exit_status
+    driver_pid = events[begin]["pid"] if starts else 0
+    return Account(standings, tuple(objectives), failed_status, stop_status, driver_pid)
+
+
+def _standing(event: dict[str, Any]) -> Standing:
+    status = JOB_EVENTS[event["event"]]
+    if status == "running" and not _is_alive(event["pid"], event["process_started"]):
+        status = "interrupted"
+    objective = event.get("objective")
+    return Standing(
+        job=Job(event["job"], event["title"], tuple(event["overrides"]), event["run_dir"]),
+        status=status,
+        pid=event["pid"],
+        objective=None if objective is None else float(objective),  # NaN and infinity are strings
+        exit_status=event.get("exit_status", 0),
+        error=event.get("error"),
+    )
+
+
+def _events(file: BinaryIO) -> list[dict[str, Any]]:
+    """All whole lines; one that a kill or a full disk cut short is passed over."""
+    file.seek(0)
+    events = []
+    for line in file.read().splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "event" in event:
+            events.append(event)
+    return events
+
+
+def _write(file: BinaryIO, event: str, job: Job | None, fields: dict[str, Any]) -> None:
+    entry: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
+    if job is not None:
+        entry |= {"job": job.name, "title": job.title, "overrides": list(job.overrides), "run_dir": job.run_dir}
+    entry |= {"pid": os.getpid(), "process_started": _process_started(os.getpid())}
+    entry |= {key: _as_json(value) for key, value in fields.items()}
+    size = file.seek(0, os.SEEK_END)
+    if size:
+        file.seek(size - 1)
+        if file.read(1) != b"\n":  # a torn line must not spoil this one
+            file.write(b"\n")
+    file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+    os.fsync(file.fileno())
+
+
+def _as_json(value: Any) -> Any:
+    finite = not isinstance(value, float) or abs(value) < float("inf")
+    return value if finite else str(value)
+
+
+@cache
+def _process_started(pid: int) -> float:
+    return psutil.Process(pid).create_time()
+
+
+def _is_alive(pid: int, started_secs: float) -> bool:
+    """Whether that very process lives: its number may have gone to another one since."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started_secs) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

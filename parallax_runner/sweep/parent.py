@@ -1,0 +1,89 @@
+"""The MLflow run above the jobs of a sweep: what they have in common, the lists they differ in, the objectives."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.config.check import CheckedSweep
+from parallax_runner.track import journal as journals
+from parallax_runner.track.journal import Header
+from parallax_runner.track.origin import origin_tags
+from parallax_runner.track.params import flatten
+from parallax_runner.track.store_check import absolute_uri, check_store
+from parallax_runner.track.tracker import NoTracker, Tracker
+
+SWEPT_TAG = "parallax.swept"
+DIR_TAG = "parallax.sweep_dir"
+# They have the job's folder in them.
+OWN_KEYS = ("run_dir", "ckpt.dir", "sweep.dir")
+
+
+def open_parent(sweep: CheckedSweep) -> Tracker:
+    """The sweep's own run, in its folder's journal; that of an earlier start goes on. None where no job is recorded.
+
+    Raises ConfigError if the store cannot be used.
+    """
+    config = sweep.first
+    tracking = config.tracking
+    if not tracking.enabled or config.action == "plan":
+        return NoTracker()
+    from parallax_runner.track.journal_tracker import JournalTracker
+
+    check_store(tracking.uri, tracking.experiment)
+    swept = " ".join(f"{key}={value}" for key, value in sweep.swept.items())
+    tags = {**origin_tags(Path.cwd()), **tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)}
+    header = Header(
+        uri=absolute_uri(tracking.uri),
+        experiment=tracking.experiment,
+        run_name=tracking.run_name or f"sweep {sweep.dir.name}",
+        tags={str(key): str(value) for key, value in tags.items()},
+    )
+    tracker = JournalTracker(sweep.dir, header, goes_on=_has_run(sweep.dir, header.uri))
+    tracker.log_params(
+        params([job.config for job in sweep.jobs] or [config])
+        | {f"swept.{key}": text for key, text in sweep.swept.items()}
+    )
+    return tracker
+
+
+def params(configs: Sequence[DictConfig]) -> dict[str, str]:
+    """The jobs' parameters together: one value where they agree, else a JSON list of those that occur."""
+    together: dict[str, list[str]] = {}
+    for config in configs:
+        for key, value in flatten(_plain(config)).items():
+            if key not in OWN_KEYS:
+                together.setdefault(key, []).append(value)
+    return {
+        key: values[0] if len(values) == len(configs) and len(set(values)) == 1 else json.dumps(_distinct(values))
+        for key, values in together.items()
+    }
+
+
+def log_objectives(tracker: Tracker, objectives: Sequence[float], *, minimizes: bool) -> None:
+    """Records every objective in the order in which they were reached, and beside each the best until then."""
+    best: float | None = None
+    for number, objective in enumerate(objectives):
+        if not math.isnan(objective):
+            best = objective if best is None else (min if minimizes else max)(best, objective)
+        tracker.log_metrics(number, {"sweep/objective": objective, "sweep/best_objective": best})
+
+
+def _has_run(sweep_dir: Path, uri: str) -> bool:
+    present = journals.journals(sweep_dir)
+    return bool(present) and journals.read_header(present[-1]).uri == uri
+
+
+def _plain(config: DictConfig) -> Mapping[str, Any]:
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _distinct(values: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,145 @@
+"""Ranks the jobs of a sweep by their objectives: the closing table and `results.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from parallax_runner.report import objective_of
+from parallax_runner.sweep.ledger import Account, Job
+from parallax_runner.track.run_record import SUMMARY
+
+FILE_NAME = "results.json"
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One job at the end of a sweep. `rank` counts from 1 and is None without an objective that is a number."""
+
+    rank: int | None
+    job: str
+    status: str  # finished, failed, interrupted, running or not run
+    objective: float | None
+    words_per_sec: float | None
+    step_ms_p50: float | None
+    steps: int | None
+    run_dir: str
+    overrides: tuple[str, ...]
+    mlflow_run_id: str | None
+    error: str | None
+    objective_name: str | None
+
+
+def rank(account: Account, planned: Iterable[Job], *, minimizes: bool) -> list[Result]:
+    """All jobs in the ledger and those that are planned, the best first, those without an objective last."""
+    jobs = {name: standing.job for name, standing in account.standings.items()}
+    order = {job.name: job for job in planned} | jobs
+    unranked = [_result(account, job) for job in order.values()]
+    ranked = sorted(
+        (one for one in unranked if _is_number(one.objective) and one.status == "finished"),
+        key=lambda one: (one.objective or 0.0) * (1 if minimizes else -1),
+    )
+    others = [one for one in unranked if one not in ranked]
+    return [_with_rank(one, number) for number, one in enumerate(ranked, start=1)] + others
+
+
+def save(results: Sequence[Result], sweep_dir: Path, status: str, *, minimizes: bool) -> Path:
+    """Writes `results.json`; a number that is not finite becomes null."""
+    path = sweep_dir / FILE_NAME
+    document = {
+        "status": status,
+        "objective": name_of_objective(results),
+        "direction": "minimize" if minimizes else "maximize",
+        "jobs": [{key: _finite(value) for key, value in vars(one).items()} for one in results],
+    }
+    partial = path.with_name(f".{FILE_NAME}.{os.getpid()}")
+    partial.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def table(results: Sequence[Result], sweep_dir: Path) -> Table:
+    """The closing table."""
+    shown = Table(title=f"sweep {sweep_dir}", title_justify="left")
+    for heading, is_number in (
+        ("rank", True),
+        ("job", False),
+        ("status", False),
+        (name_of_objective(results) or "objective", True),
+        ("words/s", True),
+        ("step ms", True),
+        ("run directory", False),
+    ):
+        shown.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+    for one in results:
+        shown.add_row(
+            "" if one.rank is None else str(one.rank),
+            one.job,
+            one.status,
+            "" if one.objective is None else f"{one.objective:.5g}",
+            "" if one.words_per_sec is None else f"{one.words_per_sec:,.0f}",
+            "" if one.step_ms_p50 is None else f"{one.step_ms_p50:.1f}",
+            _below(one.run_dir, sweep_dir),
+        )
+    return shown
+
+
+def name_of_objective(results: Sequence[Result]) -> str | None:
+    """What the objective is in words, such as `perplexity`, if the jobs agree on it."""
+    names = {one.objective_name for one in results if one.objective_name is not None}
+    return names.pop() if len(names) == 1 else None
+
+
+def _result(account: Account, job: Job) -> Result:
+    standing = account.standings.get(job.name)
+    summary = {} if standing is None else _summary(Path(job.run_dir))
+    objective = None if standing is None else standing.objective
+    named = objective_of(summary) if objective is not None and "loss_last" in summary else None
+    return Result(
+        rank=None,
+        job=job.title,
+        status=NOT_RUN if standing is None else standing.status,
+        objective=objective,
+        words_per_sec=summary.get("words_per_sec"),
+        step_ms_p50=summary.get("step_ms_p50"),
+        steps=summary.get("steps"),
+        run_dir=job.run_dir,
+        overrides=job.overrides,
+        mlflow_run_id=summary.get("mlflow_run_id"),
+        error=None if standing is None or not standing.exit_status else standing.error or summary.get("error"),
+        objective_name=None if named is None else named.removeprefix("validation_").replace("loss_last", "loss"),
+    )
+
+
+def _with_rank(one: Result, number: int) -> Result:
+    return Result(**vars(one) | {"rank": number})
+
+
+def _summary(run_dir: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads((run_dir / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _below(run_dir: str, sweep_dir: Path) -> str:
+    """Short where the folder is below the sweep's, which the title names."""
+    path = Path(run_dir)
+    return f"./{path.relative_to(sweep_dir)}" if path.is_relative_to(sweep_dir) else run_dir
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,95 @@
+"""Ctrl-C and SIGTERM during a sweep: the running jobs end well, and no other is started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from parallax_runner.launch.guard import end_with_parent
+from parallax_runner.launch.interrupts import SAME_PRESS_SECS
+from parallax_runner.sweep.ledger import Ledger
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def handled(handler: Any) -> Iterator[None]:
+    """Has both signals go to `handler`; outside the main thread Python allows no handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def ends_job() -> contextlib.AbstractContextManager[None]:
+    """A signal is an exception, where the job does not handle it by itself."""
+    return handled(_exit)
+
+
+@contextmanager
+def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
+    """For a job that does not run in the process that was started, but in one of joblib's.
+
+    If that one is killed, the kernel sends this one SIGTERM: the job ends well, and then this process. Else both
+    signals are ignored after the block, until the next job: a Ctrl-C on the terminal goes to all processes, one that
+    dies of it idle makes joblib kill the others, and joblib ends them without signals.
+    """
+    driver_pid = ledger.read().driver_pid
+    if os.getpid() == driver_pid or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave_if_alone(*_: object) -> None:
+        if os.getppid() != driver_pid:
+            # Not an exception: joblib would catch it and wait for more work, which its other processes seem to promise.
+            os._exit(128 + signal.SIGTERM)
+
+    end_with_parent(signal.SIGTERM, driver_pid)
+    yield
+    for number in SIGNALS:
+        signal.signal(number, leave_if_alone)
+    leave_if_alone()
+
+
+class Forwarder:
+    """Passes signals to the jobs that other processes run, and lets the sweep go on until they have ended.
+
+    With none running, or on a second signal, the sweep ends at once, and joblib kills what is left.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._first_secs: float | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        now = time.monotonic()
+        if self._first_secs is not None:
+            if now - self._first_secs > SAME_PRESS_SECS:
+                _exit(number, frame)
+            return
+        self._first_secs = now
+        # In this order: a job that starts meanwhile writes that down first, then looks whether the sweep ends.
+        self._ledger.append("stop", exit_status=128 + number)
+        running = self._ledger.read().running(besides_pid=os.getpid())
+        for job in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job.pid, number)
+        if not running:
+            _exit(number, frame)

@@ -1,0 +1,103 @@
+"""Runs a sweep: its folder, its ledger, its run in MLflow, then the jobs, and what is told of them at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from parallax_runner.config.check import CheckedSweep
+from parallax_runner.errors import ConfigError
+from parallax_runner.exit_status import INTERRUPTED, tell
+from parallax_runner.report import PLAIN_WIDTH
+from parallax_runner.sweep import parent, plot, results
+from parallax_runner.sweep.ledger import Job, Ledger
+from parallax_runner.sweep.results import Result
+from parallax_runner.sweep.signals import Forwarder, ends_job, handled
+from parallax_runner.track.tracker import Status
+
+LOCK = "sweep.lock"
+
+
+def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], None]) -> int:
+    """Runs all jobs by `launch` and returns the exit status: that of a stop, or the worst of the jobs'.
+
+    `again` are the arguments that go on with it. Raises ConfigError where another process works on the sweep.
+    """
+    sweep.dir.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(sweep.dir)
+    with _only_one(sweep.dir):
+        _check_nothing_runs(ledger)
+        ledger.append("sweep_started", arguments=list(again))
+        tracker = parent.open_parent(sweep)
+        with handled(Forwarder(ledger)) if sweep.is_parallel else ends_job():
+            launch_status = _status_of(launch)
+        account = ledger.read()
+        stop_status = account.stop_status or (launch_status if launch_status in INTERRUPTED else 0)
+        status = stop_status or max(account.failed_status, launch_status)
+        outcome: Status = "interrupted" if stop_status else "failed" if status else "finished"
+        ranked = results.rank(account, _planned(sweep), minimizes=sweep.minimizes)
+        _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)
+        parent.log_objectives(tracker, account.objectives, minimizes=sweep.minimizes)
+        saved = results.save(ranked, sweep.dir, outcome, minimizes=sweep.minimizes)
+        for path in (saved, plot.save(ranked, sweep.dir), ledger.path):
+            tracker.log_artifact(path)
+        tracker.end(outcome)
+    return status
+
+
+def _planned(sweep: CheckedSweep) -> list[Job]:
+    return [Job.of(sweep.dir, one.config.run_dir, one.title, one.overrides) for one in sweep.jobs]
+
+
+def _status_of(launch: Callable[[], None]) -> int:
+    try:
+        with warnings.catch_warnings():
+            # Of what Optuna will drop in a later version than the one that is locked; its plugin for Hydra uses it.
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"optuna\b|hydra_plugins\b")
+            launch()
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return tell(error)
+    return 0
+
+
+def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console = Console(stderr=True, width=PLAIN_WIDTH)
+    console.print(results.table(ranked, sweep_dir))
+    unfinished = sum(one.status != "finished" for one in ranked)
+    if again is not None and unfinished:
+        console.print(
+            f"{unfinished} of {len(ranked)} jobs have not finished. This runs what is missing:\n    {again}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _check_nothing_runs(ledger: Ledger) -> None:
+    for standing in ledger.read().running():
+        raise ConfigError(
+            f"hydra.sweep.dir={ledger.path.parent}: process {standing.pid} of an earlier start still runs "
+            f"{standing.job.name}; wait for its end, or end it"
+        )
+
+
+@contextmanager
+def _only_one(sweep_dir: Path) -> Iterator[None]:
+    """Holds the sweep's lock; the kernel gives it back when a process dies."""
+    with open(sweep_dir / LOCK, "a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"hydra.sweep.dir={sweep_dir}: another process runs this sweep; wait for its end, "
+                "or leave hydra.sweep.dir out to start another"
+            ) from error
+        yield

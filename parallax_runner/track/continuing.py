@@ -1,0 +1,76 @@
+"""Which MLflow run a job records into: its directory's own, that of the run it resumes from, or a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from parallax_runner.errors import ConfigError
+from parallax_runner.track import journal as journals
+from parallax_runner.track.run_id import read_run, read_run_id
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a job starts from: a checkpoint's prefix, and the MLflow run that its sidecar names."""
+
+    checkpoint: Path
+    run_id: str | None
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """`goes_on`: the directory's present journal and MLflow run go on. `continues`: the MLflow run of another
+    directory that does, if it has not finished. `resumed_from`: what a new run names in a tag."""
+
+    goes_on: bool = False
+    continues: str | None = None
+    resumed_from: str | None = None
+
+
+def continuation(run_dir: Path, uri: str, start: Start | None) -> Continuation:
+    """Settles what a job that starts from `start` (None: from nothing) continues in the store `uri`."""
+    if start is None:
+        return Continuation()
+    present = journals.journals(run_dir)
+    own_id = read_run_id(run_dir)
+    is_own = start.run_id == own_id if start.run_id and own_id else start.checkpoint.is_relative_to(run_dir)
+    if present and is_own:
+        if _uri_of(present[-1]) == uri:
+            return Continuation(goes_on=True)
+        return Continuation(resumed_from=start.run_id or str(start.checkpoint))
+    # Where checkpoints are written unless ckpt.dir says otherwise.
+    source = start.checkpoint.parent.parent
+    # A checkpoint that was written before MLflow answered names no run; its directory may by now.
+    run_id = start.run_id or read_run_id(source)
+    if run_id is None:
+        return Continuation(resumed_from=str(start.checkpoint))
+    if _is_elsewhere(source, uri, run_id) or _is_going_on(source):
+        return Continuation(resumed_from=run_id)
+    return Continuation(continues=run_id)
+
+
+def _uri_of(journal: Path) -> str | None:
+    """None where a driver was killed before it had written the first line."""
+    try:
+        return journals.read_header(journal).uri
+    except ConfigError:
+        return None
+
+
+def _is_elsewhere(source: Path, uri: str, run_id: str) -> bool:
+    known = read_run(source)
+    return known.get("run_id") == run_id and known.get("uri") != uri
+
+
+def _is_going_on(source: Path) -> bool:
+    """Whether a driver still works in the directory; its run is not for two."""
+    if not journals.journals(source):
+        return False
+    try:
+        with journals.writing(source, wait_secs=0.0):
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False

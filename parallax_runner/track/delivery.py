@@ -1,0 +1,232 @@
+"""Brings one journal to its MLflow run, batch by batch: nothing is lost, and nothing is doubled.
+
+The position reached is kept beside the journal, and written after the store has acknowledged: what a crash in between
+sends again is the same points, parameters and tags, which the store takes as one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.track import journal as journals
+from parallax_runner.track import run_id
+from parallax_runner.track.run_record import SUMMARY
+from parallax_runner.track.store import EntryRefused, Opened, OpenRun, ParentUnknown, Point, StoreRun
+
+log = logging.getLogger(__name__)
+
+POINTS_PER_BATCH = 1000
+PARAMS_PER_BATCH = 100
+TAGS_PER_BATCH = 100
+# Metrics that belong to no step: a run that goes on counts them from where it was.
+SAMPLES = "system/"
+_TOGETHER = ("metrics", "params", "tags")
+
+
+class Busy(Exception):
+    """Another process sends this journal at this moment."""
+
+
+@dataclass
+class Batch:
+    """Entries that go in one call, and the position behind the last of them."""
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    end: int = 0
+
+    def count(self, kind: str) -> int:
+        """Points, parameters or tags in it."""
+        return sum(len(entry[kind]) for entry in self.entries if entry["kind"] == kind)
+
+
+def sent_path(path: Path) -> Path:
+    """Where the position in a journal stands."""
+    return path.with_suffix(".sent")
+
+
+class Delivery:
+    """One journal on its way. Only one process at a time has one open: use as a context manager. Raises Busy."""
+
+    def __init__(self, path: Path, open_run: OpenRun) -> None:
+        self.path, self.header = path, journals.read_header(path)
+        self._open_run = open_run
+        self._offset, self._opened = _read_position(path, self.header)
+        self._run: StoreRun | None = None
+        self._lock = -1
+
+    def __enter__(self) -> Delivery:
+        self._lock = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise Busy(f"{self.path} is being sent by another process") from None
+        # Another process may have come further before the lock was ours.
+        self._offset, self._opened = _read_position(self.path, self.header)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    @property
+    def opened(self) -> Opened | None:
+        """The store's run, None while it is not known."""
+        return self._opened
+
+    def send_next(self) -> bool:
+        """Sends one batch; False if there was nothing to send. Raises OutOfReach and Refused."""
+        batch = next_batch(self.path, self._offset)
+        if not batch.entries:
+            return False
+        run = self._ready()
+        try:
+            self._send(run, batch.entries)
+        except EntryRefused as error:
+            self._send_singly(run, batch.entries, error)
+        self._offset = batch.end
+        self._keep_position()
+        return True
+
+    def send_all(self) -> int:
+        """Sends what there is; returns the number of entries that were."""
+        count = unsent(self.path)
+        while self.send_next():
+            pass
+        return count
+
+    def _ready(self) -> StoreRun:
+        if self._run is None:
+            self._run = self._open_run(self.header, self._opened, self._parent_run_id())
+            self._opened = self._run.opened
+            self._keep_position()
+            if self.path == journals.journals(self.path.parent)[-1]:
+                run_id.write_run(
+                    self.path.parent,
+                    run_id=self._opened.run_id,
+                    uri=self.header.uri,
+                    experiment_id=self._opened.experiment_id,
+                )
+        return self._run
+
+    def _parent_run_id(self) -> str | None:
+        if self.header.parent is None or not journals.journals(Path(self.header.parent)):
+            return None
+        known = run_id.read_run_id(Path(self.header.parent))
+        if known is None:
+            raise ParentUnknown(f"the sweep's own run, {self.header.parent}, is not in MLflow yet")
+        return known
+
+    def _keep_position(self) -> None:
+        assert self._opened is not None
+        fields = {"journal_id": self.header.journal_id, "offset": self._offset, **asdict(self._opened)}
+        run_id.replace_json(sent_path(self.path), fields)
+
+    def _send_singly(self, run: StoreRun, entries: list[dict[str, Any]], error: EntryRefused) -> None:
+        """One entry that the store refuses costs none of its neighbours."""
+        if len(entries) == 1:
+            log.warning("MLflow run %s does not take %s: %s", run.opened.run_id, _short(entries[0]), error)
+            return
+        for entry in entries:
+            try:
+                self._send(run, [entry])
+            except EntryRefused as refused:
+                self._send_singly(run, [entry], refused)
+
+    def _send(self, run: StoreRun, entries: list[dict[str, Any]]) -> None:
+        kind, first = entries[0]["kind"], entries[0]
+        if kind in _TOGETHER:
+            points = [point for entry in entries if entry["kind"] == "metrics" for point in self._points(entry)]
+            run.log(points, _merged(entries, "params"), _merged(entries, "tags"))
+        elif kind == "start":
+            run.set_running()
+        elif kind == "end":
+            run.set_ended(first["status"], first["time_ms"])
+        elif kind == "artifact":
+            path = Path(first["path"])
+            if path.name == SUMMARY:
+                _name_run(path, run.opened.run_id)
+            run.log_artifact(path, first["folder"])
+        elif kind == "event":
+            run.log_event(first["event"], first["fields"])
+
+    def _points(self, entry: Mapping[str, Any]) -> list[Point]:
+        """The entry's points; of a run that goes on in another directory only those that it has not had."""
+        floors = self._opened.floors if self._opened else {}
+        points = []
+        for key, value in entry["metrics"].items():
+            floor, step = floors.get(key, -1), entry["step"]
+            if key.startswith(SAMPLES):
+                step += floor + 1
+            if step > floor:
+                points.append(Point(key, float(value), entry["time_ms"], step))
+        return points
+
+
+def next_batch(path: Path, offset: int) -> Batch:
+    """What can go in the next call; without entries if there is nothing."""
+    batch = Batch(end=offset)
+    for entry, end in journals.entries(path, offset):
+        together = entry["kind"] in _TOGETHER
+        if batch.entries and not (together and batch.entries[0]["kind"] in _TOGETHER):
+            break
+        batch.entries.append(entry)
+        too_many = (
+            batch.count("metrics") > POINTS_PER_BATCH
+            or batch.count("params") > PARAMS_PER_BATCH
+            or batch.count("tags") > TAGS_PER_BATCH
+        )
+        if too_many and len(batch.entries) > 1:
+            batch.entries.pop()
+            break
+        batch.end = end
+        if not together:
+            break
+    return batch
+
+
+def unsent(path: Path) -> int:
+    """How many entries of a journal wait."""
+    offset, _ = _read_position(path, journals.read_header(path))
+    return sum(1 for _ in journals.entries(path, offset))
+
+
+def _read_position(path: Path, header: journals.Header) -> tuple[int, Opened | None]:
+    try:
+        fields = json.loads(sent_path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0, None
+    if fields.pop("journal_id", None) != header.journal_id:
+        return 0, None
+    return fields.pop("offset"), Opened(**fields)
+
+
+def _name_run(summary: Path, run_id: str) -> None:
+    """A summary that was written before the run was known gets its id."""
+    try:
+        fields = json.loads(summary.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if fields.get("mlflow_run_id") is None:
+        partial = summary.with_name(f".{summary.name}.{os.getpid()}")
+        partial.write_text(json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, summary)
+
+
+def _merged(entries: list[dict[str, Any]], kind: str) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for entry in entries:
+        if entry["kind"] == kind:
+            merged.update(entry[kind])
+    return merged
+
+
+def _short(entry: Mapping[str, Any]) -> str:
+    text = json.dumps(entry)
+    return text if len(text) <= 200 else text[:200] + "…"

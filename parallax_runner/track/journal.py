@@ -1,0 +1,215 @@
+"""The journal of a run: one JSON object a line, only ever appended to. What MLflow is told is read from it.
+
+A run directory has `journal.jsonl`; a run that starts afresh in a used directory adds `journal.2.jsonl` and so on, and
+the last one is the directory's present run. The kinds of entry: `header` (the first line), `start` (a driver began),
+`metrics`, `params`, `tags`, `artifact`, `event`, `end`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import logging
+import math
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+LOCK = "journal.lock"
+_NAME = re.compile(r"journal(?:\.(\d+))?\.jsonl")
+# How long a process that settles or sends an old run may hold the directory of one that starts.
+LOCK_WAIT_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a journal's run is to be in MLflow.
+
+    `parent` is the directory of the sweep whose child it is. `continues` is the MLflow run of another directory that
+    this one goes on with, unless that one has finished or is not in this store; then it is only named in a tag.
+    """
+
+    uri: str
+    experiment: str
+    run_name: str | None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    continues: str | None = None
+    journal_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    time_ms: int = field(default_factory=lambda: now_ms())
+    format: int = FORMAT
+
+
+def now_ms() -> int:
+    """Unix time."""
+    return time.time_ns() // 1_000_000
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals of a run directory, oldest first; the last one is that of the present run."""
+    found = [
+        (int(match[1] or 1), path) for path in folder.glob("journal*.jsonl") if (match := _NAME.fullmatch(path.name))
+    ]
+    return [path for _, path in sorted(found)]
+
+
+def next_journal(folder: Path) -> Path:
+    """Where the journal of a fresh run in this directory belongs."""
+    taken = journals(folder)
+    number = int((_NAME.fullmatch(taken[-1].name) or [0, 1])[1] or 1) + 1 if taken else 1
+    return folder / ("journal.jsonl" if number == 1 else f"journal.{number}.jsonl")
+
+
+def read_header(path: Path) -> Header:
+    """Raises ConfigError where a journal does not begin as one does."""
+    for entry, _ in entries(path):
+        if entry["kind"] == "header" and entry.get("format") == FORMAT:
+            names = {one.name for one in dataclasses.fields(Header)}
+            return Header(**{key: value for key, value in entry.items() if key in names})
+        break
+    raise ConfigError(
+        f"{path}: no journal of this parallax_runner; its first line should be a header of format {FORMAT}"
+    )
+
+
+def entries(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each entry from a byte position on, with the position behind it.
+
+    What a crash left half-written is passed over: a last line without its end, or one that is no JSON object.
+    """
+    with open(path, "rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            entry = _parse(line)
+            if entry is not None:
+                yield entry, offset
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("kind"), str) else None
+
+
+def as_json(value: float) -> float | str:
+    """A number as the journal has it: JSON knows neither NaN nor infinity, so they are strings that `float` reads."""
+    return value if math.isfinite(value) else str(value)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a journal has come: `start` is the entry of the last driver that began, None without one, `is_ended`
+    whether that one has said how it ended; `last_steps` and `last_values` have the last point of each metric."""
+
+    start: Mapping[str, Any] | None
+    is_ended: bool
+    last_steps: dict[str, int]
+    last_values: dict[str, float]
+
+
+def standing(path: Path) -> Standing:
+    """Reads all of a journal."""
+    start, is_ended = None, False
+    last_steps: dict[str, int] = {}
+    last_values: dict[str, float] = {}
+    for entry, _ in entries(path):
+        if entry["kind"] == "start":
+            start, is_ended = entry, False
+        elif entry["kind"] == "end":
+            is_ended = True
+        elif entry["kind"] == "metrics":
+            last_steps.update(dict.fromkeys(entry["metrics"], entry["step"]))
+            last_values.update({key: float(value) for key, value in entry["metrics"].items()})
+    return Standing(start, is_ended, last_steps, last_values)
+
+
+@contextmanager
+def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
+    """Holds the right to append to the journals of a directory; the kernel gives it back when a process dies.
+
+    Raises BlockingIOError if another process holds it for longer than `wait_secs`.
+    """
+    with open(folder / LOCK, "a", encoding="utf-8") as lock:
+        deadline = time.monotonic() + wait_secs
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        yield
+
+
+class Journal:
+    """Appends to one journal; whoever makes it holds `writing`. What was
+    appended outlives this process.
+
+    A disk that is full costs entries, never the run: that is said once, in the log.
+    """
+
+    def __init__(self, path: Path, header: Header | None = None) -> None:
+        self.path = path
+        # Not through a buffer: what was appended must outlive this process.
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        size = os.fstat(self._file).st_size
+        self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+        self._warned, self._lock = False, threading.Lock()
+        if header is not None:
+            self.append("header", **dataclasses.asdict(header))
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Adds one entry."""
+        line = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
+        with self._lock:
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        if self._torn:
+            # A half-written line is closed first, so that it does not spoil this one.
+            line = b"\n" + line
+        try:
+            written = os.write(self._file, line)
+        except OSError as error:
+            self._lose(str(error))
+            return
+        self._torn = 0 < written < len(line)
+        if self._torn:
+            self._lose("no space left")
+
+    def append_start(self, **fields: Any) -> None:
+        """Says that this process begins, or goes on, with the run."""
+        self.append("start", time_ms=now_ms(), host=socket.gethostname(), pid=os.getpid(), **fields)
+
+    def append_end(self, status: str) -> None:
+        """Says how it ended."""
+        self.append("end", status=status, time_ms=now_ms())
+
+    def close(self) -> None:
+        """Gives the file back."""
+        os.close(self._file)
+
+    def _lose(self, reason: str) -> None:
+        if not self._warned:
+            log.warning("%s cannot be written, MLflow will miss something: %s (said once)", self.path, reason)
+        self._warned = True

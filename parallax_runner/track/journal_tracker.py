@@ -1,0 +1,124 @@
+"""The driver's tracker: appends to the journal and returns at once; a thread sends the journal to MLflow."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.errors import ConfigError
+from parallax_runner.track import journal as journals
+from parallax_runner.track import mlflow_store, open_runs
+from parallax_runner.track.delivery import PARAMS_PER_BATCH, POINTS_PER_BATCH, unsent
+from parallax_runner.track.journal import Header, Journal, as_json
+from parallax_runner.track.params import flatten, valid_key
+from parallax_runner.track.run_id import forget_run, read_run_id
+from parallax_runner.track.sender import Sender
+from parallax_runner.track.settle import end_open_journals
+from parallax_runner.track.store import OpenRun
+from parallax_runner.track.tracker import Status
+
+
+class JournalTracker:
+    """Records one run in the journal of its directory. Make it when the run is about to start.
+
+    `goes_on` says that the directory's present journal, and with it its MLflow run, goes on; else a new one begins.
+    `summary` is what a killed run's summary.json is made of. Raises ConfigError where another run works in the
+    directory.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        header: Header,
+        *,
+        goes_on: bool = False,
+        summary: Mapping[str, Any] | None = None,
+        open_run: OpenRun = mlflow_store.open_run,
+    ) -> None:
+        self._run_dir = run_dir = run_dir.resolve()
+        self._ended = False
+        self._held = ExitStack()
+        try:
+            self._held.enter_context(journals.writing(run_dir, wait_secs=journals.LOCK_WAIT_SECS))
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"run_dir={run_dir}: another run is going on there; wait for its end, or give hydra.run.dir=ANOTHER"
+            ) from error
+        except OSError as error:
+            raise ConfigError(f"run_dir={run_dir}: its journal cannot be written: {error}") from error
+        before = journals.journals(run_dir)
+        if goes_on and before:
+            self._journal = Journal(before[-1])
+            self._last_steps = journals.standing(before[-1]).last_steps
+        else:
+            end_open_journals(run_dir, before)
+            forget_run(run_dir)
+            self._journal = Journal(journals.next_journal(run_dir), header)
+            self._last_steps = {}
+        self._uri = header.uri
+        self._journal.append_start(summary=dict(summary or {}))
+        open_runs.register(run_dir)
+        mlflow_store.prepare_environment()
+        self._sender = Sender(self._journal.path, open_run)
+
+    @property
+    def run_id(self) -> str | None:
+        """The MLflow run's id, None until MLflow has given it."""
+        return self._sender.run_id or read_run_id(self._run_dir)
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Records a nested configuration as flat parameters, `comm.name` and the like."""
+        for some in _in_parts(flatten(params), PARAMS_PER_BATCH):
+            self._journal.append("params", params=some)
+
+    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        """Records the numbers of one step; None is left out, and so is what was recorded before a run was resumed."""
+        known = {valid_key(key): float(value) for key, value in metrics.items() if value is not None}
+        fresh = {key: value for key, value in known.items() if step > self._last_steps.get(key, -1)}
+        for some in _in_parts(fresh, POINTS_PER_BATCH):
+            finite = {key: as_json(value) for key, value in some.items()}
+            self._journal.append("metrics", step=step, time_ms=journals.now_ms(), metrics=finite)
+        self._last_steps.update(dict.fromkeys(fresh, step))
+
+    def log_sample(self, metrics: Mapping[str, float]) -> None:
+        """Records numbers that belong to no step under the next number of their own."""
+        self.log_metrics(1 + max((self._last_steps.get(valid_key(key), -1) for key in metrics), default=-1), metrics)
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """Records tags."""
+        self._journal.append("tags", tags={valid_key(str(key)): str(value) for key, value in tags.items()})
+
+    def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
+        """Records that a file or folder is to be copied; what it holds when it is sent counts."""
+        self._journal.append("artifact", path=str(Path(path).absolute()), folder=folder)
+
+    def log_event(self, kind: str, **fields: Any) -> None:
+        """Records an event for `track/mlflow_<kind>.py`."""
+        self._journal.append("event", event=kind, fields=fields)
+
+    def end(self, status: Status) -> None:
+        """Records FINISHED, FAILED or KILLED and waits for the rest to be sent; what is not, is told."""
+        if self._ended:
+            return
+        self._ended = True
+        self._journal.append_end(status)
+        if not self._sender.close():
+            waiting = unsent(self._journal.path)
+            reason = (self._sender.trouble or "it took too long").removeprefix(f"tracking.uri={self._uri}: ")
+            print(
+                f"parallax_runner: MLflow ({self._uri}) lacks {waiting} entries of this run: "
+                f"{reason}. The next run sends them, or\n"
+                f"    python -m parallax_runner action=sync run_dir={shlex.quote(str(self._run_dir))}",
+                file=sys.stderr,
+            )
+        self._journal.close()
+        self._held.close()
+
+
+def _in_parts(mapping: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
+    items = list(mapping.items())
+    return [dict(items[start : start + size]) for start in range(0, len(items), size)]

@@ -1,0 +1,79 @@
+"""Makes an MLflow model of a run's SavedModel: `mlflow.pyfunc.load_model` needs TensorFlow for it, and nothing of ours.
+
+MLflow's own TensorFlow flavor knows how to load a SavedModel by tags and signature; it only offers no way to log one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.types import Schema
+
+ARTIFACT_FOLDER = "model"
+SAVED_MODEL = "saved_model"
+# Written by export/saved_model.py.
+DESCRIPTION = Path("assets.extra") / "serving.json"
+
+
+def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
+    """Adds the SavedModel `fields["saved_model"]` to the artifacts of a run, as the model `runs:/RUN_ID/model`.
+
+    Raises ValueError where there is none.
+    """
+    saved_model = Path(fields["saved_model"])
+    if not (saved_model / DESCRIPTION).is_file():
+        raise ValueError(f"{saved_model} is no SavedModel that parallax_runner wrote, or is not there any more")
+    with tempfile.TemporaryDirectory(prefix=".mlflow_model", dir=saved_model.parent) as beside:
+        folder = Path(beside) / ARTIFACT_FOLDER
+        write_model(saved_model, folder, run_id=run_id)
+        client.log_artifacts(run_id, str(folder), artifact_path=ARTIFACT_FOLDER)
+
+
+def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None) -> None:
+    """Writes an MLflow model with signature and input example to the new folder `folder`, on the same file system."""
+    import mlflow
+    import numpy as np
+    from mlflow import pyfunc
+    from mlflow.models import Model, ModelSignature
+
+    described = json.loads((saved_model / DESCRIPTION).read_text(encoding="utf-8"))
+    model = Model(artifact_path=ARTIFACT_FOLDER, run_id=run_id, metadata={"checkpoint": described["checkpoint"]})
+    model.add_flavor(
+        "tensorflow",
+        code=None,
+        model_type="tf1-estimator",
+        saved_model_dir=SAVED_MODEL,
+        meta_graph_tags=described["tags"],
+        signature_def_key=described["signature"],
+    )
+    example = {name: np.array(described["example"][name], spec["dtype"]) for name, spec in described["inputs"].items()}
+    with tempfile.TemporaryDirectory() as no_project:
+        pyfunc.save_model(
+            folder,
+            loader_module="mlflow.tensorflow",
+            mlflow_model=model,
+            signature=ModelSignature(_schema(described["inputs"]), _schema(described["outputs"])),
+            input_example=example,
+            pip_requirements=[f"mlflow=={mlflow.__version__}", f"tensorflow=={described['tensorflow']}"],
+            # Else it takes the lock file of the folder that the command was given in for the model's.
+            uv_project_path=no_project,
+        )
+    shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=os.link)
+
+
+def _schema(specs: Mapping[str, Any]) -> Schema | None:
+    """None where a rank is not known: MLflow cannot say that."""
+    import numpy as np
+    from mlflow.types import Schema, TensorSpec
+
+    if any(spec["shape"] is None for spec in specs.values()):
+        return None
+    return Schema([TensorSpec(np.dtype(spec["dtype"]), spec["shape"], name) for name, spec in specs.items()])

@@ -1,0 +1,250 @@
+"""Runs in MLflow: with `mlflow_*.py` beside it the only place that imports it, and only when a run is opened.
+
+Runs are addressed by id alone: nothing in the environment or in MLflow's global state chooses them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parallax_runner.track.journal import Header
+from parallax_runner.track.mlflow_errors import is_permanent, one_line
+from parallax_runner.track.store import EntryRefused, Opened, OutOfReach, Point, Refused, StoreRun
+from parallax_runner.track.store_lock import sqlite_path, store_lock
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+MAX_TAG_CHARS = 8000
+MAX_COPY_FAILURES = 4
+STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+JOURNAL_TAG = "parallax.journal"
+RESUMED_TAG = "parallax.resumed_from"
+CHANGED_TAG = "parallax.changed_params"
+PARENT_TAG = "mlflow.parentRunId"
+# With its own defaults MLflow blocks for minutes when its server is down; who sends tries again anyway.
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+
+
+def prepare_environment() -> None:
+    """Settings of MLflow that must stand before its import; what the user has set stays."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def open_run(header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
+    """The run of a journal: the known one, else one that a lost answer has left, else a new one.
+
+    Raises OutOfReach and Refused.
+    """
+    prepare_environment()
+    with _errors_told(header):
+        database = sqlite_path(header.uri)
+        _import_mlflow(database)
+        with store_lock(database):
+            client = _client(header.uri)
+            if known is not None:
+                run = client.get_run(known.run_id)
+                if run.info.lifecycle_stage != "active":
+                    raise Refused(f"run {known.run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
+                return MlflowRun(client, run, known.floors)
+            experiment_id = _experiment_id(client, header.experiment, database)
+            continued = _continued(client, header)
+            if continued is not None:
+                last_steps = {metric.key: metric.step for metric in continued.data._metric_objs}
+                return MlflowRun(client, continued, last_steps)
+            run = _made_before(client, experiment_id, header) or _new(client, experiment_id, header, parent_run_id)
+            return MlflowRun(client, run, {})
+
+
+class MlflowRun:
+    """An open run: a StoreRun."""
+
+    def __init__(self, client: MlflowClient, run: Run, floors: Mapping[str, int]) -> None:
+        self.opened = Opened(run.info.run_id, run.info.experiment_id, dict(floors))
+        self._client, self._run_id = client, run.info.run_id
+        self._params: dict[str, str] = dict(run.data.params)
+        self._failures: dict[str, int] = {}
+        self._changed = _parsed(run.data.tags.get(CHANGED_TAG))
+
+    def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """One call; parameters that have another value already go into a tag, since MLflow keeps the first."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        changed = {key: value for key, value in params.items() if self._params.get(key, value) != value}
+        fresh = {key: value for key, value in params.items() if key not in self._params}
+        if changed:
+            self._changed |= changed
+            tags = {**tags, CHANGED_TAG: _fitting_json(self._changed)}
+        self._call(
+            partial(
+                self._client.log_batch,
+                self._run_id,
+                metrics=[Metric(point.key, point.value, point.time_ms, point.step) for point in points],
+                params=[Param(key, value) for key, value in fresh.items()],
+                tags=[RunTag(key, value[:MAX_TAG_CHARS]) for key, value in tags.items()],
+            )
+        )
+        self._params |= fresh
+
+    def log_artifact(self, path: Path, folder: str | None) -> None:
+        """A folder goes in under its own name."""
+        if not os.access(path, os.R_OK):
+            raise EntryRefused("it cannot be read, or is not there any more")
+        if path.is_dir():
+            inside = path.name if folder is None else f"{folder}/{path.name}"
+            self._copy(str(path), partial(self._client.log_artifacts, self._run_id, str(path), artifact_path=inside))
+        else:
+            self._copy(str(path), partial(self._client.log_artifact, self._run_id, str(path), artifact_path=folder))
+
+    def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Calls `send` of the module `mlflow_<kind>`."""
+        send = importlib.import_module(f"parallax_runner.track.mlflow_{kind}").send
+        self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields)))
+
+    def _copy(self, what: str, action: Callable[[], Any]) -> None:
+        """Files may fail for reasons of their own; one that cannot be copied must not hold up what follows for ever."""
+        try:
+            self._call(action)
+        except OutOfReach as error:
+            self._failures[what] = self._failures.get(what, 0) + 1
+            if self._failures[what] < MAX_COPY_FAILURES:
+                raise
+            self._check_that_it_is_there()
+            raise EntryRefused(f"tried {MAX_COPY_FAILURES} times: {error}") from error
+
+    def set_running(self) -> None:
+        """A new run is RUNNING; one that goes on becomes so again."""
+        self._call(partial(self._client.update_run, self._run_id, status="RUNNING"))
+
+    def set_ended(self, status: str, time_ms: int) -> None:
+        """FINISHED, FAILED or KILLED."""
+        self._call(partial(self._client.set_terminated, self._run_id, status=STATUS[status], end_time=time_ms))
+
+    def _call(self, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except Exception as error:  # whatever a store, a driver or the network makes of it, training goes on
+            if not is_permanent(error):
+                raise OutOfReach(one_line(error)) from error
+            self._check_that_it_is_there()
+            raise EntryRefused(one_line(error)) from error
+
+    def _check_that_it_is_there(self) -> None:
+        try:
+            run = self._client.get_run(self._run_id)
+        except Exception as error:
+            if not is_permanent(error):
+                raise OutOfReach(one_line(error)) from error
+            raise Refused(one_line(error)) from error
+        if run.info.lifecycle_stage != "active":
+            raise Refused(f"run {self._run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
+
+
+def _import_mlflow(database: Path | None) -> None:
+    """Takes seconds: not while others wait for the store's lock."""
+    import mlflow  # noqa: F401
+
+    # Importing MLflow sets its loggers' levels, so it comes first.
+    for name in ("mlflow", "alembic", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    if database is not None:
+        importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
+
+
+def _client(uri: str) -> MlflowClient:
+    """Makes the tables of a fresh database, or brings an old one's up to date."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def _experiment_id(client: MlflowClient, name: str, database: Path | None) -> str:
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        artifacts = None if database is None else (database.parent / "mlartifacts").as_uri()
+        try:
+            return client.create_experiment(name, artifact_location=artifacts)
+        except MlflowException as error:
+            # Another job made it in between; on a server no lock of ours prevents that.
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)
+    if found is None or found.lifecycle_stage != "active":
+        raise Refused(
+            f"tracking.experiment={name} was deleted in MLflow: choose another name, "
+            f"or restore it with `mlflow experiments restore`"
+        )
+    return found.experiment_id
+
+
+def _continued(client: MlflowClient, header: Header) -> Run | None:
+    from mlflow.exceptions import MlflowException
+
+    if header.continues is None:
+        return None
+    try:
+        run = client.get_run(header.continues)
+    except MlflowException as error:
+        if is_permanent(error):
+            return None
+        raise
+    return run if run.info.lifecycle_stage == "active" and run.info.status != "FINISHED" else None
+
+
+def _made_before(client: MlflowClient, experiment_id: str, header: Header) -> Run | None:
+    found = client.search_runs([experiment_id], f"tags.`{JOURNAL_TAG}` = '{header.journal_id}'", max_results=1)
+    return found[0] if found else None
+
+
+def _new(client: MlflowClient, experiment_id: str, header: Header, parent_run_id: str | None) -> Run:
+    tags = {key: value[:MAX_TAG_CHARS] for key, value in header.tags.items()} | {JOURNAL_TAG: header.journal_id}
+    if header.continues is not None:
+        tags[RESUMED_TAG] = header.continues
+    if parent_run_id is not None:
+        tags[PARENT_TAG] = parent_run_id
+    return client.create_run(experiment_id, start_time=header.time_ms, run_name=header.run_name, tags=tags)
+
+
+@contextmanager
+def _errors_told(header: Header) -> Iterator[None]:
+    try:
+        yield
+    except (OutOfReach, Refused):
+        raise
+    except Exception as error:
+        told = f"tracking.uri={header.uri}: {one_line(error)}"
+        raise (Refused if is_permanent(error) else OutOfReach)(told) from error
+
+
+def _fitting_json(changed: Mapping[str, str]) -> str:
+    """What changed, shortened until a tag holds it."""
+    for length in (500, 50, 5, 0):
+        text = json.dumps({key: value[:length] for key, value in changed.items()})
+        if len(text) <= MAX_TAG_CHARS:
+            return text
+    return "{}"
+
+
+def _parsed(tag: str | None) -> dict[str, str]:
+    try:
+        changed = json.loads(tag or "{}")
+    except ValueError:  # edited by hand
+        return {}
+    return changed if isinstance(changed, dict) else {}

@@ -1,0 +1,86 @@
+"""Draws a run's journal: loss and throughput over steps, as images for whoever looks at the run. Imports matplotlib."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from parallax_runner.track import journal as journals
+
+FOLDER = "plots"
+LOSSES = {"train/loss": "training", "validation/loss": "validation"}
+# The first that a run has says most of it.
+THROUGHPUTS = {
+    "throughput/words_per_sec": "words/s",
+    "throughput/examples_per_sec": "examples/s",
+    "throughput/steps_per_sec": "steps/s",
+}
+SIZE_INCHES = (7.0, 4.0)
+# A line hides where few points are.
+MARKED_POINTS = 50
+
+Points = Sequence[tuple[int, float]]
+
+
+def plot_run(run_dir: Path) -> list[Path]:
+    """Writes `plots/loss.png` and `plots/throughput.png` of the directory's present run and returns their paths.
+
+    What was never recorded is not drawn. Raises OSError where the folder cannot be written.
+    """
+    found = journals.journals(run_dir)
+    if not found:
+        return []
+    series, title = _series(found[-1]), _title(journals.read_header(found[-1]).tags)
+    losses = {label: series[key] for key, label in LOSSES.items() if key in series}
+    throughput = next((key for key in THROUGHPUTS if key in series), None)
+    drawn = []
+    if losses:
+        drawn.append(_draw(run_dir, "loss", losses, title=title, label="loss (mean over a global batch)"))
+    if throughput is not None:
+        label = f"{THROUGHPUTS[throughput]}, all workers"
+        drawn.append(_draw(run_dir, "throughput", {"": series[throughput]}, title=title, label=label, from_zero=True))
+    return drawn
+
+
+def _series(path: Path) -> dict[str, Points]:
+    series: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for entry, _ in journals.entries(path):
+        if entry["kind"] == "metrics":
+            for key, value in entry["metrics"].items():
+                series[key].append((entry["step"], float(value)))
+    return dict(series)
+
+
+def _title(tags: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {tags[name]}" for name in ("model", "comm", "workers") if name in tags)
+
+
+def _draw(
+    run_dir: Path, name: str, lines: Mapping[str, Points], *, title: str, label: str, from_zero: bool = False
+) -> Path:
+    """One line for each entry of `lines`, by its name; numbers that are not finite leave a gap."""
+    # Without pyplot: that would look for a display, and keep the figure.
+    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    axes = figure.subplots()
+    for (line_name, points), style in zip(lines.items(), itertools.cycle(["-", "--"])):
+        steps, values = zip(*points, strict=True)
+        shown = [value if math.isfinite(value) else math.nan for value in values]
+        axes.plot(
+            steps, shown, style, marker="o" if len(points) <= MARKED_POINTS else "", markersize=3, label=line_name
+        )
+    axes.set(xlabel="step", ylabel=label)
+    axes.set_title(title, fontsize="small")
+    axes.grid(alpha=0.3)
+    if from_zero:
+        axes.set_ylim(bottom=0)
+    if len(lines) > 1:
+        axes.legend()
+    path = run_dir / FOLDER / f"{name}.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=100)
+    return path

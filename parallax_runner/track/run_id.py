@@ -1,0 +1,41 @@
+"""Which MLflow run a run directory has: a small file that the driver writes as soon as the store has said it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = "mlflow_run.json"
+
+
+def read_run(run_dir: Path) -> dict[str, Any]:
+    """`run_id`, `uri` and `experiment_id`; empty while they are not known."""
+    try:
+        fields = json.loads((run_dir / FILE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def read_run_id(run_dir: Path) -> str | None:
+    """The MLflow run's id, None while it is not known."""
+    return read_run(run_dir).get("run_id")
+
+
+def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> None:
+    """Makes the run known to checkpoints, to the children of a sweep, and to whoever looks."""
+    replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": uri, "experiment_id": experiment_id})
+
+
+def forget_run(run_dir: Path) -> None:
+    """For a fresh run in a used directory."""
+    (run_dir / FILE_NAME).unlink(missing_ok=True)
+
+
+def replace_json(path: Path, fields: Any) -> None:
+    """Writes a small file that others may read at any time: they see the old one or the new one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(fields) + "\n", encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,126 @@
+"""The thread that sends a run's journal while the run goes on; nothing that a store does reaches the run."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+
+from parallax_runner.track import open_runs
+from parallax_runner.track.delivery import Busy, Delivery
+from parallax_runner.track.settle import send_rest, settle_others
+from parallax_runner.track.store import OpenRun, OutOfReach, Refused
+
+log = logging.getLogger(__name__)
+
+SEND_EVERY_SECS = 2.0
+MAX_PAUSE_SECS = 30.0
+# How long the end of a run waits for a store that does not answer, and for one that does. A call that hangs turns from
+# the second into the first when it times out.
+OUT_OF_REACH_SECS = 5.0
+MAX_END_SECS = 60.0
+
+
+class Sender:
+    """Sends one journal, and before it what earlier runs have left, until `close`."""
+
+    def __init__(self, path: Path, open_run: OpenRun) -> None:
+        self._path, self._run_dir, self._open_run = path, path.parent, open_run
+        self._finishing, self._abandoned, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._delivery: Delivery | None = None
+        self.trouble: str | None = None
+        self.all_sent = False
+        self._thread = threading.Thread(target=self._work, name="sender", daemon=True)
+        self._thread.start()
+
+    @property
+    def run_id(self) -> str | None:
+        """The store's run, None while it is not known."""
+        opened = self._delivery.opened if self._delivery else None
+        return opened.run_id if opened else None
+
+    def close(self) -> bool:
+        """After the journal's last entry: waits until all is sent, or it shows that this would take too long.
+
+        Whether all was sent. What was not stays in the journal, and the run stays among the open ones.
+        """
+        self._finishing.set()
+        started_secs = time.monotonic()
+        try:
+            while not self._ended.wait(0.05):
+                patience_secs = MAX_END_SECS if self.trouble is None else OUT_OF_REACH_SECS
+                if time.monotonic() - started_secs > patience_secs:
+                    break
+        except KeyboardInterrupt:
+            log.warning("Ctrl-C: not waiting for MLflow any longer")
+        self._abandoned.set()
+        return self.all_sent
+
+    def _work(self) -> None:
+        try:
+            settle_others(self._run_dir, self._open_run, self._abandoned.is_set)
+            while not self._abandoned.is_set():
+                try:
+                    with Delivery(self._path, self._open_run) as self._delivery:
+                        self._deliver(self._delivery)
+                    break
+                except Busy:
+                    self._abandoned.wait(0.2)
+        except Refused as error:
+            self.trouble = str(error)
+            self._tell(f"MLflow refuses this run: {error}")
+        except Exception as error:  # whatever it is, the run goes on, and the journal has everything
+            log.exception("the sender has failed")
+            self.trouble = f"{type(error).__name__}: {error}"
+            self._tell(f"MLflow gets nothing more of this run: {self.trouble}")
+        finally:
+            self._ended.set()
+
+    def _deliver(self, delivery: Delivery) -> None:
+        failures = 0
+        while not self._abandoned.is_set():
+            # Asked first: all that was appended before it was set is sent below.
+            finishing = self._finishing.is_set()
+            try:
+                while not self._abandoned.is_set() and delivery.send_next():
+                    self._recover()
+                if finishing and not self._abandoned.is_set():
+                    self._finish()
+                    return
+                failures, pause_secs = 0, SEND_EVERY_SECS
+            except OutOfReach as error:
+                failures += 1
+                pause_secs = min(2.0**failures, MAX_PAUSE_SECS)
+                self._stumble(str(error), has_run=delivery.opened is not None)
+            if finishing:
+                self._abandoned.wait(min(pause_secs, 0.5))
+            else:
+                self._finishing.wait(pause_secs)
+
+    def _finish(self) -> None:
+        self.all_sent = True
+        try:
+            # Runs that stood in this directory before.
+            if send_rest(self._run_dir, self._open_run):
+                open_runs.forget(self._run_dir)
+        except (OutOfReach, Refused, Busy) as error:
+            log.warning("an earlier run of %s waits: %s", self._run_dir, error)
+
+    def _recover(self) -> None:
+        if self.trouble is not None:
+            log.info("MLflow answers again")
+        self.trouble = None
+
+    def _stumble(self, reason: str, *, has_run: bool) -> None:
+        first, self.trouble = self.trouble is None, reason
+        if first and has_run:
+            log.warning("MLflow is out of reach: %s (training goes on)", reason)
+        elif first:
+            self._tell(f"MLflow is out of reach: {reason}")
+
+    def _tell(self, reason: str) -> None:
+        """For what may be a mistake in the configuration: on the terminal too."""
+        log.warning("%s (training goes on)", reason)
+        print(f"parallax_runner: {reason}; training goes on, its numbers are kept in {self._path}", file=sys.stderr)

@@ -1,0 +1,117 @@
+"""Tells MLflow, and `summary.json`, of runs whose driver was killed; and sends what other runs have left unsent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from parallax_runner.errors import ConfigError
+from parallax_runner.track import journal as journals
+from parallax_runner.track import open_runs
+from parallax_runner.track.delivery import Busy, Delivery, unsent
+from parallax_runner.track.journal import Journal, Standing
+from parallax_runner.track.run_id import read_run_id
+from parallax_runner.track.run_record import SUMMARY, write_summary
+from parallax_runner.track.store import OpenRun, OutOfReach, ParentUnknown, Refused
+
+log = logging.getLogger(__name__)
+
+KILLED = "the driver was killed before it could say how the run ended"
+ERROR_TAG = "error"
+# What the driver would have added to the artifacts at the end.
+LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
+
+
+def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
+    """Settles and sends all runs of this user on this host that no living driver cares for, but `own_dir`.
+
+    Nothing is raised: a store that is out of reach is left alone until the next start.
+    """
+    unreachable: set[str] = set()
+    # By path: the run of a sweep comes before those of its jobs, which need its id.
+    for entry in sorted(open_runs.listed(), key=lambda entry: entry.run_dir):
+        run_dir = Path(entry.run_dir)
+        if stopped() or not entry.is_here or run_dir == own_dir:
+            continue
+        if not journals.journals(run_dir):
+            open_runs.forget(run_dir, entry)
+            continue
+        try:
+            # A living process may be a sweep's, with other jobs by now; one whose job goes on sends by itself.
+            if not entry.is_alive:
+                settle(run_dir)
+            elif not journals.standing(journals.journals(run_dir)[-1]).is_ended:
+                continue
+            if send_rest(run_dir, open_run, unreachable):
+                open_runs.forget(run_dir, entry)
+        except (OutOfReach, Busy, BlockingIOError) as error:
+            log.info("%s waits: %s", run_dir, error)
+        except (Refused, ConfigError, OSError) as error:
+            log.warning("%s cannot be sent: %s", run_dir, error)
+            open_runs.forget(run_dir, entry)
+
+
+def settle(run_dir: Path) -> None:
+    """Ends the journals of a directory in which no driver works any more, where they have no end.
+
+    Raises BlockingIOError if one does.
+    """
+    with journals.writing(run_dir, wait_secs=0.0):
+        end_open_journals(run_dir, journals.journals(run_dir))
+
+
+def end_open_journals(run_dir: Path, paths: list[Path]) -> None:
+    """Adds what a killed driver could not; the caller holds `journal.writing`."""
+    for path in paths:
+        standing = journals.standing(path)
+        if standing.is_ended or standing.start is None:
+            continue
+        journal = Journal(path)
+        journal.append("tags", tags={ERROR_TAG: KILLED})
+        present = path == journals.journals(run_dir)[-1]
+        if present and standing.start.get("summary") and not (run_dir / SUMMARY).exists():
+            write_summary(run_dir, _summary_of(standing, run_dir))
+            for name in LEFT_BEHIND:
+                if (run_dir / name).exists():
+                    journal.append("artifact", path=str(run_dir / name), folder=None)
+        journal.append_end("interrupted")
+        journal.close()
+        log.info("%s: %s", path, KILLED)
+
+
+def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = None) -> bool:
+    """Sends what the journals of a directory hold; True if all of them have also ended, so that no more can come.
+
+    Stores in `unreachable` are not asked again, and those that do not answer are added. Raises OutOfReach, Refused,
+    Busy.
+    """
+    all_ended = True
+    for path in journals.journals(run_dir):
+        all_ended = all_ended and journals.standing(path).is_ended
+        if not unsent(path):
+            continue
+        uri = journals.read_header(path).uri
+        if unreachable is not None and uri in unreachable:
+            raise OutOfReach(f"tracking.uri={uri} did not answer before")
+        try:
+            with Delivery(path, open_run) as delivery:
+                delivery.send_all()
+        except OutOfReach as error:
+            if unreachable is not None and not isinstance(error, ParentUnknown):
+                unreachable.add(uri)
+            raise
+    return all_ended
+
+
+def _summary_of(standing: Standing, run_dir: Path) -> dict[str, object]:
+    """The summary that the driver has begun, with what its metrics say."""
+    assert standing.start is not None
+    return {
+        **standing.start["summary"],
+        "status": "interrupted",
+        "error": KILLED,
+        "steps": standing.last_steps.get("train/loss", 0),
+        "loss_last": standing.last_values.get("train/loss"),
+        "mlflow_run_id": read_run_id(run_dir),
+    }

@@ -1,0 +1,87 @@
+"""What is wrong with the store of a configuration, as far as can be told without importing MLflow."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from parallax_runner.errors import ConfigError
+from parallax_runner.track.store_lock import sqlite_path
+
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+SCHEMES = (*DATABASES, "http", "https", "databricks")
+_MAGIC = b"SQLite format 3\0"
+
+
+def check_store(uri: str | None, experiment: str) -> None:
+    """Raises ConfigError where runs can never be recorded there. That a server answers is not asked."""
+    if not uri:
+        raise ConfigError(
+            f"tracking.uri={uri or ''!r} is empty: name a store such as sqlite:///mlflow.db, or tracking=off"
+        )
+    reason = _reason(uri)
+    if reason is not None:
+        raise ConfigError(
+            f"tracking.uri={uri} cannot be used: {reason}. "
+            "Give a store that can be written, such as sqlite:///mlflow.db, or tracking=off"
+        )
+    database = sqlite_path(uri)
+    if database is not None and _is_deleted(database, experiment):
+        raise ConfigError(
+            f"tracking.experiment={experiment} was deleted in MLflow: choose another name, "
+            f"or restore it with `mlflow experiments restore`"
+        )
+
+
+def absolute_uri(uri: str) -> str:
+    """The same store whatever the present folder is: a journal may be sent from another one."""
+    database = sqlite_path(uri)
+    if database is None:
+        return uri
+    _, mark, options = uri.partition("?")
+    return f"sqlite:///{database}{mark}{options}"
+
+
+def _reason(uri: str) -> str | None:
+    scheme, separator, rest = uri.partition(":")
+    if not separator and uri != "databricks":
+        return "it has no scheme; MLflow keeps runs in databases and on servers, no longer in folders"
+    scheme = scheme.lower().partition("+")[0]
+    if scheme not in SCHEMES and scheme not in {one.name for one in entry_points(group="mlflow.tracking_store")}:
+        return f"{scheme}: is none of {', '.join(f'{one}:' for one in SCHEMES)}"
+    if scheme in ("http", "https") and not rest.strip("/"):
+        return "it names no host"
+    database = sqlite_path(uri)
+    return None if database is None else _reason_against(database)
+
+
+def _reason_against(database: Path) -> str | None:
+    if not database.parent.is_dir():
+        return f"there is no folder {database.parent}"
+    if not os.access(database.parent, os.W_OK | os.X_OK):
+        return f"the folder {database.parent} cannot be written"
+    if not database.exists():
+        return None
+    if not os.access(database, os.R_OK | os.W_OK):
+        return "it cannot be read and written"
+    if database.is_dir():
+        return "it is a folder"
+    with open(database, "rb") as file:
+        start = file.read(len(_MAGIC))
+    return None if start in (b"", _MAGIC) else "file is not a database"
+
+
+def _is_deleted(database: Path, experiment: str) -> bool:
+    """Whether MLflow says so; False where it cannot be told, which it says itself later."""
+    if not database.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=1.0)) as connection:
+            query = "SELECT lifecycle_stage FROM experiments WHERE name = ?"
+            row = connection.execute(query, (experiment,)).fetchone()
+    except sqlite3.Error:
+        return False
+    return row is not None and row[0] == "deleted"

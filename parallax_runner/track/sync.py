@@ -1,0 +1,68 @@
+"""`action=sync`: sends what the journals of a run, or of a sweep and its jobs, still hold. Opens no graph."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from parallax_runner.errors import ConfigError, TrackingError
+from parallax_runner.track import journal as journals
+from parallax_runner.track import mlflow_store, open_runs
+from parallax_runner.track.delivery import Busy, unsent
+from parallax_runner.track.run_id import read_run_id
+from parallax_runner.track.settle import send_rest, settle, settle_others
+from parallax_runner.track.store import OutOfReach, Refused
+
+
+def sync(path: Path) -> None:
+    """Settles and sends every journal under `path`, and then what this user's other runs have left.
+
+    Raises ConfigError where there is no journal, and TrackingError where something could not be sent.
+    """
+    run_dirs = find_run_dirs(path)
+    if not run_dirs:
+        raise ConfigError(
+            f"run_dir={path}: no journal.jsonl there or below; give the folder of a recorded run, or of a sweep"
+        )
+    failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir)) is not None]
+    if failures:
+        more = f" (and {len(failures) - 1} more like it)" if len(failures) > 1 else ""
+        raise TrackingError(f"{failures[0]}{more}")
+    settle_others(path, mlflow_store.open_run)
+
+
+def find_run_dirs(path: Path) -> list[Path]:
+    """Folders with a journal at or below `path`; a sweep's own before those of its jobs."""
+    return sorted(Path(folder).resolve() for folder, _, names in os.walk(path) if "journal.jsonl" in names)
+
+
+def _sync_one(run_dir: Path) -> str | None:
+    """What went wrong, None if all is sent."""
+    waiting = sum(unsent(path) for path in journals.journals(run_dir))
+    try:
+        settle_dead(run_dir)
+        waiting = sum(unsent(path) for path in journals.journals(run_dir))
+        if send_rest(run_dir, mlflow_store.open_run):
+            open_runs.forget(run_dir)
+    except BlockingIOError:
+        return f"{run_dir}: the run is still going on; its driver sends what it records by itself"
+    except Busy as error:
+        return f"{error}; try again when that has ended"
+    except OutOfReach as error:
+        return f"{run_dir}: {waiting} entries wait, MLflow is out of reach: {error}. Try again when it answers"
+    except Refused as error:
+        return f"{run_dir}: {waiting} entries wait, MLflow refuses the run: {error}"
+    uri = journals.read_header(journals.journals(run_dir)[-1]).uri
+    told = f"{waiting} entries sent" if waiting else "nothing to send"
+    print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {uri}")
+    return None
+
+
+def settle_dead(run_dir: Path) -> None:
+    """Ends the run's journals, unless its driver belongs to another host, where only that host can tell.
+
+    Raises BlockingIOError where the driver is alive.
+    """
+    start = journals.standing(journals.journals(run_dir)[-1]).start
+    if start is None or start["host"] == os.uname().nodename:
+        settle(run_dir)

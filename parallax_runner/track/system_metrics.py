@@ -1,0 +1,86 @@
+"""Samples this machine while a run goes on, under the names of MLflow's own system metrics."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from parallax_runner.track.tracker import NoTracker, Tracker
+
+log = logging.getLogger(__name__)
+
+SAMPLE_EVERY_SECS = 10.0
+MEGABYTE = 1e6
+
+
+class SystemSampler:
+    """Takes samples: percentages, and megabytes of 10^6 bytes; network traffic counts from the sampler's start."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = str(run_dir)
+        self._network = psutil.net_io_counters()
+        # The first call has nothing to compare with.
+        psutil.cpu_percent()
+
+    def sample(self) -> dict[str, float]:
+        """The machine since the sample before, and the memory of this process and its descendants."""
+        memory, disk = psutil.virtual_memory(), psutil.disk_usage(self._run_dir)
+        sample = {
+            "cpu_utilization_percentage": psutil.cpu_percent(),
+            "system_memory_usage_megabytes": memory.used / MEGABYTE,
+            "system_memory_usage_percentage": 100 * memory.used / memory.total,
+            "disk_usage_percentage": disk.percent,
+            "disk_usage_megabytes": disk.used / MEGABYTE,
+            "disk_available_megabytes": disk.free / MEGABYTE,
+            "run_memory_megabytes": run_memory_bytes() / MEGABYTE,
+        }
+        network = psutil.net_io_counters()
+        if network is not None and self._network is not None:
+            sample["network_receive_megabytes"] = (network.bytes_recv - self._network.bytes_recv) / MEGABYTE
+            sample["network_transmit_megabytes"] = (network.bytes_sent - self._network.bytes_sent) / MEGABYTE
+        return {f"system/{key}": round(value, 3) for key, value in sample.items()}
+
+
+def run_memory_bytes() -> int:
+    """Resident memory of this process and of all that it has started; shared pages count for each."""
+    own = psutil.Process()
+    total = 0
+    for process in [own, *own.children(recursive=True)]:
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:  # it has ended
+            continue
+    return total
+
+
+@contextmanager
+def sampling(tracker: Tracker, run_dir: Path, every_secs: float = SAMPLE_EVERY_SECS) -> Iterator[None]:
+    """Samples every ten seconds, and once more at the end; not at all where nothing is recorded."""
+    if isinstance(tracker, NoTracker):
+        yield
+        return
+    sampler, stopped = SystemSampler(run_dir), threading.Event()
+
+    def take() -> None:
+        try:
+            tracker.log_sample(sampler.sample())
+        except (psutil.Error, OSError) as error:
+            log.info("no sample of the system: %s", error)
+
+    def work() -> None:
+        while not stopped.wait(every_secs):
+            take()
+
+    thread = threading.Thread(target=work, name="system metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+        take()

@@ -1,0 +1,60 @@
+"""Prepares batches in a thread while steps run, so that input is not on a step's path."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+Batch = dict[str, np.ndarray]
+
+AHEAD = 2  # batches
+
+
+class Prefetch:
+    """Calls `make(0)`, `make(1)`, … up to `count` in a thread, at most AHEAD before they are asked for.
+
+    Use as a context manager: leaving it ends the thread, after the batch that it is making.
+    """
+
+    def __init__(self, make: Callable[[int], Batch], count: int) -> None:
+        self._make = make
+        self._count = count
+        self._made: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        while not self._made.empty():  # the thread may wait for room
+            self._made.get_nowait()
+        self._thread.join()
+
+    def next(self) -> Batch:
+        """The next batch; raises what making it raised."""
+        made = self._made.get()
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+    def _work(self) -> None:
+        for number in range(self._count):
+            if self._closing.is_set():
+                return
+            try:
+                made: Batch | BaseException = self._make(number)
+            except BaseException as error:  # the training thread raises it
+                made = error
+            self._made.put(made)
+            if isinstance(made, BaseException):
+                return

@@ -1,0 +1,88 @@
+"""What a person sees of a run on a terminal: a real one, as far as the program can tell."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from tests.e2e import terminal
+from tests.e2e.recorded_sweep import environment
+from tests.e2e.terminal import Screen
+
+RUN_SECS = 150
+STEPS = 12_000
+BAR = re.compile(
+    rf"^step +(?P<step>\d+)/{STEPS} .*?  *loss (?P<loss>\S+)  (?P<speed>[\d,]+) examples/s  left (?P<left>\S+)$", re.M
+)
+PRINTS_MEANWHILE = """
+import sys, time
+from parallax_runner.track.progress import ProgressDisplay, Standing
+with ProgressDisplay(steps=100, log_every=10) as display:
+    for step in range(1, 101):
+        display.update(Standing(step, 100, loss=1 / step, steps_per_sec=50.0))
+        if step == 40:
+            print("to standard error", file=sys.stderr)
+        if step == 60:
+            print("to standard output")
+        time.sleep(0.01)
+print("the end", file=sys.stderr)
+"""
+
+
+def test_the_bar_moves_between_reports(tmp_path: Path) -> None:
+    bars: list[re.Match[str]] = []
+
+    def look(screen: Screen) -> None:
+        found = BAR.findall(screen.text)
+        assert len(found) <= 1, f"a torn bar:\n{screen.text}"
+        bars.extend(BAR.finditer(screen.text))
+
+    # It reports its first step and its last one, and nothing in between.
+    arguments = ["model=simple", "comm=mpi", f"train.steps={STEPS}", "train.log_every=1000000", "tracking=off"]
+    status, screen = terminal.run(
+        [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={tmp_path / 'run'}"],
+        cwd=tmp_path,
+        env=environment(),
+        timeout_secs=RUN_SECS,
+        on_screen=look,
+    )
+    assert status == 0, screen.text
+    steps = [int(bar["step"]) for bar in bars]
+    between = [step for step in dict.fromkeys(steps) if 1 < step < STEPS]
+    assert len(between) >= 2, f"the bar stood still: {steps}"
+    assert steps == sorted(steps)
+    assert len({bar["speed"] for bar in bars}) >= 3
+    assert float(bars[0]["loss"]) > 1  # that of the first step
+    # Gone at the end; the plan above it and the last line below are whole.
+    assert BAR.search(screen.text) is None
+    lines = screen.text.splitlines()
+    assert lines[0].strip() == "plan: comm=mpi, 2 worker(s)"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert [line for line in lines if line][-1].startswith(f"finished: {STEPS} steps, loss {summary['loss_last']:.4g}")
+    assert not any(line.startswith("step ") for line in lines)
+
+
+def test_what_is_printed_meanwhile_stays_above_the_bar(tmp_path: Path) -> None:
+    torn: list[str] = []
+    steps: set[str] = set()
+
+    def look(screen: Screen) -> None:
+        lines = [line for line in screen.text.splitlines() if line]
+        bars = [number for number, line in enumerate(lines) if re.match(r"step +\d+/100 ", line)]
+        steps.update(lines[number] for number in bars)
+        if len(bars) > 1 or (bars and bars[0] != len(lines) - 1):
+            torn.append(screen.text)
+
+    status, screen = terminal.run(
+        [sys.executable, "-c", PRINTS_MEANWHILE], cwd=tmp_path, env=environment(), timeout_secs=60, on_screen=look
+    )
+    assert status == 0, screen.text
+    assert not torn, torn[0]
+    assert len(steps) > 5
+    assert [line for line in screen.text.splitlines() if line] == [
+        "to standard error",
+        "to standard output",
+        "the end",
+    ]

@@ -1,0 +1,63 @@
+"""A real tracking server of the tests' own, that can be stopped and started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+START_SECS = 90
+
+
+class MlflowServer:
+    """`mlflow server` on a free port, with a SQLite database and artifacts in `folder`; stopped at first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
+        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self._folder}/server.db"]
+        command += ["--artifacts-destination", str(self._folder / "artifacts")]
+        with open(self._folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self._folder,
+                env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECS
+        while not self._answers():
+            assert self._process.poll() is None, (self._folder / "server.log").read_text()
+            assert time.monotonic() < deadline, (self._folder / "server.log").read_text()
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Kills it, as a crash does."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/health", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False

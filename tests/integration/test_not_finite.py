@@ -1,0 +1,35 @@
+"""Losses that are NaN or infinite, in whole runs; tests/parallel has what skipping leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.integration.runs import launch
+
+# The first step is finite, and moves the weights so far that the loss of the second or third is not.
+DIVERGES = ("model=simple", "optimizer.learning_rate=1e25", "train.log_every=1", "tracking=off", "ckpt.save_steps=1")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    run = launch(*DIVERGES, "comm=mpi", "train.max_restarts=3", cwd=tmp_path)
+    assert run.exit_status == 1
+    assert "Traceback" not in run.stderr
+    assert "the loss of step" in run.summary["error"]
+    assert "train.on_nan=stop" in run.summary["error"]
+    assert run.summary["restarts"] == 0  # it would come again
+    saved = [
+        int(path.suffix.removeprefix(".ckpt-"))
+        for path in run.ckpt_dir.glob("model.ckpt-*")
+        if path.suffix[-1].isdigit()
+    ]
+    failure = json.loads((run.run_dir / "failure.json").read_text())
+    assert failure["first"]["role"] == "worker"
+    assert saved == [] or failure["ckpt_path"] is not None
+
+
+def test_skipping_ends_where_nothing_else_is_left(tmp_path: Path) -> None:
+    run = launch(*DIVERGES, "comm=local", "train.on_nan=skip", "train.steps=1000", cwd=tmp_path)
+    assert run.exit_status == 1
+    assert "the last 100 steps" in run.summary["error"]
+    assert run.stderr.count("skipped: its loss or gradients are NaN or infinite") == 100

@@ -1,0 +1,85 @@
+"""Commands that only show something, `-m` among them or not, and completion."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+
+def show(*arguments: str, cwd: Path) -> str:
+    command = [sys.executable, "-X", "importtime", "-m", "parallax_runner", *arguments]
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert not list(cwd.iterdir()), "it only shows"
+    imported = {
+        line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
+    }
+    heavy = {"tensorflow", "mlflow", "optuna", "matplotlib", "numpy", "joblib"} & imported
+    assert not heavy, "these cost more than a second"
+    return result.stdout
+
+
+@pytest.mark.parametrize("flag", [(), ("-m",), ("--multirun",)])
+def test_configuration(flag: tuple[str, ...], tmp_path: Path) -> None:
+    values = (
+        ("comm=ps",) if not flag else ("comm=ps,mpi", "train.seed=3,4", "optimizer.learning_rate=interval(0.1,0.5)")
+    )
+    shown = yaml.safe_load(show(*flag, "--cfg", "job", "--resolve", *values, cwd=tmp_path))
+    assert shown["comm"]["name"] == "ps"
+    if flag:
+        assert (shown["train"]["seed"], shown["optimizer"]["learning_rate"]) == (3, 0.1)
+
+
+@pytest.mark.parametrize("arguments", [("comm=ps",), ("-m", "comm=ps,mpi")])
+def test_defaults(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    assert "comm/ps" in show("--info", "defaults", *arguments, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [(), ("-m", "comm=ps,mpi")])
+def test_help_tells_of_actions_groups_and_examples(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    shown = show("--help", *arguments, cwd=tmp_path)
+    for wanted in (
+        "action=plan",
+        "action=verify",
+        "action=sync",
+        "comm: hybrid",
+        "-m comm=mpi,ps",
+        "hang_timeout_secs",
+    ):
+        assert wanted in shown
+    assert "$" not in shown.replace("${", "").replace('"$(python', "")
+    assert "hydra" not in shown.partition("Groups and their choices")[2].partition("Every key")[0]
+
+
+def test_help_resolved(tmp_path: Path) -> None:
+    assert f"run_dir: {tmp_path}/outputs/" in show("--help", "--resolve", cwd=tmp_path)
+
+
+BASH = """
+export PATH={bin}:$PATH
+eval "$(python -m parallax_runner --shell-completion install=bash)" || exit 1
+COMP_LINE={line!r} COMP_POINT={point} COMP_WORDBREAKS={breaks!r}
+COMP_WORDS=($COMP_LINE) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_parallax_runner
+echo "${{COMPREPLY[@]}}"
+complete -p python
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "breaks", "expected"),
+    [
+        ("python -m parallax_runner comm=", "=", "hybrid local mpi ps"),
+        ("python -m parallax_runner comm=", " ", "comm=hybrid comm=local comm=mpi comm=ps"),
+        ("python3 -m parallax_runner -m comm=mpi train.see", "=", "train.seed="),
+        ("python -m another comm=", "=", ""),
+    ],
+)
+def test_completion_in_bash(line: str, breaks: str, expected: str, tmp_path: Path) -> None:
+    program = BASH.format(bin=Path(sys.executable).parent, line=line, point=len(line), breaks=breaks)
+    result = subprocess.run(["bash", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    words, rule = result.stdout.splitlines()[-2:]
+    assert words == expected, result.stderr
+    assert "-F _parallax_runner python" in rule

@@ -1,0 +1,68 @@
+"""`action=sync` on the command line: what it takes, and that it leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.track.journal import Header, Journal
+
+ROOT = Path(__file__).parents[3]
+
+
+def sync(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import sys; from parallax_runner.__main__ import main\n"
+        "status = main()\n"
+        "print('loaded', *sorted({'tensorflow', 'mlflow'} & set(sys.modules)))\n"
+        "sys.exit(status)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments, "action=sync"],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(cwd / "state")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "action=sync (command line): it needs the folder of a run or a sweep: add run_dir=PATH"),
+        (("-m", "run_dir=a,b"), "action=sync (command line): it takes one run_dir"),
+        (("run_dir=nowhere",), "nowhere: no journal.jsonl there or below"),
+        (("run_dir=nowhere", "train.step=5"), "train.step"),
+    ],
+)
+def test_mistakes_are_told(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    result = sync(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == "loaded\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_sent_by_its_own_account_of_the_store(tmp_path: Path) -> None:
+    """Neither the folder of the command nor its configuration says where: the journal does."""
+    run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run_dir.mkdir()
+    elsewhere.mkdir()
+    journal = Journal(run_dir / "journal.jsonl", Header(f"sqlite:///{tmp_path}/store.db", "exp", None))
+    journal.append_start(summary={})
+    journal.append_end("finished")
+    result = sync(f"run_dir={run_dir}", cwd=elsewhere)
+    assert result.returncode == 0, result.stderr
+    assert "3 entries sent" in result.stdout
+    assert "tensorflow" not in result.stdout
+    assert (tmp_path / "store.db").exists()
+    assert list(elsewhere.iterdir()) == []
+    again = sync(f"run_dir={run_dir}", cwd=elsewhere)
+    assert again.returncode == 0
+    # Nothing to send needs no MLflow.
+    assert again.stdout.endswith("\nloaded\n")
+    assert "nothing to send" in again.stdout

@@ -1,0 +1,164 @@
+"""The ledger: what an account adds up to, torn lines, dead processes, several writers at once."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.sweep import ledger as ledgers
+from parallax_runner.sweep.ledger import Job, Ledger, account
+
+JOB = Job("comm-mpi", "comm=mpi", ("comm=mpi", "train.steps=5"), "/runs/comm-mpi")
+OTHER = Job("comm-ps", "comm=ps", ("comm=ps", "train.steps=5"), "/runs/comm-ps")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path)
+    ledger.append("sweep_started")
+    return ledger
+
+
+def lines(ledger: Ledger) -> list[dict]:
+    return [json.loads(line) for line in ledger.path.read_text().splitlines()]
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_job_is_claimed_once_and_skipped_when_finished(ledger: Ledger) -> None:
+    assert ledger.claim(JOB, fail_fast=False) is None
+    assert ledger.read().standings[JOB.name].status == "running"
+    ledger.append("finished", JOB, objective=1.5)
+    standing = ledger.claim(JOB, fail_fast=False)
+    assert standing is not None
+    assert (standing.status, standing.objective, standing.job) == ("finished", 1.5, JOB)
+    assert [line["event"] for line in lines(ledger)] == ["sweep_started", "started", "finished", "skipped"]
+    assert ledger.read().standings[JOB.name].objective == 1.5, "a second restart still knows it"
+    assert ledger.read().objectives == (1.5,), "skipping is no second result"
+
+
+@pytest.mark.parametrize("event", ["failed", "interrupted"])
+def test_unfinished_jobs_are_claimed_again_in_the_next_start(ledger: Ledger, event: str) -> None:
+    ledger.claim(JOB, fail_fast=True)
+    ledger.append(event, JOB, exit_status=1)
+    ledger.append("sweep_started")
+    assert ledger.claim(JOB, fail_fast=True) is None
+
+
+def test_other_overrides_are_another_job_in_the_same_folder(ledger: Ledger) -> None:
+    ledger.claim(JOB, fail_fast=False)
+    ledger.append("finished", JOB, objective=1.5)
+    longer = Job(JOB.name, JOB.title, ("comm=mpi", "train.steps=9"), JOB.run_dir)
+    assert ledger.claim(longer, fail_fast=False) is None
+
+
+def test_order_of_overrides_does_not_matter(ledger: Ledger) -> None:
+    ledger.claim(JOB, fail_fast=False)
+    ledger.append("finished", JOB, objective=1.5)
+    turned = Job(JOB.name, JOB.title, JOB.overrides[::-1], JOB.run_dir)
+    assert ledger.claim(turned, fail_fast=False) is not None
+
+
+def test_a_stop_keeps_jobs_from_starting(ledger: Ledger) -> None:
+    ledger.append("stop", exit_status=143)
+    standing = ledger.claim(JOB, fail_fast=False)
+    assert standing is not None
+    assert (standing.status, standing.exit_status) == ("interrupted", 143)
+    assert JOB.name not in ledger.read().standings
+    ledger.append("sweep_started")
+    assert ledger.claim(JOB, fail_fast=False) is None, "the next start knows nothing of it"
+
+
+def test_an_interrupted_job_stops_the_sweep(ledger: Ledger) -> None:
+    ledger.claim(JOB, fail_fast=False)
+    ledger.append("interrupted", JOB, exit_status=130)
+    standing = ledger.claim(OTHER, fail_fast=False)
+    assert standing is not None
+    assert standing.exit_status == 130
+
+
+def test_fail_fast(ledger: Ledger) -> None:
+    ledger.claim(JOB, fail_fast=True)
+    ledger.append("failed", JOB, exit_status=2)
+    assert ledger.claim(OTHER, fail_fast=False) is None
+    ledger.append("finished", OTHER)
+    standing = ledger.claim(Job("third", "third", (), "/runs/third"), fail_fast=True)
+    assert standing is not None
+    assert (standing.status, standing.exit_status) == ("failed", 2)
+    assert ledger.read().failed_status == 2
+
+
+def test_a_job_of_a_dead_process_is_interrupted(ledger: Ledger) -> None:
+    ledger.claim(JOB, fail_fast=False)
+    started = lines(ledger)[-1] | {"pid": dead_pid()}
+    assert account([started]).standings[JOB.name].status == "interrupted"
+    recycled = lines(ledger)[-1] | {"process_started": 1.0}
+    assert account([recycled]).standings[JOB.name].status == "interrupted", "another process has its number now"
+    assert ledger.read().running() and not ledger.read().running(besides_pid=os.getpid())
+
+
+def test_torn_line_is_passed_over(ledger: Ledger) -> None:
+    ledger.claim(JOB, fail_fast=False)
+    with open(ledger.path, "a") as file:
+        file.write('{"event": "finished", "job": "comm-m')
+    assert ledger.read().standings[JOB.name].status == "running"
+    ledger.append("finished", JOB, objective=2.0)
+    assert ledger.read().standings[JOB.name].objective == 2.0
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_infinite_objectives_survive(ledger: Ledger, value: float) -> None:
+    ledger.append("finished", JOB, objective=value)
+    assert ledger.read().standings[JOB.name].objective == value
+
+
+def test_nan_survives(ledger: Ledger) -> None:
+    ledger.append("finished", JOB, objective=math.nan)
+    objective = ledger.read().standings[JOB.name].objective
+    assert objective is not None and math.isnan(objective)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from parallax_runner.sweep.ledger import Job, Ledger
+ledger, writer = Ledger(Path(sys.argv[1])), sys.argv[2]
+for number in range(40):
+    job = Job(f"{writer}-{number}", "x" * 3000, ("a=1",) * 50, "/runs")
+    assert ledger.claim(job, fail_fast=False) is None
+    ledger.append("finished", job, objective=float(number))
+shared = ledger.claim(Job("shared", "shared", (), "/runs"), fail_fast=False)
+if shared is None:
+    ledger.append("finished", Job("shared", "shared", (), "/runs"), objective=7.0)
+"""
+
+
+def test_writers_at_the_same_time_lose_nothing(ledger: Ledger) -> None:
+    command = [sys.executable, "-c", WRITER, str(ledger.path.parent)]
+    processes = [subprocess.Popen([*command, str(writer)]) for writer in range(4)]
+    assert [process.wait(120) for process in processes] == [0] * 4
+    assert len(lines(ledger)) == 1 + 4 * 40 * 2 + 2 + 3, "no line is torn, and the shared job ran once"
+    assert all(one.status == "finished" for one in ledger.read().standings.values())
+
+
+def test_waits_for_the_same_job_elsewhere(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two trials with the same values: the second takes the first one's objective."""
+    monkeypatch.setattr(ledgers, "POLL_SECS", 0.01)
+    assert ledger.claim(JOB, fail_fast=False) is None
+    found: list[object] = []
+    waiting = threading.Thread(target=lambda: found.append(ledger.claim(JOB, fail_fast=False)), daemon=True)
+    waiting.start()
+    waiting.join(0.2)
+    assert not found
+    ledger.append("finished", JOB, objective=3.0)
+    waiting.join(30)
+    assert [one.objective for one in found] == [3.0]

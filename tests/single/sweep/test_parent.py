@@ -1,0 +1,43 @@
+"""What the run above the jobs is told: shared parameters, lists, objectives."""
+
+import math
+from collections.abc import Mapping
+
+from omegaconf import OmegaConf
+
+from parallax_runner.sweep.parent import log_objectives, params
+from parallax_runner.track.tracker import NoTracker
+
+
+def test_shared_values_and_lists() -> None:
+    configs = [
+        OmegaConf.create({"run_dir": "a", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
+        OmegaConf.create({"run_dir": "b", "train": {"seed": 2, "steps": 5}, "comm": {"name": "mpi", "more": True}}),
+        OmegaConf.create({"run_dir": "c", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
+    ]
+    assert params(configs) == {
+        "train.seed": '["1", "2"]',
+        "train.steps": "5",
+        "comm.name": "mpi",
+        "comm.more": '["true"]',
+    }
+
+
+class Noting(NoTracker):
+    def __init__(self) -> None:
+        self.points: list[tuple[int, float | None, float | None]] = []
+
+    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        self.points.append((step, metrics["sweep/objective"], metrics["sweep/best_objective"]))
+
+
+def test_best_objective_so_far() -> None:
+    tracker = Noting()
+    log_objectives(tracker, [3.0, 5.0, 1.0], minimizes=True)
+    assert tracker.points == [(0, 3.0, 3.0), (1, 5.0, 3.0), (2, 1.0, 1.0)]
+    tracker = Noting()
+    log_objectives(tracker, [3.0, 5.0, 1.0], minimizes=False)
+    assert [best for _, _, best in tracker.points] == [3.0, 5.0, 5.0]
+    tracker = Noting()
+    log_objectives(tracker, [math.nan, 2.0], minimizes=True)
+    assert [best for _, _, best in tracker.points] == [None, 2.0], "NaN is never the best"

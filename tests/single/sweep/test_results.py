@@ -1,0 +1,78 @@
+"""Ranking, the closing table, `results.json` and the plot."""
+
+import json
+import math
+from pathlib import Path
+
+from rich.console import Console
+
+from parallax_runner.sweep import plot
+from parallax_runner.sweep.ledger import Account, Job, Standing, Status
+from parallax_runner.sweep.results import Result, rank, save, table
+
+MORE = {"words_per_sec": 12345.6, "step_ms_p50": 1.25, "steps": 5}
+
+
+def job(sweep_dir: Path, name: str) -> Job:
+    return Job(name, name.replace("-", "="), (f"x={name}",), str(sweep_dir / name))
+
+
+def ranked(sweep_dir: Path, *, minimizes: bool = True) -> list[Result]:
+    """Five jobs: two finished, one of them with NaN as its loss, one failed, one not run."""
+    outcomes: dict[str, tuple[Status, float | None]] = {
+        "a-1": ("finished", 3.0),
+        "a-2": ("finished", 1.0),
+        "a-3": ("finished", math.nan),
+        "a-4": ("failed", None),
+    }
+    standings = {}
+    for name, (status, objective) in outcomes.items():
+        folder = sweep_dir / name
+        folder.mkdir(parents=True, exist_ok=True)
+        summary = {"loss_last": objective, "validation_perplexity": objective, "error": "it broke", **MORE}
+        (folder / "summary.json").write_text(json.dumps(summary | {"loss_last": None}).replace("NaN", "null"))
+        standings[name] = Standing(job(sweep_dir, name), status, 1, objective, int(status == "failed"))
+    planned = [job(sweep_dir, f"a-{number}") for number in (1, 2, 3, 4, 5)]
+    return rank(Account(standings), planned, minimizes=minimizes)
+
+
+def test_best_first_and_those_without_objective_last(tmp_path: Path) -> None:
+    results = ranked(tmp_path)
+    assert [(one.rank, one.job, one.status) for one in results] == [
+        (1, "a=2", "finished"),
+        (2, "a=1", "finished"),
+        (None, "a=3", "finished"),
+        (None, "a=4", "failed"),
+        (None, "a=5", "not run"),
+    ]
+    assert [one.error for one in results] == [None, None, None, "it broke", None]
+    assert [one.job for one in ranked(tmp_path, minimizes=False)][:2] == ["a=1", "a=2"]
+
+
+def test_table(tmp_path: Path) -> None:
+    console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
+    console.print(table(ranked(tmp_path), tmp_path))
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines() if "│" in line
+    ]
+    assert rows[0] == ["1", "a=2", "finished", "1", "12,346", "1.2", "./a-2"]
+    assert rows[3] == ["", "a=4", "failed", "", "12,346", "1.2", "./a-4"]
+    assert rows[4] == ["", "a=5", "not run", "", "", "", "./a-5"]
+
+
+def test_results_are_strict_json(tmp_path: Path) -> None:
+    path = save(ranked(tmp_path), tmp_path, "failed", minimizes=True)
+    document = json.loads(path.read_text(), parse_constant=lambda name: pytest_fail(name))
+    assert (document["status"], document["objective"], document["direction"]) == ("failed", "perplexity", "minimize")
+    assert [one["objective"] for one in document["jobs"]] == [1.0, 3.0, None, None, None]
+    assert document["jobs"][0]["overrides"] == ["x=a-2"]
+
+
+def pytest_fail(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_plot_of_any_outcome(tmp_path: Path) -> None:
+    results = ranked(tmp_path)
+    for some in (results, results[:2], results[2:], [], results * 20):
+        assert plot.save(some, tmp_path).read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,59 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parallax_runner import report
+from parallax_runner.errors import StorageError
+from parallax_runner.launch.blame import Failure
+from parallax_runner.launch.whereabouts import Whereabouts
+
+RUN_DIR = Path("/runs/a")
+COMMAND = "python -m parallax_runner model=simple hydra.run.dir=/runs/a"
+
+
+def summary(**fields: Any) -> dict[str, Any]:
+    return {"status": "failed", "error": None, "ckpt_path": None, "steps": 0, "loss_last": None} | fields
+
+
+def test_a_failure_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    where = "session.run in train/loop.py:73 _step"
+    others = tuple(Whereabouts("worker", index, "h", "step 41", 3.0, where, 40) for index in (0, 2, 3))
+    failure = Failure("worker", 1, "h", "killed by signal 9 (SIGKILL)", ("its end",), others=others)
+    report.tell_end(summary(ckpt_path="/runs/a/ckpt/model.ckpt-30"), failure, RUN_DIR, COMMAND)
+    assert capsys.readouterr().err == (
+        "parallax_runner: worker 1 on h: killed by signal 9 (SIGKILL)\n"
+        "its last lines:\n    its end\n"
+        "meanwhile:\n    workers 0, 2–3 waited in step 41 (session.run)\n"
+        "logs: /runs/a/logs\n"
+        f"30 steps are saved; to go on:\n    {COMMAND}\n"
+    )
+
+
+def test_an_interruption_is_told_in_two(capsys: pytest.CaptureFixture[str]) -> None:
+    report.tell_end(summary(status="interrupted"), None, RUN_DIR, COMMAND)
+    assert capsys.readouterr().err == (
+        f"parallax_runner: interrupted; /runs/a\nnothing is saved; to go on:\n    {COMMAND}\n"
+    )
+
+
+def test_a_restart_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = Failure("worker", 1, "h", "killed by signal 9 (SIGKILL)", ())
+    report.tell_restart(failure, step=300, restart=1, max_restarts=3)
+    assert capsys.readouterr().err == "worker 1 on h: killed by signal 9 (SIGKILL); restart 1 of 3 from step 300\n"
+
+
+def test_only_the_disks_errors_become_the_disks() -> None:
+    full = report.explain_storage(OSError(28, "No space left on device"), RUN_DIR)
+    assert isinstance(full, StorageError)
+    assert str(full).startswith("/runs/a: cannot be written: No space left on device; ")
+    ours = report.explain_storage(PermissionError(13, "Permission denied", "/runs/a/plan.json"), RUN_DIR)
+    assert str(ours).startswith("/runs/a/plan.json: cannot be written: Permission denied")
+    models = FileNotFoundError(2, "No such file or directory", "/elsewhere/vectors.txt")
+    assert report.explain_storage(models, RUN_DIR) is models
+
+
+def test_a_summary_that_cannot_be_written_hides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "summary.json").mkdir()
+    report.leave_summary(tmp_path, summary())
+    assert f"{tmp_path / 'summary.json'} cannot be written: Is a directory" in capsys.readouterr().err

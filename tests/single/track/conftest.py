@@ -1,0 +1,34 @@
+"""A tracking store made once, and a state folder that is not the user's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.track import mlflow_store
+from parallax_runner.track.journal import Header
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where open runs are noted during a test."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder / "parallax_runner" / "open_runs"
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with its tables made, which takes seconds."""
+    database = tmp_path_factory.mktemp("store") / "mlflow.db"
+    mlflow_store.open_run(Header(f"sqlite:///{database}", "first", None), None, None)
+    return database
+
+
+@pytest.fixture
+def uri(empty_store: Path, tmp_path: Path) -> str:
+    """A store of the test's own."""
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -1,0 +1,74 @@
+"""A tracking store in memory, for tests of what is sent when; tests of what MLflow makes of it use MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.track.journal import Header
+from parallax_runner.track.store import EntryRefused, Opened, OutOfReach, Point, StoreRun
+
+
+class FakeStore:
+    """Every call in order. `up` says whether it answers; `refused_keys` are metrics that it refuses."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.refused_keys: set[str] = set()
+        self.floors: dict[str, int] = {}
+        self.calls: list[tuple[str, Any]] = []
+        self.points: list[Point] = []
+        self.params: dict[str, str] = {}
+        self.parents: list[str | None] = []
+        self.error: Exception | None = None
+
+    def open_run(self, header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
+        """An OpenRun."""
+        self.answer("open", known)
+        self.parents.append(parent_run_id)
+        return FakeRun(self, known or Opened(f"run-{header.journal_id[:4]}", "1", self.floors))
+
+    def answer(self, call: str, what: Any) -> None:
+        """Notes a call, if it can be heard."""
+        if self.error is not None:
+            raise self.error
+        if not self.up:
+            raise OutOfReach("down")
+        self.calls.append((call, what))
+
+    @property
+    def names(self) -> list[str]:
+        """The calls' names."""
+        return [name for name, _ in self.calls]
+
+
+class FakeRun:
+    """A StoreRun."""
+
+    def __init__(self, store: FakeStore, opened: Opened) -> None:
+        self.store, self.opened = store, opened
+
+    def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Keeps them all, or none."""
+        if {point.key for point in points} & self.store.refused_keys:
+            raise EntryRefused("no such key")
+        self.store.answer("log", (len(points), len(params), len(tags)))
+        self.store.points += points
+        self.store.params |= params
+
+    def log_artifact(self, path: Path, folder: str | None) -> None:
+        """Notes it."""
+        self.store.answer("artifact", (path, folder))
+
+    def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Notes it."""
+        self.store.answer("event", (kind, fields))
+
+    def set_running(self) -> None:
+        """Notes it."""
+        self.store.answer("running", None)
+
+    def set_ended(self, status: str, time_ms: int) -> None:
+        """Notes it."""
+        self.store.answer("ended", status)

@@ -1,0 +1,179 @@
+"""One journal on its way: batches, order, and what happens when a call is lost. MLflow's part is its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.track.delivery import Busy, Delivery, next_batch, sent_path, unsent
+from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.run_id import read_run, read_run_id
+from parallax_runner.track.store import OutOfReach, ParentUnknown
+from tests.single.track.fake_store import FakeStore
+
+
+def new_journal(folder: Path, **fields: str | None) -> Journal:
+    return Journal(folder / "journal.jsonl", Header(uri="fake:", experiment="e", run_name=None, **fields))
+
+
+def metrics(journal: Journal, first: int, last: int, key: str = "train/loss") -> None:
+    for step in range(first, last + 1):
+        journal.append("metrics", step=step, time_ms=1000 + step, metrics={key: 1 / step})
+
+
+def test_neighbours_go_together_up_to_what_one_call_takes(tmp_path: Path) -> None:
+    journal, store = new_journal(tmp_path), FakeStore()
+    journal.append_start()
+    for number in range(3):
+        journal.append("params", params={f"p{number}.{inner}": "1" for inner in range(60)})
+    metrics(journal, 1, 2500)
+    journal.append("artifact", path="/a", folder="plots")
+    journal.append("tags", tags={"a": "b"})
+    journal.append_end("finished")
+    with Delivery(journal.path, store.open_run) as delivery:
+        assert delivery.send_all() == 1 + 1 + 3 + 2500 + 1 + 1 + 1
+        assert not delivery.send_next()
+    assert store.names == ["open", "running", *["log"] * 5, "artifact", "log", "ended"]
+    batches = [what for name, what in store.calls if name == "log"]
+    assert batches == [(0, 60, 0), (0, 60, 0), (1000, 60, 0), (1000, 0, 0), (500, 0, 0), (0, 0, 1)]
+    assert [point.step for point in store.points] == list(range(1, 2501))
+    assert store.points[6].time_ms == 1007
+
+
+def test_an_empty_journal_has_no_batch(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    assert next_batch(journal.path, journal.path.stat().st_size).entries == []
+
+
+def test_nothing_is_passed_over_while_the_store_is_down(tmp_path: Path) -> None:
+    journal, store = new_journal(tmp_path), FakeStore()
+    metrics(journal, 1, 10)
+    store.up = False
+    with Delivery(journal.path, store.open_run) as delivery:
+        for _ in range(3):
+            with pytest.raises(OutOfReach):
+                delivery.send_next()
+        assert unsent(journal.path) == 11
+        store.up = True
+        delivery.send_all()
+        store.up = False
+        metrics(journal, 11, 20)
+        with pytest.raises(OutOfReach):
+            delivery.send_next()
+        assert unsent(journal.path) == 10
+        store.up = True
+        delivery.send_all()
+    assert [point.step for point in store.points] == list(range(1, 21))
+    assert store.names.count("open") == 1
+    assert unsent(journal.path) == 0
+
+
+def test_another_process_goes_on_where_the_first_was(tmp_path: Path) -> None:
+    journal, store = new_journal(tmp_path), FakeStore()
+    metrics(journal, 1, 3)
+    with Delivery(journal.path, store.open_run) as delivery:
+        delivery.send_all()
+    metrics(journal, 4, 6)
+    with Delivery(journal.path, store.open_run) as delivery:
+        delivery.send_all()
+    assert [point.step for point in store.points] == [1, 2, 3, 4, 5, 6]
+    (_, first), (_, second) = [call for call in store.calls if call[0] == "open"]
+    assert first is None
+    assert second.run_id == read_run_id(tmp_path)
+    assert read_run(tmp_path)["uri"] == "fake:"
+
+
+def test_a_position_of_another_journal_does_not_count(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    metrics(journal, 1, 3)
+    fields = {"journal_id": "other", "offset": 99, "run_id": "r", "experiment_id": "1", "floors": {}}
+    for text in (json.dumps(fields), "", "{half"):
+        sent_path(journal.path).write_text(text)
+        assert unsent(journal.path) == 4
+
+
+def test_one_entry_that_is_refused_costs_none_of_its_neighbours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal, store = new_journal(tmp_path), FakeStore()
+    store.refused_keys = {"bad"}
+    metrics(journal, 1, 2)
+    metrics(journal, 3, 3, key="bad")
+    metrics(journal, 4, 5)
+    journal.append_end("finished")
+    with Delivery(journal.path, store.open_run) as delivery:
+        delivery.send_all()
+    assert [point.step for point in store.points] == [1, 2, 4, 5]
+    assert store.names[-1] == "ended"
+    (said,) = [record.message for record in caplog.records]
+    assert "bad" in said
+
+
+def test_a_run_that_goes_on_elsewhere_sends_no_step_twice(tmp_path: Path) -> None:
+    journal, store = new_journal(tmp_path, continues="other"), FakeStore()
+    store.floors = {"train/loss": 2, "system/cpu_utilization_percentage": 7}
+    metrics(journal, 1, 4)
+    metrics(journal, 1, 1, key="validation/loss")
+    for number in range(2):
+        journal.append("metrics", step=number, time_ms=1, metrics={"system/cpu_utilization_percentage": 5.0})
+    with Delivery(journal.path, store.open_run) as delivery:
+        delivery.send_all()
+    sent = [(point.key, point.step) for point in store.points]
+    assert sent[:3] == [("train/loss", 3), ("train/loss", 4), ("validation/loss", 1)]
+    # Samples belong to no step: they are counted on.
+    assert sent[3:] == [("system/cpu_utilization_percentage", 8), ("system/cpu_utilization_percentage", 9)]
+    # What is then in the store are its own points; the bounds stay those of the beginning.
+    metrics(journal, 5, 5)
+    store.floors = {"train/loss": 99}
+    with Delivery(journal.path, store.open_run) as delivery:
+        delivery.send_all()
+    assert (store.points[-1].key, store.points[-1].step) == ("train/loss", 5)
+
+
+def test_two_processes_do_not_send_one_journal(tmp_path: Path) -> None:
+    journal, store = new_journal(tmp_path), FakeStore()
+    with (
+        Delivery(journal.path, store.open_run),
+        pytest.raises(Busy, match="another process"),
+        Delivery(journal.path, store.open_run),
+    ):
+        pass
+    with Delivery(journal.path, store.open_run) as delivery:
+        delivery.send_all()
+
+
+def test_a_job_of_a_sweep_waits_for_the_run_of_the_sweep(tmp_path: Path) -> None:
+    sweep, job, store = tmp_path / "sweep", tmp_path / "sweep" / "0", FakeStore()
+    job.mkdir(parents=True)
+    parent, child = new_journal(sweep), new_journal(job, parent=str(sweep))
+    with Delivery(child.path, store.open_run) as delivery, pytest.raises(ParentUnknown):
+        delivery.send_next()
+    with Delivery(parent.path, store.open_run) as delivery:
+        delivery.send_all()
+    with Delivery(child.path, store.open_run) as delivery:
+        delivery.send_all()
+    assert store.parents == [None, read_run_id(sweep)]
+
+
+def test_a_summary_written_before_the_run_was_known_gets_its_id(tmp_path: Path) -> None:
+    journal, store = new_journal(tmp_path), FakeStore()
+    summary = tmp_path / "summary.json"
+    summary.write_text('{"status": "finished", "mlflow_run_id": null}\n')
+    journal.append("artifact", path=str(summary), folder=None)
+    with Delivery(journal.path, store.open_run) as delivery:
+        delivery.send_all()
+    assert json.loads(summary.read_text()) == {"status": "finished", "mlflow_run_id": read_run_id(tmp_path)}
+
+
+def test_only_the_present_run_of_a_folder_is_its_run(tmp_path: Path) -> None:
+    old, store = new_journal(tmp_path), FakeStore()
+    present = Journal(tmp_path / "journal.2.jsonl", Header(uri="fake:", experiment="e", run_name=None))
+    for journal in (present, old):
+        with Delivery(journal.path, store.open_run) as delivery:
+            delivery.send_all()
+            if journal is present:
+                assert delivery.opened is not None
+                expected = delivery.opened.run_id
+    assert read_run_id(tmp_path) == expected

@@ -1,0 +1,177 @@
+"""What MLflow makes of a journal that is sent more than once, and of a run that goes on elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from parallax_runner.track import mlflow_store
+from parallax_runner.track.delivery import Delivery, sent_path
+from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.mlflow_store import open_run
+from parallax_runner.track.store import EntryRefused, OutOfReach, Point, Refused
+
+
+def header(uri: str, **fields: str | None) -> Header:
+    return Header(uri=uri, experiment="exp", run_name=None, **fields)
+
+
+def steps(uri: str, run_id: str, key: str = "train/loss") -> list[int]:
+    return [metric.step for metric in MlflowClient(tracking_uri=uri).get_metric_history(run_id, key)]
+
+
+def whole_run(folder: Path, uri: str) -> Journal:
+    """Every kind of entry, and numbers of every kind."""
+    (folder / "plan.json").write_text("{}")
+    journal = Journal(folder / "journal.jsonl", header(uri))
+    journal.append_start(summary={})
+    journal.append("params", params={"a": "1", "b": "2"})
+    for step in range(1, 51):
+        journal.append("metrics", step=step, time_ms=step, metrics={"train/loss": 1 / step, "odd": "nan", "big": "inf"})
+    journal.append("tags", tags={"t": "1"})
+    journal.append("artifact", path=str(folder / "plan.json"), folder=None)
+    journal.append("metrics", step=51, time_ms=51, metrics={"train/loss": 0.5})
+    journal.append_end("finished")
+    return journal
+
+
+def check_whole_run(uri: str) -> None:
+    client = MlflowClient(tracking_uri=uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("exp").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert steps(uri, run.info.run_id) == list(range(1, 52))
+    assert steps(uri, run.info.run_id, "odd") == steps(uri, run.info.run_id, "big") == list(range(1, 51))
+    assert run.data.params == {"a": "1", "b": "2"}
+    assert run.data.tags["t"] == "1"
+    assert [entry.path for entry in client.list_artifacts(run.info.run_id)] == ["plan.json"]
+
+
+def test_a_process_killed_between_sending_and_noting_it_doubles_nothing(uri: str, tmp_path: Path) -> None:
+    """Each process gets one acknowledgement further than the one before, and is killed before it notes it."""
+    journal = whole_run(tmp_path, uri)
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from parallax_runner.track import delivery, mlflow_store, run_id\n"
+        "left, note = [int(sys.argv[2])], run_id.replace_json\n"
+        "def replace(path, fields):\n"
+        "    if path.name == 'journal.sent':\n"
+        "        left[0] -= 1\n"
+        "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    note(path, fields)\n"
+        "run_id.replace_json = replace\n"
+        "with delivery.Delivery(Path(sys.argv[1]), mlflow_store.open_run) as one: one.send_all()\n"
+    )
+    # The first note is that of the run itself: killed there, the run is found again by its journal's tag. Each later
+    # process opens the run (one note), sends one batch, and dies.
+    for notes in (1, 2, 3, 4):
+        ended = subprocess.run([sys.executable, "-c", code, str(journal.path), str(notes)], check=False)
+        assert ended.returncode == -signal.SIGKILL
+    with Delivery(journal.path, open_run) as delivery:
+        delivery.send_all()
+    check_whole_run(uri)
+
+
+def test_everything_may_be_sent_twice(uri: str, tmp_path: Path) -> None:
+    journal = whole_run(tmp_path, uri)
+    for _ in range(2):
+        with Delivery(journal.path, open_run) as delivery:
+            delivery.send_all()
+        sent_path(journal.path).unlink()
+    check_whole_run(uri)
+
+
+def test_a_run_that_has_not_finished_goes_on_from_another_folder(uri: str) -> None:
+    first = open_run(header(uri), None, None)
+    first.log([Point("train/loss", 1.0, 1, 5)], {"a": "1"}, {})
+    first.set_ended("interrupted", 9)
+    again = open_run(header(uri, continues=first.opened.run_id), None, None)
+    assert again.opened.run_id == first.opened.run_id
+    assert again.opened.floors == {"train/loss": 5}
+    again.set_running()
+    again.log([], {"a": "2", "b": "1"}, {})
+    run = MlflowClient(tracking_uri=uri).get_run(first.opened.run_id)
+    assert run.info.status == "RUNNING"
+    assert run.data.params == {"a": "1", "b": "1"}
+    assert run.data.tags["parallax.changed_params"] == '{"a": "2"}'
+
+
+def test_a_finished_deleted_or_unknown_run_is_only_named(uri: str) -> None:
+    finished, deleted = open_run(header(uri), None, None), open_run(header(uri), None, None)
+    finished.set_ended("finished", 9)
+    MlflowClient(tracking_uri=uri).delete_run(deleted.opened.run_id)
+    for other in (finished.opened.run_id, deleted.opened.run_id, "0" * 32):
+        run = open_run(header(uri, continues=other), None, None)
+        assert run.opened.run_id != other
+        assert run.opened.floors == {}
+        tags = MlflowClient(tracking_uri=uri).get_run(run.opened.run_id).data.tags
+        assert tags["parallax.resumed_from"] == other
+
+
+def test_a_child_names_its_parent(uri: str) -> None:
+    parent = open_run(header(uri), None, None)
+    child = open_run(header(uri), None, parent.opened.run_id)
+    tags = MlflowClient(tracking_uri=uri).get_run(child.opened.run_id).data.tags
+    assert tags["mlflow.parentRunId"] == parent.opened.run_id
+
+
+def test_many_changed_params_fit_a_tag(uri: str) -> None:
+    run = open_run(header(uri), None, None)
+    names = [f"p{number}" for number in range(90)]
+    run.log([], dict.fromkeys(names, "1"), {})
+    run.log([], dict.fromkeys(names, "v" * 6000), {})
+    tag = MlflowClient(tracking_uri=uri).get_run(run.opened.run_id).data.tags["parallax.changed_params"]
+    assert len(tag) <= 8000
+    assert '"p89": "vvvv' in tag
+
+
+def test_a_run_deleted_meanwhile_is_refused_and_one_bad_entry_is_not(uri: str) -> None:
+    run = open_run(header(uri), None, None)
+    with pytest.raises(EntryRefused):
+        run.log([Point("no[key]", 1.0, 1, 1)], {}, {})
+    MlflowClient(tracking_uri=uri).delete_run(run.opened.run_id)
+    with pytest.raises(Refused, match="deleted"):
+        run.log([Point("key", 1.0, 1, 1)], {}, {})
+    with pytest.raises(Refused, match="deleted"):
+        open_run(header(uri), run.opened, None)
+
+
+def test_a_deleted_experiment_is_refused(uri: str) -> None:
+    run = open_run(header(uri), None, None)
+    MlflowClient(tracking_uri=uri).delete_experiment(run.opened.experiment_id)
+    with pytest.raises(Refused, match=r"tracking\.experiment=exp was deleted"):
+        open_run(header(uri), None, None)
+
+
+def test_a_server_that_is_not_there_is_out_of_reach_and_said_in_few_words() -> None:
+    with pytest.raises(OutOfReach, match=r"^tracking\.uri=http://127\.0\.0\.1:9: Connection refused$"):
+        open_run(header("http://127.0.0.1:9"), None, None)
+
+
+def test_a_missing_driver_is_refused() -> None:
+    with pytest.raises(Refused, match=r"tracking\.uri=mssql"):
+        open_run(header("mssql+pyodbc://user@127.0.0.1/db"), None, None)
+
+
+def test_a_file_that_never_goes_holds_up_nothing_for_ever(uri: str, tmp_path: Path) -> None:
+    """A folder that cannot be written into, on the store's side."""
+    run = open_run(header(uri), None, None)
+    (tmp_path / "mlartifacts").write_text("a file where a folder should be")
+    source = tmp_path / "plan.json"
+    source.write_text("{}")
+    for _ in range(mlflow_store.MAX_COPY_FAILURES - 1):
+        with pytest.raises(OutOfReach):
+            run.log_artifact(source, None)
+    with pytest.raises(EntryRefused, match="tried"):
+        run.log_artifact(source, None)
+
+
+def test_what_the_user_has_set_for_mlflow_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+    mlflow_store.prepare_environment()
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"

@@ -1,0 +1,61 @@
+"""Where a run comes from: the commit, the command, the user."""
+
+from __future__ import annotations
+
+import getpass
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.track import origin
+from parallax_runner.track.origin import command_line, git_tags, origin_tags
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"]
+    told = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return told.stdout.strip()
+
+
+def test_the_commit_and_whether_files_were_changed(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / "folder").mkdir()
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    expected = {"mlflow.source.git.commit": git(tmp_path, "rev-parse", "HEAD"), "git.dirty": "false"}
+    (tmp_path / "mlflow.db").touch()  # what git does not know is no change
+    assert git_tags(tmp_path / "folder") == expected
+    (tmp_path / "a.py").write_text("2")
+    assert git_tags(tmp_path) == expected | {"git.dirty": "true"}
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path: Path) -> None:
+    assert git_tags(tmp_path) == {}
+
+
+def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_tags(Path(__file__).parent) == {}
+
+
+def test_the_command_line_can_be_typed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/x/__main__.py", "comm=mpi", "+tracking.tags.note=two words"])
+    assert command_line() == "python -m parallax_runner comm=mpi '+tracking.tags.note=two words'"
+
+
+def test_the_command_line_of_a_sweep_is_the_one_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = ["hydra.sweep.dir=/x/y", "hydra.job.config.override_dirname.exclude_keys=[train.steps]"]
+    monkeypatch.setattr("sys.argv", ["/x/__main__.py", "-m", "comm=mpi,ps", "train.steps=5", *added])
+    assert command_line() == "python -m parallax_runner -m comm=mpi,ps train.steps=5"
+
+
+def test_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert origin_tags(tmp_path)["mlflow.user"] == getpass.getuser()
+
+    def no_name() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(origin.getpass, "getuser", no_name)
+    assert origin_tags(tmp_path)["mlflow.user"] == "unknown"

@@ -1,0 +1,151 @@
+"""The thread that sends: what a store does, good or bad, reaches neither the run nor its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.track import open_runs, sender
+from parallax_runner.track.delivery import Delivery
+from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.sender import Sender
+from parallax_runner.track.store import Refused
+from tests.single.track.fake_store import FakeStore
+
+WAIT_SECS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "SEND_EVERY_SECS", 0.01)
+    monkeypatch.setattr(sender, "MAX_PAUSE_SECS", 0.01)
+    monkeypatch.setattr(sender, "OUT_OF_REACH_SECS", 0.3)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    journal = Journal(tmp_path / "journal.jsonl", Header(uri="fake:", experiment="e", run_name=None))
+    journal.append_start(summary={})
+    open_runs.register(tmp_path)
+    return journal
+
+
+def metric(journal: Journal, step: int) -> None:
+    journal.append("metrics", step=step, time_ms=1, metrics={"train/loss": 1.0})
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_entries_are_sent_while_the_run_goes_on(journal: Journal) -> None:
+    store = FakeStore()
+    thread = Sender(journal.path, store.open_run)
+    metric(journal, 1)
+    wait_until(lambda: len(store.points) == 1)
+    metric(journal, 2)
+    wait_until(lambda: len(store.points) == 2)
+    assert thread.run_id is not None
+    journal.append_end("finished")
+    assert thread.close()
+    assert store.names[-1] == "ended"
+    assert open_runs.listed() == []
+
+
+def test_a_store_that_comes_back_gets_everything_in_order(
+    journal: Journal, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = FakeStore()
+    thread = Sender(journal.path, store.open_run)
+    metric(journal, 1)
+    wait_until(lambda: len(store.points) == 1)
+    store.up = False
+    for step in range(2, 50):
+        metric(journal, step)
+        time.sleep(0.005)
+    wait_until(lambda: thread.trouble is not None)
+    store.up = True
+    wait_until(lambda: thread.trouble is None)
+    journal.append_end("finished")
+    assert thread.close()
+    assert [point.step for point in store.points] == list(range(1, 50))
+    # In mid run it is no matter for the terminal, and one line for the log.
+    assert capsys.readouterr().err == ""
+    assert len([record for record in caplog.records if "out of reach" in record.message]) == 1
+
+
+def test_the_end_does_not_wait_long_for_a_store_that_is_down(
+    journal: Journal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = FakeStore()
+    store.up = False
+    thread = Sender(journal.path, store.open_run)
+    wait_until(lambda: thread.trouble is not None)
+    journal.append_end("finished")
+    assert not thread.close()
+    assert capsys.readouterr().err.count("out of reach") == 1
+    assert len(open_runs.listed()) == 1
+
+
+def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MAX_END_SECS", 0.3)
+    release = threading.Event()
+
+    def hang(*_: object) -> None:
+        release.wait(WAIT_SECS)
+
+    thread = Sender(journal.path, hang)  # type: ignore[arg-type]
+    journal.append_end("finished")
+    assert not thread.close()
+    release.set()
+
+
+def test_a_refused_run_is_told_and_not_tried_again(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
+    store = FakeStore()
+    store.error = Refused("the experiment was deleted")
+    thread = Sender(journal.path, store.open_run)
+    wait_until(lambda: thread.trouble is not None)
+    journal.append_end("finished")
+    assert not thread.close()
+    assert capsys.readouterr().err.count("MLflow refuses this run: the experiment was deleted; training goes on") == 1
+
+
+def test_a_surprise_is_told(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
+    store = FakeStore()
+    store.error = KeyError("x")
+    thread = Sender(journal.path, store.open_run)
+    journal.append_end("finished")
+    assert not thread.close()
+    assert "KeyError" in capsys.readouterr().err
+
+
+def test_it_waits_for_another_process_that_sends_the_same_journal(journal: Journal) -> None:
+    store = FakeStore()
+    with Delivery(journal.path, store.open_run):
+        thread = Sender(journal.path, store.open_run)
+        metric(journal, 1)
+        time.sleep(0.3)
+        assert store.points == []
+    wait_until(lambda: len(store.points) == 1)
+    journal.append_end("finished")
+    assert thread.close()
+
+
+def test_an_earlier_run_of_the_folder_is_sent_too(journal: Journal, tmp_path: Path) -> None:
+    journal.append_end("failed")
+    present = Journal(tmp_path / "journal.2.jsonl", Header(uri="fake:", experiment="e", run_name=None))
+    present.append_start(summary={})
+    present.append_end("finished")
+    store = FakeStore()
+    assert Sender(present.path, store.open_run).close()
+    assert [what for name, what in store.calls if name == "ended"] == ["finished", "failed"]
+    assert open_runs.listed() == []

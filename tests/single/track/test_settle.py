@@ -1,0 +1,218 @@
+"""Runs whose driver was killed: what the next start makes of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.errors import ConfigError, TrackingError
+from parallax_runner.track import mlflow_store, open_runs
+from parallax_runner.track import sync as syncing
+from parallax_runner.track.journal import Header, Journal, entries, writing
+from parallax_runner.track.settle import KILLED, settle, settle_others
+from parallax_runner.track.store import OutOfReach, Refused
+from parallax_runner.track.sync import find_run_dirs, sync
+from tests.single.track.fake_store import FakeStore
+
+
+def leave_run(folder: Path, *, ended: bool = False, uri: str = "fake:", parent: str | None = None) -> Journal:
+    """The journal of a run that has done three steps."""
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder / "journal.jsonl", Header(uri=uri, experiment="e", run_name=None, parent=parent))
+    journal.append_start(summary={"status": "failed", "comm": "mpi", "error": None})
+    journal.append("metrics", step=3, time_ms=1, metrics={"train/loss": 0.25})
+    if ended:
+        journal.append_end("finished")
+    return journal
+
+
+def note(folder: Path, state: Path, *, host: str | None = None, alive: bool = False) -> None:
+    """Notes an open run, of a process that is gone unless `alive`."""
+    open_runs.register(folder)
+    if not alive or host is not None:
+        path = max(state.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        fields = json.loads(path.read_text())
+        fields |= {} if alive else {"process_started_secs": 1.0}
+        path.write_text(json.dumps(fields | ({} if host is None else {"host": host})))
+
+
+def kinds(journal: Journal) -> list[str]:
+    return [entry["kind"] for entry, _ in entries(journal.path)]
+
+
+def test_a_killed_run_is_interrupted(tmp_path: Path, state: Path) -> None:
+    journal, store = leave_run(tmp_path / "killed"), FakeStore()
+    (tmp_path / "killed" / "logs").mkdir()
+    note(tmp_path / "killed", state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert kinds(journal)[3:] == ["tags", "artifact", "artifact", "end"]
+    assert [what[0].name for name, what in store.calls if name == "artifact"] == ["summary.json", "logs"]
+    assert [what for name, what in store.calls if name == "ended"] == ["interrupted"]
+    summary = json.loads((tmp_path / "killed" / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert summary["error"] == KILLED
+    assert (summary["comm"], summary["steps"], summary["loss_last"]) == ("mpi", 3, 0.25)
+    assert summary["mlflow_run_id"] is not None
+    assert open_runs.listed() == []
+    settle_others(tmp_path / "own", store.open_run)
+    assert store.names.count("ended") == 1
+
+
+def test_a_summary_that_the_run_has_written_stays(tmp_path: Path, state: Path) -> None:
+    leave_run(tmp_path / "killed")
+    (tmp_path / "killed" / "summary.json").write_text('{"status": "finished", "mlflow_run_id": "x"}')
+    note(tmp_path / "killed", state)
+    settle_others(tmp_path / "own", FakeStore().open_run)
+    assert json.loads((tmp_path / "killed" / "summary.json").read_text())["status"] == "finished"
+
+
+def test_living_runs_and_those_of_other_hosts_are_left_alone(tmp_path: Path, state: Path) -> None:
+    alive, elsewhere, store = leave_run(tmp_path / "alive"), leave_run(tmp_path / "elsewhere"), FakeStore()
+    note(tmp_path / "elsewhere", state, host="another")
+    note(tmp_path / "alive", state, alive=True)
+    own = leave_run(tmp_path / "own")
+    note(tmp_path / "own", state)
+    settle_others(tmp_path / "own", store.open_run)
+    for journal in (alive, elsewhere, own):
+        assert "end" not in kinds(journal)
+    assert store.calls == []
+    assert len(open_runs.listed()) == 3
+
+
+def test_what_an_ended_run_of_this_very_process_left_is_sent(tmp_path: Path, state: Path) -> None:
+    """In a sweep all jobs may be of one process."""
+    leave_run(tmp_path / "job0", ended=True)
+    note(tmp_path / "job0", state, alive=True)
+    store = FakeStore()
+    settle_others(tmp_path / "job1", store.open_run)
+    assert [what for name, what in store.calls if name == "ended"] == ["finished"]
+    assert open_runs.listed() == []
+
+
+def test_a_folder_that_is_gone_is_forgotten(tmp_path: Path, state: Path) -> None:
+    note(tmp_path / "deleted", state)
+    (state / "broken.json").write_text("{half")
+    settle_others(tmp_path / "own", FakeStore().open_run)
+    assert open_runs.listed() == []
+
+
+def test_a_store_out_of_reach_is_asked_once(tmp_path: Path, state: Path) -> None:
+    asked: list[str] = []
+
+    def open_run(header: Header, *_: object) -> None:
+        asked.append(header.uri)
+        raise OutOfReach("down")
+
+    for number in range(3):
+        leave_run(tmp_path / str(number), uri="a:" if number < 2 else "b:")
+        note(tmp_path / str(number), state)
+    settle_others(tmp_path / "own", open_run)  # type: ignore[arg-type]
+    assert sorted(asked) == ["a:", "b:"]
+    assert len(open_runs.listed()) == 3
+    # They are settled all the same: what MLflow is told some day is true.
+    assert json.loads((tmp_path / "1" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_a_run_that_mlflow_refuses_is_tried_once_more_and_then_left(tmp_path: Path, state: Path) -> None:
+    store = FakeStore()
+    store.error = Refused("deleted")
+    leave_run(tmp_path / "run")
+    note(tmp_path / "run", state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert open_runs.listed() == []
+
+
+def test_the_run_of_a_sweep_comes_before_those_of_its_jobs(tmp_path: Path, state: Path) -> None:
+    store = FakeStore()
+    leave_run(tmp_path / "sweep" / "a", parent=str(tmp_path / "sweep"))
+    leave_run(tmp_path / "sweep")
+    for folder in (tmp_path / "sweep" / "a", tmp_path / "sweep"):
+        note(folder, state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert store.parents[0] is None
+    assert store.parents[1] is not None
+    assert open_runs.listed() == []
+
+
+def test_a_run_that_is_going_on_is_not_settled(tmp_path: Path) -> None:
+    journal = leave_run(tmp_path)
+    with writing(tmp_path, wait_secs=0.0), pytest.raises(BlockingIOError):
+        settle(tmp_path)
+    assert "end" not in kinds(journal)
+
+
+def test_a_process_number_that_another_process_has_now_is_no_sign_of_life(tmp_path: Path, state: Path) -> None:
+    note(tmp_path, state)
+    (entry,) = open_runs.listed()
+    assert not entry.is_alive
+    open_runs.register(tmp_path)
+    (entry,) = open_runs.listed()
+    assert entry.is_alive
+    assert entry.is_here
+
+
+def test_a_state_folder_that_cannot_be_made_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    open_runs.register(tmp_path)
+    open_runs.forget(tmp_path)
+    assert open_runs.listed() == []
+
+
+# action=sync
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    store = FakeStore()
+    monkeypatch.setattr(mlflow_store, "open_run", store.open_run)
+    return store
+
+
+def test_sync_sends_a_sweep_and_its_jobs(tmp_path: Path, store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("b", "a"):
+        leave_run(tmp_path / name, ended=True, parent=str(tmp_path))
+    leave_run(tmp_path, ended=True)
+    assert find_run_dirs(tmp_path) == [tmp_path, tmp_path / "a", tmp_path / "b"]
+    sync(tmp_path)
+    assert store.names.count("ended") == 3
+    assert capsys.readouterr().out.count("4 entries sent") == 3
+    sync(tmp_path)
+    assert store.names.count("ended") == 3
+    assert capsys.readouterr().out.count("nothing to send") == 3
+
+
+def test_sync_settles_a_killed_run(tmp_path: Path, store: FakeStore) -> None:
+    leave_run(tmp_path)
+    sync(tmp_path)
+    assert store.calls[-1] == ("ended", "interrupted")
+
+
+def test_sync_of_a_living_run_is_refused(tmp_path: Path, store: FakeStore) -> None:
+    leave_run(tmp_path)
+    with writing(tmp_path, wait_secs=0.0), pytest.raises(TrackingError, match="still going on"):
+        sync(tmp_path)
+    assert store.calls == []
+
+
+def test_sync_says_what_waits_for_a_store_that_is_down(tmp_path: Path, store: FakeStore) -> None:
+    leave_run(tmp_path, ended=True)
+    store.up = False
+    with pytest.raises(TrackingError, match=r"4 entries wait, MLflow is out of reach: down"):
+        sync(tmp_path)
+
+
+def test_sync_of_a_folder_without_a_journal_is_a_mistake(tmp_path: Path, store: FakeStore) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ConfigError, match=r"run_dir=.*no journal\.jsonl"):
+            sync(path)
+
+
+def test_sync_loads_neither_tensorflow_nor_a_second_too_early_mlflow() -> None:
+    code = f"import sys, {syncing.__name__}; print([n for n in ('mlflow', 'tensorflow') if n in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "[]\n"

@@ -1,0 +1,116 @@
+"""A run starts from the newest checkpoint that is whole, and says what it passes over."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.errors import CheckpointError
+from parallax_runner.train.checkpoint_files import sidecar_path
+from parallax_runner.train.checkpoint_start import Start, find_start
+from tests.single.train.test_checkpoint_files import SUFFIXES, names, partial, written
+
+
+def test_where_a_run_starts(tmp_path: Path) -> None:
+    mine, run = tmp_path / "mine", tmp_path / "run"
+    for step in (5, 40):
+        written(mine, step)
+        written(run / "ckpt", step + 1)
+    assert find_start("never", mine) == Start(None)
+    assert find_start("auto", mine) == Start(mine / "model.ckpt-40")
+    assert find_start("auto", tmp_path / "nowhere") == Start(None)
+    assert find_start(str(run), mine) == Start(run / "ckpt" / "model.ckpt-41")
+    assert find_start(str(run / "ckpt"), mine) == Start(run / "ckpt" / "model.ckpt-41")
+    assert find_start(str(run / "ckpt" / "model.ckpt-6"), mine) == Start(run / "ckpt" / "model.ckpt-6")
+
+
+@pytest.mark.parametrize("file", ["model.ckpt-5.index", "model.ckpt-5.json", "model.ckpt-5.data-00000-of-00002"])
+def test_a_file_of_a_checkpoint_means_the_checkpoint_or_is_refused(tmp_path: Path, file: str) -> None:
+    """What a shell completes to: either understood or explained, never taken for a fresh start."""
+    written(tmp_path, 5)
+    try:
+        found = find_start(str(tmp_path / file), tmp_path)
+    except CheckpointError as error:
+        assert "give the prefix" in str(error)
+    else:
+        assert found == Start(tmp_path / "model.ckpt-5")
+
+
+@pytest.mark.parametrize("where", ["nowhere", "run", "run/ckpt", "run/ckpt/model.ckpt-9"])
+def test_a_path_to_no_checkpoint_is_refused(tmp_path: Path, where: str) -> None:
+    (tmp_path / "run" / "ckpt").mkdir(parents=True)
+    with pytest.raises(CheckpointError) as caught:
+        find_start(str(tmp_path / where), tmp_path)
+    assert f"ckpt.resume={tmp_path / where}" in str(caught.value)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("harm", [flip, truncate])
+@pytest.mark.parametrize("resume", ["auto", "folder", "run"])
+def test_a_damaged_one_is_passed_over(tmp_path: Path, suffix: str, harm: object, resume: str) -> None:
+    folder = tmp_path / "ckpt"
+    for step in (5, 6, 7):
+        written(folder, step)
+    harm(folder / f"model.ckpt-7.{suffix}")  # type: ignore[operator]
+    found = find_start({"auto": "auto", "folder": str(folder), "run": str(tmp_path)}[resume], folder)
+    assert found.prefix == folder / "model.ckpt-6"
+    (note,) = found.notes
+    assert f"model.ckpt-7.{suffix}" in note
+    assert note.endswith(f"using the one before it, {folder / 'model.ckpt-6'}")
+
+
+def test_each_damaged_one_is_named(tmp_path: Path) -> None:
+    for step in (5, 6, 7):
+        written(tmp_path, step)
+    (tmp_path / "model.ckpt-6.index").unlink()
+    truncate(tmp_path / "model.ckpt-7.json")
+    found = find_start("auto", tmp_path)
+    assert found.prefix == tmp_path / "model.ckpt-5"
+    assert ["model.ckpt-7" in found.notes[0], "model.ckpt-6.index is missing" in found.notes[1]] == [True, True]
+
+
+@pytest.mark.parametrize("resume", ["auto", "folder"])
+def test_no_fresh_start_where_all_are_damaged(tmp_path: Path, resume: str) -> None:
+    for step in (5, 6):
+        written(tmp_path, step)
+        flip(tmp_path / f"model.ckpt-{step}.data-00001-of-00002")
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-6.*model\.ckpt-5.*ckpt\.resume=never"):
+        find_start("auto" if resume == "auto" else str(tmp_path), tmp_path)
+
+
+def test_a_damaged_one_that_is_asked_for_is_refused(tmp_path: Path) -> None:
+    for step in (5, 6, 7):
+        written(tmp_path, step)
+    flip(tmp_path / "model.ckpt-6.index")
+    flip(tmp_path / "model.ckpt-7.index")
+    expected = rf"{re.escape(str(tmp_path))}/model\.ckpt-7: .*model\.ckpt-7\.index.*ckpt\.resume=.*model\.ckpt-5"
+    with pytest.raises(CheckpointError, match=expected):
+        find_start(str(tmp_path / "model.ckpt-7"), tmp_path)
+    flip(sidecar_path(tmp_path / "model.ckpt-5"))
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-7\.index.*no other"):
+        find_start(str(tmp_path / "model.ckpt-7"), tmp_path)
+
+
+def test_the_folder_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
+    """That run may be saving."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder in (mine, other):
+        written(folder, 5)
+        partial(folder, 6)
+    before = names(other)
+    assert find_start(str(other), mine).prefix == other / "model.ckpt-5"
+    assert names(other) == before
+    assert find_start("auto", mine).prefix == mine / "model.ckpt-5"
+    assert ".partial-6" not in names(mine)
