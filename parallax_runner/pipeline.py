@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,7 +21,7 @@ from parallax_runner.build import build_graph, load_dataset
 from parallax_runner.config import frozen
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ParallaxError
+from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile
 from parallax_runner.plan import plan as plans
@@ -27,9 +29,10 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
+from parallax_runner.run_lock import alone_in
 from parallax_runner.stages import stage
 from parallax_runner.supervise import supervise
-from parallax_runner.track.run_record import SUMMARY, write_summary
+from parallax_runner.track.run_record import SUMMARY, read_summary, write_summary
 from parallax_runner.track.store_check import check_store
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
@@ -50,7 +53,9 @@ def drive(config: DictConfig) -> float | None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
     summary = report.empty_summary(config)
-    with Interrupts() as interrupts:
+    if config.action == "sync":
+        raise ConfigError("action=sync does not run a job: give it plainly, as in action=sync run_dir=runs/first")
+    with Interrupts() as interrupts, _alone_in(run_dir):
         try:
             return _drive(config, run_dir, summary, interrupts)
         except (Exception, Interrupted) as error:
@@ -64,11 +69,22 @@ def drive(config: DictConfig) -> float | None:
             raise told from told.__cause__
 
 
+@contextmanager
+def _alone_in(run_dir: Path) -> Iterator[None]:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone_in(run_dir))
+        except OSError as error:
+            raise report.explain_storage(error, run_dir) from error
+        yield
+
+
 def _drive(config: DictConfig, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts) -> float | None:
     _log_to(run_dir)
     stages.tell("start of Python", stages.process_age_secs())
     recovery.forget_failure(run_dir)
-    # An earlier attempt's must not be taken for this one's.
+    before = read_summary(run_dir)
+    # An earlier run's must not be taken for this one's.
     (run_dir / SUMMARY).unlink(missing_ok=True)
     if config.tracking.enabled and config.action != "plan":
         check_store(config.tracking.uri, config.tracking.experiment)
@@ -84,7 +100,7 @@ def _drive(config: DictConfig, run_dir: Path, summary: dict[str, Any], interrupt
         return None
     start = Recovery.of(_with_start(config, single, run_dir), config.ckpt.resume)
     frozen.freeze(start.config, run_dir)
-    return _run(start, plan, single, dataset, summary, interrupts)
+    return _run(start, plan, single, dataset, summary, before, interrupts)
 
 
 def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interrupts, command: str | None) -> NoReturn:
@@ -143,6 +159,7 @@ def _run(
     single: SingleDeviceGraph,
     dataset: Dataset,
     summary: dict[str, Any],
+    before: Mapping[str, Any],
     interrupts: Interrupts,
 ) -> float | None:
     config, run_dir = start.config, start.run_dir
@@ -158,6 +175,9 @@ def _run(
         done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
         summary |= report.summarize(record, done) | {"status": result.status, "first_step": summary["first_step"]}
         summary |= {key.replace("/", "_"): value for key, value in record.validation.items()}
+        if summary["loss_last"] is None and before.get("steps") == summary["steps"]:
+            # The run before had done all steps, and was killed at its end.
+            summary |= {key: before.get(key) for key in ("loss_first", "loss_last")}
         if "comparison" in done.get(0, {}):
             summary |= report.verification(done[0]["comparison"])
         if result.status != "finished" and (newest := start.newest()) is not None:
@@ -172,10 +192,14 @@ def _run(
             )
         summary["mlflow_run_id"] = tracker.run_id
         summary_path = report.leave_summary(run_dir, summary)
-        with interrupts.held():
+        # The run has ended; who is in a hurry now does not wait for MLflow.
+        was_interrupted = interrupts.received
+        with interrupts.noted():
             artifacts.close(summary_path, summary)
-            tracker.end("interrupted" if interrupts.received else summary["status"])
+            tracker.end(summary["status"], hurry=lambda: interrupts.received and not was_interrupted)
     except BaseException:
+        newest = start.newest()
+        summary["ckpt_path"] = None if newest is None else str(newest)
         tracker.end("interrupted" if interrupts.received else "failed")
         if interrupts.received:
             _end_interrupted(run_dir, summary, interrupts, start.command(summary["ckpt_path"]))
@@ -184,7 +208,7 @@ def _run(
     ended_early = result.status != "finished"
     report.tell_end(summary, result.failure, run_dir, start.command(summary["ckpt_path"]) if ended_early else None)
     if summary["status"] != "finished":
-        raise SystemExit(interrupts.exit_status if interrupts.received else result.exit_status or 1)
+        raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     return summary[report.objective_of(summary)] if config.action == "train" else None
 
 

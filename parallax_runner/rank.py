@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
 from parallax_runner.verify.compare import comparison_table
 from parallax_runner.verify.prove import prove
+
+log = logging.getLogger(__name__)
 
 
 def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
@@ -111,7 +114,7 @@ def _verify(
     is_chief = loop.distributed.rank == 0
     initial = checkpoints.snapshot(loop.session) if is_chief else {}
     outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
-    if not is_chief:
+    if not is_chief or outcome["steps"] < config.train.steps:  # stopped: there is nothing to compare with
         return outcome
     final = checkpoints.snapshot(loop.session)
     feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
@@ -161,7 +164,10 @@ def initialize(
 def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> None:
     """Tells the driver; a checkpoint that is to become an artifact is held before a later one can push it out."""
     if config.tracking.enabled and config.tracking.log_checkpoints == "all":
-        hold(prefix, Path(config.run_dir) / OUTBOX)
+        try:
+            hold(prefix, Path(config.run_dir) / OUTBOX)
+        except OSError as error:
+            log.warning("checkpoint %s does not become an artifact: %s", prefix, error)
     client.report("checkpoint", prefix=str(prefix))
 
 

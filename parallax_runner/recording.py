@@ -23,7 +23,7 @@ def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[st
     if not config.tracking.enabled:
         return NoTracker()
     tracking, uri = config.tracking, absolute_uri(config.tracking.uri)
-    goal = continuation(run_dir, uri, _checkpoint_of(config))
+    goal = continuation(run_dir, uri, _checkpoint_of(config), in_sweep=config.sweep.dir is not None)
     tags = {
         **origin_tags(Path.cwd()),
         **{"comm": plan.comm, "model": config.model["_target_"], "workers": plan.workers, "servers": plan.servers},

@@ -128,6 +128,14 @@ def tell_skipped(step: int) -> None:
     print(f"parallax_runner: step {step} skipped: its loss or gradients are NaN or infinite", file=sys.stderr)
 
 
+def _saved(ckpt_path: str | None) -> str:
+    """Nothing where it is not known: a run that is stopped early has not looked yet."""
+    try:
+        return "" if ckpt_path is None else f"{step_of(Path(ckpt_path))} steps are saved; "
+    except ValueError:  # a checkpoint that somebody has renamed
+        return ""
+
+
 def tell_end(
     summary: Mapping[str, Any], failure: Failure | None, run_dir: Path, resume_command: str | None = None
 ) -> None:
@@ -144,8 +152,7 @@ def tell_end(
     elif summary["status"] != "finished":
         print(f"parallax_runner: {summary['error'] or summary['status']}; {run_dir}", file=sys.stderr)
     if summary["status"] != "finished" and resume_command is not None:
-        saved = f"{step_of(Path(summary['ckpt_path']))} steps are saved" if summary["ckpt_path"] else "nothing is saved"
-        print(f"{saved}; to go on:\n    {resume_command}", file=sys.stderr)
+        print(f"{_saved(summary['ckpt_path'])}to go on:\n    {resume_command}", file=sys.stderr)
     if summary["status"] != "finished":
         return
     if "verified" in summary:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import shlex
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from parallax_runner import recovery, report, stages
 from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.config import frozen
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import CheckpointError
 from parallax_runner.launch import command, processes
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.spec import LaunchSpec
@@ -77,6 +77,7 @@ def supervise(
             step = recovery.step_of(config)
             report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
             record.restart()
+            record.last_step = step
 
 
 def _listener(record: RunRecord, artifacts: RunArtifacts) -> Callable[[processes.Message], None]:
@@ -108,7 +109,13 @@ def _best_keeper(config: DictConfig) -> Callable[[int, float], None] | None:
         return None
     from parallax_runner.train.best_checkpoint import note_validated
 
-    return functools.partial(note_validated, Path(config.ckpt.dir))
+    def keep(step: int, loss: float) -> None:
+        try:
+            note_validated(Path(config.ckpt.dir), step, loss)
+        except CheckpointError as error:  # of use to some, needed by none: training goes on
+            log.warning("%s", error)
+
+    return keep
 
 
 def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:

@@ -1,5 +1,6 @@
 """Finds and ends every process that descends from this run, however far: nothing is left behind."""
 
+import logging
 import os
 import signal
 import time
@@ -7,6 +8,8 @@ from collections.abc import Callable, Iterable
 from subprocess import Popen
 
 import psutil
+
+log = logging.getLogger(__name__)
 
 TERM_SECS = 3.0
 KILL_SECS = 2.0
@@ -39,6 +42,7 @@ def end_family(children: Iterable[Popen], secret: str, hurry: Callable[[], bool]
                 _signal(process, number)
             signalled |= set(family)
             time.sleep(_POLL_SECS)
+    log.error("still there after SIGKILL: %s", ", ".join(f"pid {process.pid}" for process in signalled) or "unknown")
 
 
 def _belongs(process: psutil.Process, sessions: set[int], secret: str) -> bool:

@@ -67,6 +67,15 @@ class Interrupts:
             self._supervised = False
 
     @contextmanager
+    def noted(self) -> Iterator[None]:
+        """For what is done when all else has been: a first signal is noted and stops nothing, a second one kills."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    @contextmanager
     def held(self) -> Iterator[None]:
         """For what must not stop half-way: a first signal raises Interrupted at the end of the block."""
         before = self.received

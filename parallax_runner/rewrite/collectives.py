@@ -15,11 +15,6 @@ def init() -> tuple[int, int]:
     return hvd.rank(), hvd.size()
 
 
-def shutdown() -> None:
-    """Leaves the other ranks."""
-    hvd.shutdown()
-
-
 def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
     """Element-wise sums over ranks of tensors with static shapes, fused into one exchange a dtype.
 

@@ -49,7 +49,9 @@ def _run_in_sweep(config: DictConfig, hydra: Any) -> float | None:
     with one_of_joblibs(ledger), ends_job():
         standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config, sweep_dir)
     if standing.status == "finished":
-        return standing.objective
+        # A resumed job that had no step left may have none, and one that diverged may have NaN: Optuna takes neither.
+        is_number = standing.objective is not None and not math.isnan(standing.objective)
+        return standing.objective if is_number else _worst(hydra)
     if standing.status == "interrupted" or config.sweep.fail_fast:
         # This ends the sweep, and joblib then kills the processes of the other jobs: they come to their own end first.
         ledger.wait_until_alone()

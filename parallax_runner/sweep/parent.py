@@ -75,7 +75,7 @@ def log_objectives(tracker: Tracker, objectives: Sequence[float], *, minimizes: 
 
 
 def _has_run(sweep_dir: Path, uri: str) -> bool:
-    present = journals.journals(sweep_dir)
+    present = journals.begun(sweep_dir)
     return bool(present) and journals.read_header(present[-1]).uri == uri
 
 

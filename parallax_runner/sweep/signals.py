@@ -85,11 +85,18 @@ class Forwarder:
                 _exit(number, frame)
             return
         self._first_secs = now
-        # In this order: a job that starts meanwhile writes that down first, then looks whether the sweep ends.
+        # At once, and not after a disk that is busy with their checkpoints: a job that the terminal has told already
+        # would take what comes late for a second Ctrl-C.
+        told = self._pass_on(number, set())
+        # Then those that started meanwhile: each writes that down first, then looks whether the sweep ends.
         self._ledger.append("stop", exit_status=128 + number)
-        running = self._ledger.read().running(besides_pid=os.getpid())
-        for job in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(job.pid, number)
-        if not running:
+        told |= self._pass_on(number, told)
+        if not told:
             _exit(number, frame)
+
+    def _pass_on(self, number: int, told: set[int]) -> set[int]:
+        running = {job.pid for job in self._ledger.read().running(besides_pid=os.getpid())} - told
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return running

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
+from parallax_runner.track.delivery import unsent
 from parallax_runner.track.run_id import read_run, read_run_id
 
 
@@ -28,8 +29,11 @@ class Continuation:
     resumed_from: str | None = None
 
 
-def continuation(run_dir: Path, uri: str, start: Start | None) -> Continuation:
-    """Settles what a job that starts from `start` (None: from nothing) continues in the store `uri`."""
+def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool = False) -> Continuation:
+    """Settles what a job that starts from `start` (None: from nothing) continues in the store `uri`.
+
+    Jobs of a sweep may all start from one checkpoint, and its run is not for all of them.
+    """
     if start is None:
         return Continuation()
     present = journals.journals(run_dir)
@@ -45,7 +49,7 @@ def continuation(run_dir: Path, uri: str, start: Start | None) -> Continuation:
     run_id = start.run_id or read_run_id(source)
     if run_id is None:
         return Continuation(resumed_from=str(start.checkpoint))
-    if _is_elsewhere(source, uri, run_id) or _is_going_on(source):
+    if in_sweep or _is_elsewhere(source, uri, run_id) or _is_going_on(source) or _has_unsent(source):
         return Continuation(resumed_from=run_id)
     return Continuation(continues=run_id)
 
@@ -61,6 +65,11 @@ def _uri_of(journal: Path) -> str | None:
 def _is_elsewhere(source: Path, uri: str, run_id: str) -> bool:
     known = read_run(source)
     return known.get("run_id") == run_id and known.get("uri") != uri
+
+
+def _has_unsent(source: Path) -> bool:
+    """Whether the directory's journals hold entries that would come after those of whoever goes on with its run."""
+    return any(unsent(path) for path in journals.begun(source))
 
 
 def _is_going_on(source: Path) -> bool:

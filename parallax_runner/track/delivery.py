@@ -10,6 +10,7 @@ import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import Any
 
 from parallax_runner.track import journal as journals
 from parallax_runner.track import run_id
-from parallax_runner.track.run_record import SUMMARY
-from parallax_runner.track.store import EntryRefused, Opened, OpenRun, ParentUnknown, Point, StoreRun
+from parallax_runner.track.run_record import SUMMARY, name_run
+from parallax_runner.track.store import CopyFailed, EntryRefused, Opened, OpenRun, ParentUnknown, Point, StoreRun
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
 # Metrics that belong to no step: a run that goes on counts them from where it was.
 SAMPLES = "system/"
+COPY_PAUSE_SECS = 0.5
 _TOGETHER = ("metrics", "params", "tags")
 
 
@@ -59,7 +61,7 @@ class Delivery:
         self._open_run = open_run
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
-        self._lock = -1
+        self._lock, self._warned = -1, False
 
     def __enter__(self) -> Delivery:
         self._lock = os.open(self.path, os.O_RDONLY)
@@ -95,18 +97,25 @@ class Delivery:
         return True
 
     def send_all(self) -> int:
-        """Sends what there is; returns the number of entries that were."""
+        """Sends what there is; returns the number of entries that were. Raises OutOfReach and Refused.
+
+        A file that cannot be copied is tried again until the store's run gives it up.
+        """
         count = unsent(self.path)
-        while self.send_next():
-            pass
-        return count
+        while True:
+            try:
+                if not self.send_next():
+                    return count
+            except CopyFailed as error:
+                log.info("%s: a copy has failed, it is tried again: %s", self.path, error)
+                time.sleep(COPY_PAUSE_SECS)
 
     def _ready(self) -> StoreRun:
         if self._run is None:
             self._run = self._open_run(self.header, self._opened, self._parent_run_id())
             self._opened = self._run.opened
             self._keep_position()
-            if self.path == journals.journals(self.path.parent)[-1]:
+            if not self._has_successor():
                 run_id.write_run(
                     self.path.parent,
                     run_id=self._opened.run_id,
@@ -115,8 +124,12 @@ class Delivery:
                 )
         return self._run
 
+    def _has_successor(self) -> bool:
+        """Whether a later run has begun in the directory."""
+        return self.path != journals.begun(self.path.parent)[-1]
+
     def _parent_run_id(self) -> str | None:
-        if self.header.parent is None or not journals.journals(Path(self.header.parent)):
+        if self.header.parent is None or not journals.begun(Path(self.header.parent)):
             return None
         known = run_id.read_run_id(Path(self.header.parent))
         if known is None:
@@ -148,13 +161,21 @@ class Delivery:
             run.set_running()
         elif kind == "end":
             run.set_ended(first["status"], first["time_ms"])
+        elif kind in ("artifact", "event") and self._has_successor():
+            self._pass_over_files()
         elif kind == "artifact":
             path = Path(first["path"])
             if path.name == SUMMARY:
-                _name_run(path, run.opened.run_id)
+                name_run(path, run.opened.run_id)
             run.log_artifact(path, first["folder"])
         elif kind == "event":
             run.log_event(first["event"], first["fields"])
+
+    def _pass_over_files(self) -> None:
+        """They are read when they are sent, and by then they are the later run's."""
+        if not self._warned:
+            log.warning("%s: a later run has replaced this one's files; they are not sent (said once)", self.path)
+        self._warned = True
 
     def _points(self, entry: Mapping[str, Any]) -> list[Point]:
         """The entry's points; of a run that goes on in another directory only those that it has not had."""
@@ -192,7 +213,10 @@ def next_batch(path: Path, offset: int) -> Batch:
 
 
 def unsent(path: Path) -> int:
-    """How many entries of a journal wait."""
+    """How many entries of a journal wait; none of one that has no first line, which cannot be sent."""
+    if not journals.has_header(path):
+        log.warning("%s has no first line, perhaps because the disk was full: it is no journal", path)
+        return 0
     offset, _ = _read_position(path, journals.read_header(path))
     return sum(1 for _ in journals.entries(path, offset))
 
@@ -205,18 +229,6 @@ def _read_position(path: Path, header: journals.Header) -> tuple[int, Opened | N
     if fields.pop("journal_id", None) != header.journal_id:
         return 0, None
     return fields.pop("offset"), Opened(**fields)
-
-
-def _name_run(summary: Path, run_id: str) -> None:
-    """A summary that was written before the run was known gets its id."""
-    try:
-        fields = json.loads(summary.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return
-    if fields.get("mlflow_run_id") is None:
-        partial = summary.with_name(f".{summary.name}.{os.getpid()}")
-        partial.write_text(json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, summary)
 
 
 def _merged(entries: list[dict[str, Any]], kind: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,21 @@ def journals(folder: Path) -> list[Path]:
         (int(match[1] or 1), path) for path in folder.glob("journal*.jsonl") if (match := _NAME.fullmatch(path.name))
     ]
     return [path for _, path in sorted(found)]
+
+
+def begun(folder: Path) -> list[Path]:
+    """Those of a directory's journals that have a first line; without it, as a full disk leaves one, nobody can tell
+    which run it is of."""
+    return [path for path in journals(folder) if has_header(path)]
+
+
+def has_header(path: Path) -> bool:
+    """Whether a journal begins as one does."""
+    try:
+        read_header(path)
+    except ConfigError:
+        return False
+    return True
 
 
 def next_journal(folder: Path) -> Path:
@@ -165,7 +180,8 @@ class Journal:
     """Appends to one journal; whoever makes it holds `writing`. What was
     appended outlives this process.
 
-    A disk that is full costs entries, never the run: that is said once, in the log.
+    A disk that is full costs entries, never the run: that is said once, in the log. Only a `header` must be written:
+    without it there is no journal. Raises StorageError where it cannot be.
     """
 
     def __init__(self, path: Path, header: Header | None = None) -> None:
@@ -176,7 +192,16 @@ class Journal:
         self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
         self._warned, self._lock = False, threading.Lock()
         if header is not None:
-            self.append("header", **dataclasses.asdict(header))
+            self._begin(header)
+
+    def _begin(self, header: Header) -> None:
+        self.append("header", **dataclasses.asdict(header))
+        if self._warned:
+            self.close()
+            self.path.unlink()
+            raise StorageError(
+                f"{self.path}: the run's journal cannot be begun: the disk is full, or cannot be written"
+            )
 
     def append(self, kind: str, **fields: Any) -> None:
         """Adds one entry."""

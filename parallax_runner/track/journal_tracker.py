@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class JournalTracker:
 
     `goes_on` says that the directory's present journal, and with it its MLflow run, goes on; else a new one begins.
     `summary` is what a killed run's summary.json is made of. Raises ConfigError where another run works in the
-    directory.
+    directory, and StorageError where a journal cannot be begun.
     """
 
     def __init__(
@@ -50,12 +50,13 @@ class JournalTracker:
             ) from error
         except OSError as error:
             raise ConfigError(f"run_dir={run_dir}: its journal cannot be written: {error}") from error
-        before = journals.journals(run_dir)
+        before = journals.begun(run_dir)
         if goes_on and before:
             self._journal = Journal(before[-1])
             self._last_steps = journals.standing(before[-1]).last_steps
         else:
-            end_open_journals(run_dir, before)
+            # Its files are this run's by now.
+            end_open_journals(run_dir, before, with_files=False)
             forget_run(run_dir)
             self._journal = Journal(journals.next_journal(run_dir), header)
             self._last_steps = {}
@@ -100,13 +101,13 @@ class JournalTracker:
         """Records an event for `track/mlflow_<kind>.py`."""
         self._journal.append("event", event=kind, fields=fields)
 
-    def end(self, status: Status) -> None:
+    def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
         """Records FINISHED, FAILED or KILLED and waits for the rest to be sent; what is not, is told."""
         if self._ended:
             return
         self._ended = True
         self._journal.append_end(status)
-        if not self._sender.close():
+        if not self._sender.close(hurry):
             waiting = unsent(self._journal.path)
             reason = (self._sender.trouble or "it took too long").removeprefix(f"tracking.uri={self._uri}: ")
             print(

@@ -24,6 +24,11 @@ def is_permanent(error: Exception) -> bool:
     )
 
 
+def is_of_what_is_gone(error: Exception) -> bool:
+    """Whether MLflow itself says that a run or an experiment is not there; a wrong address is told otherwise."""
+    return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+
+
 def one_line(error: Exception) -> str:
     """The first line of what an error says; of a network error only what is wrong with the network."""
     text = str(error).strip()

@@ -66,7 +66,16 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None) -
             # Else it takes the lock file of the folder that the command was given in for the model's.
             uv_project_path=no_project,
         )
-    shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=os.link)
+    shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=_link)
+
+
+def _link(file: str, target: str) -> None:
+    try:
+        os.link(file, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # On another file system, or on one that knows no links.
+        shutil.copy2(file, target)
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:

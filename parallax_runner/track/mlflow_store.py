@@ -6,7 +6,6 @@ Runs are addressed by id alone: nothing in the environment or in MLflow's global
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.track.journal import Header
-from parallax_runner.track.mlflow_errors import is_permanent, one_line
-from parallax_runner.track.store import EntryRefused, Opened, OutOfReach, Point, Refused, StoreRun
+from parallax_runner.track.mlflow_errors import is_of_what_is_gone, is_permanent, one_line
+from parallax_runner.track.params import fitting_json, parse_changed
+from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, Opened, OutOfReach, Point, Refused, StoreRun
 from parallax_runner.track.store_lock import sqlite_path, store_lock
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
             if known is not None:
                 run = client.get_run(known.run_id)
                 if run.info.lifecycle_stage != "active":
-                    raise Refused(f"run {known.run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
+                    raise Gone(f"run {known.run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
                 return MlflowRun(client, run, known.floors)
             experiment_id = _experiment_id(client, header.experiment, database)
             continued = _continued(client, header)
@@ -79,7 +79,7 @@ class MlflowRun:
         self._client, self._run_id = client, run.info.run_id
         self._params: dict[str, str] = dict(run.data.params)
         self._failures: dict[str, int] = {}
-        self._changed = _parsed(run.data.tags.get(CHANGED_TAG))
+        self._changed = parse_changed(run.data.tags.get(CHANGED_TAG))
 
     def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """One call; parameters that have another value already go into a tag, since MLflow keeps the first."""
@@ -89,7 +89,7 @@ class MlflowRun:
         fresh = {key: value for key, value in params.items() if key not in self._params}
         if changed:
             self._changed |= changed
-            tags = {**tags, CHANGED_TAG: _fitting_json(self._changed)}
+            tags = {**tags, CHANGED_TAG: fitting_json(self._changed, MAX_TAG_CHARS)}
         self._call(
             partial(
                 self._client.log_batch,
@@ -117,14 +117,17 @@ class MlflowRun:
         self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields)))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
-        """Files may fail for reasons of their own; one that cannot be copied must not hold up what follows for ever."""
+        """Files may fail for reasons of their own; one that cannot be copied must not hold up what follows for ever.
+
+        Raises CopyFailed, and EntryRefused when that has been tried often enough.
+        """
         try:
             self._call(action)
         except OutOfReach as error:
+            self._check_that_it_is_there()
             self._failures[what] = self._failures.get(what, 0) + 1
             if self._failures[what] < MAX_COPY_FAILURES:
-                raise
-            self._check_that_it_is_there()
+                raise CopyFailed(str(error)) from error
             raise EntryRefused(f"tried {MAX_COPY_FAILURES} times: {error}") from error
 
     def set_running(self) -> None:
@@ -150,9 +153,9 @@ class MlflowRun:
         except Exception as error:
             if not is_permanent(error):
                 raise OutOfReach(one_line(error)) from error
-            raise Refused(one_line(error)) from error
+            raise _refusal(error, one_line(error)) from error
         if run.info.lifecycle_stage != "active":
-            raise Refused(f"run {self._run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
+            raise Gone(f"run {self._run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
 
 
 def _import_mlflow(database: Path | None) -> None:
@@ -187,7 +190,7 @@ def _experiment_id(client: MlflowClient, name: str, database: Path | None) -> st
                 raise
             found = client.get_experiment_by_name(name)
     if found is None or found.lifecycle_stage != "active":
-        raise Refused(
+        raise Gone(
             f"tracking.experiment={name} was deleted in MLflow: choose another name, "
             f"or restore it with `mlflow experiments restore`"
         )
@@ -205,7 +208,8 @@ def _continued(client: MlflowClient, header: Header) -> Run | None:
         if is_permanent(error):
             return None
         raise
-    return run if run.info.lifecycle_stage == "active" and run.info.status != "FINISHED" else None
+    # One that is RUNNING is somebody's: of a driver that lives, or of another that was quicker to take it over.
+    return run if run.info.lifecycle_stage == "active" and run.info.status in ("FAILED", "KILLED") else None
 
 
 def _made_before(client: MlflowClient, experiment_id: str, header: Header) -> Run | None:
@@ -230,21 +234,8 @@ def _errors_told(header: Header) -> Iterator[None]:
         raise
     except Exception as error:
         told = f"tracking.uri={header.uri}: {one_line(error)}"
-        raise (Refused if is_permanent(error) else OutOfReach)(told) from error
+        raise (_refusal(error, told) if is_permanent(error) else OutOfReach(told)) from error
 
 
-def _fitting_json(changed: Mapping[str, str]) -> str:
-    """What changed, shortened until a tag holds it."""
-    for length in (500, 50, 5, 0):
-        text = json.dumps({key: value[:length] for key, value in changed.items()})
-        if len(text) <= MAX_TAG_CHARS:
-            return text
-    return "{}"
-
-
-def _parsed(tag: str | None) -> dict[str, str]:
-    try:
-        changed = json.loads(tag or "{}")
-    except ValueError:  # edited by hand
-        return {}
-    return changed if isinstance(changed, dict) else {}
+def _refusal(error: Exception, told: str) -> Refused:
+    return (Gone if is_of_what_is_gone(error) else Refused)(told)

@@ -31,6 +31,24 @@ def valid_key(key: str) -> str:
     return key[:MAX_KEY_CHARS]
 
 
+def fitting_json(changed: Mapping[str, str], max_chars: int) -> str:
+    """What changed, shortened until it has `max_chars`."""
+    for length in (500, 50, 5, 0):
+        text = json.dumps({key: value[:length] for key, value in changed.items()})
+        if len(text) <= max_chars:
+            return text
+    return "{}"
+
+
+def parse_changed(tag: str | None) -> dict[str, str]:
+    """What `fitting_json` has written, empty without it."""
+    try:
+        changed = json.loads(tag or "{}")
+    except ValueError:  # edited by hand
+        return {}
+    return changed if isinstance(changed, dict) else {}
+
+
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and (value or not key):
         for name, inner in value.items():

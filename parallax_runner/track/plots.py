@@ -32,7 +32,7 @@ def plot_run(run_dir: Path) -> list[Path]:
 
     What was never recorded is not drawn. Raises OSError where the folder cannot be written.
     """
-    found = journals.journals(run_dir)
+    found = journals.begun(run_dir)
     if not found:
         return []
     series, title = _series(found[-1]), _title(journals.read_header(found[-1]).tags)

@@ -77,6 +77,13 @@ class ProgressDisplay:
             self._written_step = standing.step
             print(format_line(standing), file=self._stream, flush=True)
 
+    def restart(self) -> None:
+        """All ranks begin again, from an earlier step: what was shown says no longer which step is the next to show."""
+        self._written_step = None
+        self._reported, self._reported_secs = Standing(0, self._reported.steps), self._clock()
+        if self._bar is not None:
+            self._show(self._reported)
+
     def advance(self, step: int) -> None:
         """Moves the bar to `step`, of which only the time is known yet; elsewhere lines are for reports alone."""
         if self._bar is not None and step > self._reported.step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 import time
 from array import array
@@ -110,6 +111,7 @@ class RunRecord:
         self._validations.clear()
         self._recent_step_secs = []
         self._first_ranks_steps = 0
+        self.display.restart()
 
     def end(self) -> None:
         """Records the percentiles of all steps but the first ones, by the clock of rank 0."""
@@ -136,12 +138,6 @@ class RunRecord:
         examples = None if steps_per_sec is None else steps_per_sec * self.global_batch
         words = None if examples is None or self.words_per_example is None else examples * self.words_per_example
         return {"examples_per_sec": examples, "words_per_sec": words}
-
-
-def validation_result(done: Mapping[int, Mapping[str, Any]], metric: str | None) -> dict[str, float]:
-    """The mean validation loss over all ranks' batches, and the metric that is its exponential, if it has a name."""
-    said = [fields for fields in done.values() if "validation_batches" in fields]
-    return validation_of([(one["validation_loss_sum"], one["validation_batches"]) for one in said], metric)
 
 
 def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:
@@ -173,3 +169,24 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
     }
     path.write_text(json.dumps(finite, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return path
+
+
+def name_run(summary: Path, run_id: str) -> None:
+    """A summary that was written before the run was known gets its id."""
+    try:
+        fields = json.loads(summary.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if fields.get("mlflow_run_id") is None:
+        partial = summary.with_name(f".{summary.name}.{os.getpid()}")
+        partial.write_text(json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, summary)
+
+
+def read_summary(run_dir: Path) -> dict[str, Any]:
+    """What an earlier run left in the directory; nothing where there is none, or none that can be read."""
+    try:
+        found = json.loads((run_dir / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

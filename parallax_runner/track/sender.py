@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.track import open_runs
@@ -41,16 +42,17 @@ class Sender:
         opened = self._delivery.opened if self._delivery else None
         return opened.run_id if opened else None
 
-    def close(self) -> bool:
+    def close(self, hurry: Callable[[], bool] = lambda: False) -> bool:
         """After the journal's last entry: waits until all is sent, or it shows that this would take too long.
 
-        Whether all was sent. What was not stays in the journal, and the run stays among the open ones.
+        Whether all was sent; where `hurry()` holds it waits for seconds only. What was not sent stays in the journal,
+        and the run stays among the open ones.
         """
         self._finishing.set()
         started_secs = time.monotonic()
         try:
             while not self._ended.wait(0.05):
-                patience_secs = MAX_END_SECS if self.trouble is None else OUT_OF_REACH_SECS
+                patience_secs = MAX_END_SECS if self.trouble is None and not hurry() else OUT_OF_REACH_SECS
                 if time.monotonic() - started_secs > patience_secs:
                     break
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from parallax_runner.track.delivery import Busy, Delivery, unsent
 from parallax_runner.track.journal import Journal, Standing
 from parallax_runner.track.run_id import read_run_id
 from parallax_runner.track.run_record import SUMMARY, write_summary
-from parallax_runner.track.store import OpenRun, OutOfReach, ParentUnknown, Refused
+from parallax_runner.track.store import CopyFailed, Gone, OpenRun, OutOfReach, ParentUnknown, Refused
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,8 @@ LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
     """Settles and sends all runs of this user on this host that no living driver cares for, but `own_dir`.
 
-    Nothing is raised: a store that is out of reach is left alone until the next start.
+    Nothing is raised: a store that is out of reach is left alone until the next start. What can never be told is
+    forgotten: a run that was deleted in MLflow, or whose directory or journal is gone.
     """
     unreachable: set[str] = set()
     # By path: the run of a sweep comes before those of its jobs, which need its id.
@@ -34,22 +36,33 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
         run_dir = Path(entry.run_dir)
         if stopped() or not entry.is_here or run_dir == own_dir:
             continue
-        if not journals.journals(run_dir):
-            open_runs.forget(run_dir, entry)
-            continue
         try:
+            if not _has_journal(run_dir):
+                open_runs.forget(run_dir, entry)
+                continue
             # A living process may be a sweep's, with other jobs by now; one whose job goes on sends by itself.
             if not entry.is_alive:
                 settle(run_dir)
-            elif not journals.standing(journals.journals(run_dir)[-1]).is_ended:
+            elif not journals.standing(journals.begun(run_dir)[-1]).is_ended:
                 continue
             if send_rest(run_dir, open_run, unreachable):
                 open_runs.forget(run_dir, entry)
         except (OutOfReach, Busy, BlockingIOError) as error:
             log.info("%s waits: %s", run_dir, error)
-        except (Refused, ConfigError, OSError) as error:
-            log.warning("%s cannot be sent: %s", run_dir, error)
+        except Gone as error:
+            log.warning("%s is not sent any more: %s", run_dir, error)
             open_runs.forget(run_dir, entry)
+        except (Refused, ConfigError, OSError) as error:
+            log.warning("%s cannot be sent now: %s", run_dir, error)
+
+
+def _has_journal(run_dir: Path) -> bool:
+    """Raises OSError where the directory cannot be read, which says nothing of what is in it."""
+    try:
+        os.listdir(run_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return bool(journals.begun(run_dir))
 
 
 def settle(run_dir: Path) -> None:
@@ -58,19 +71,20 @@ def settle(run_dir: Path) -> None:
     Raises BlockingIOError if one does.
     """
     with journals.writing(run_dir, wait_secs=0.0):
-        end_open_journals(run_dir, journals.journals(run_dir))
+        end_open_journals(run_dir, journals.begun(run_dir))
 
 
-def end_open_journals(run_dir: Path, paths: list[Path]) -> None:
-    """Adds what a killed driver could not; the caller holds `journal.writing`."""
+def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = True) -> None:
+    """Adds what a killed driver could not; the caller holds `journal.writing`. Files only `with_files`, and only to the
+    present run's journal."""
     for path in paths:
         standing = journals.standing(path)
         if standing.is_ended or standing.start is None:
             continue
         journal = Journal(path)
         journal.append("tags", tags={ERROR_TAG: KILLED})
-        present = path == journals.journals(run_dir)[-1]
-        if present and standing.start.get("summary") and not (run_dir / SUMMARY).exists():
+        present = path == journals.begun(run_dir)[-1]
+        if with_files and present and standing.start.get("summary") and not (run_dir / SUMMARY).exists():
             write_summary(run_dir, _summary_of(standing, run_dir))
             for name in LEFT_BEHIND:
                 if (run_dir / name).exists():
@@ -87,7 +101,7 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
     Busy.
     """
     all_ended = True
-    for path in journals.journals(run_dir):
+    for path in journals.begun(run_dir):
         all_ended = all_ended and journals.standing(path).is_ended
         if not unsent(path):
             continue
@@ -98,7 +112,7 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
             with Delivery(path, open_run) as delivery:
                 delivery.send_all()
         except OutOfReach as error:
-            if unreachable is not None and not isinstance(error, ParentUnknown):
+            if unreachable is not None and not isinstance(error, ParentUnknown | CopyFailed):
                 unreachable.add(uri)
             raise
     return all_ended

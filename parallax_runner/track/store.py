@@ -1,4 +1,4 @@
-"""What sending a journal needs of a tracking store, and the three ways in which it may fail. Imports nothing heavy."""
+"""What sending a journal needs of a tracking store, and the ways in which it may fail. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,16 @@ class ParentUnknown(OutOfReach):
     """The run of a sweep's job cannot be made before that of the sweep."""
 
 
+class CopyFailed(OutOfReach):
+    """The store answers, but a file could not be copied. Who opened the run gives up that file after a few times."""
+
+
 class Refused(Exception):
-    """The store will not take this run, however often it is asked: a deleted experiment, a missing driver."""
+    """The store will not take this run as things are: a missing driver, credentials that it does not know."""
+
+
+class Gone(Refused):
+    """It never will: the run or its experiment was deleted."""
 
 
 class EntryRefused(Exception):

@@ -39,9 +39,12 @@ def find_run_dirs(path: Path) -> list[Path]:
 def _sync_one(run_dir: Path) -> str | None:
     """What went wrong, None if all is sent."""
     waiting = sum(unsent(path) for path in journals.journals(run_dir))
+    if not journals.begun(run_dir):
+        print(f"{run_dir}: nothing to send, no journal has begun")
+        return None
     try:
         settle_dead(run_dir)
-        waiting = sum(unsent(path) for path in journals.journals(run_dir))
+        waiting = sum(unsent(path) for path in journals.begun(run_dir))
         if send_rest(run_dir, mlflow_store.open_run):
             open_runs.forget(run_dir)
     except BlockingIOError:
@@ -52,7 +55,7 @@ def _sync_one(run_dir: Path) -> str | None:
         return f"{run_dir}: {waiting} entries wait, MLflow is out of reach: {error}. Try again when it answers"
     except Refused as error:
         return f"{run_dir}: {waiting} entries wait, MLflow refuses the run: {error}"
-    uri = journals.read_header(journals.journals(run_dir)[-1]).uri
+    uri = journals.read_header(journals.begun(run_dir)[-1]).uri
     told = f"{waiting} entries sent" if waiting else "nothing to send"
     print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {uri}")
     return None
@@ -63,6 +66,6 @@ def settle_dead(run_dir: Path) -> None:
 
     Raises BlockingIOError where the driver is alive.
     """
-    start = journals.standing(journals.journals(run_dir)[-1]).start
+    start = journals.standing(journals.begun(run_dir)[-1]).start
     if start is None or start["host"] == os.uname().nodename:
         settle(run_dir)

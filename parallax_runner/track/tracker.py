@@ -1,6 +1,6 @@
 """What a tracker is, and the one that records nothing; imports nothing heavy."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -34,8 +34,9 @@ class Tracker(Protocol):
         """Leaves something to `track/mlflow_<kind>.py`, whose `send(client, run_id, fields)` is called in its turn;
         `fields` must be JSON."""
 
-    def end(self, status: Status) -> None:
-        """Waits a bounded time for what is left to be sent and closes the run; the first call counts."""
+    def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Waits a bounded time for what is left to be sent, a short one where `hurry()` holds, and closes the run; the
+        first call counts."""
 
 
 class NoTracker:
@@ -61,5 +62,5 @@ class NoTracker:
     def log_event(self, kind: str, **fields: Any) -> None:
         """Does nothing."""
 
-    def end(self, status: Status) -> None:
+    def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
         """Does nothing."""

@@ -189,7 +189,7 @@ class CheckpointSaver:
             prefix = checkpoint_files.publish(written, self.folder, sidecar)
             if self.on_written is not None:
                 self.on_written(prefix)
-            spare = best_checkpoint.not_to_forget(self.folder, self._validated)
+            spare = best_checkpoint.not_to_forget(self.folder, set(self._validated))
             checkpoint_files.forget_old(self.folder, self.keep, spare)
             # So that tf.train.latest_checkpoint and load_checkpoint find the newest in the folder.
             kept = [path.name for path in checkpoint_files.list_checkpoints(self.folder)]

@@ -64,11 +64,11 @@ def run(
     cwd: Path,
     env: Mapping[str, str],
     timeout_secs: float,
-    on_screen: Callable[[Screen], None] = lambda screen: None,
+    on_screen: Callable[[Screen], bytes | None] = lambda screen: None,
 ) -> tuple[int, Screen]:
     """Runs a command on a terminal of its own: its exit status and the screen at its end.
 
-    `on_screen` is shown the screen after each piece of output.
+    `on_screen` is shown the screen after each piece of output; what it returns is typed.
     """
     pid, terminal = pty.fork()
     if pid == 0:
@@ -95,7 +95,9 @@ def run(
                 break
             whole, waiting = _whole(waiting + piece)
             screen.write(whole)
-            on_screen(screen)
+            typed = on_screen(screen)
+            if typed:
+                os.write(terminal, typed)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen
     except BaseException:
         _kill(pid)

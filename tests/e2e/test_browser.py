@@ -190,5 +190,10 @@ def test_jobs_are_compared_in_one_chart(page: Page, address: str, sweep: Recorde
     expect(line(page, JOBS[-1])).to_be_visible()
     for metric, key in (("train/loss", "loss_last"), ("validation/perplexity", "validation_perplexity")):
         assert drawn(page, metric) == {job.name: job.summary[key] for job in sweep.jobs}
+    by_name = {job.name: job.summary["loss_last"] for job in sweep.jobs}
+    for seed in (1, 2):  # as docs/browsing.md says
+        assert by_name[f"comm=mpi,train.seed={seed}"] == pytest.approx(
+            by_name[f"comm=hybrid,train.seed={seed}"], rel=0.01
+        )
     search(page, "train/loss|validation/perplexity")
     screenshots.take(page, "comparison", height=1100)

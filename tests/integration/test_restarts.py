@@ -98,9 +98,9 @@ def test_a_run_that_is_killed_twenty_times_ends_as_one_that_never_was(tmp_path: 
         kill_often(running)
         killed = running.wait().expect_success()
     assert killed.summary["restarts"] == KILLS
-    assert (
-        len(re.findall(r"^worker 0.*killed by signal 9 \(SIGKILL\); restart \d+ of 1000", killed.stderr, re.M)) == KILLS
-    )
+    # On a busy machine the connection may be gone well before the kernel says how the process ended.
+    ends = r"(killed by signal 9 \(SIGKILL\)|died without a message)"
+    assert len(re.findall(rf"^worker 0.*{ends}; restart \d+ of 1000", killed.stderr, re.M)) == KILLS
     assert (killed.summary["first_step"], killed.summary["steps"]) == (0, 1000)
     assert killed.losses() == straight.losses()
     assert set(killed.losses()) == set(range(1, 1001))

@@ -14,7 +14,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # They call the stages; only they import one another.
 ENTRIES = (
     *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
-    *("report", "rank", "worker", "server"),
+    *("run_lock", "report", "rank", "worker", "server"),
 )
 ANYONE = ("errors", "stages")
 

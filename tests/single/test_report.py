@@ -32,9 +32,7 @@ def test_a_failure_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_an_interruption_is_told_in_two(capsys: pytest.CaptureFixture[str]) -> None:
     report.tell_end(summary(status="interrupted"), None, RUN_DIR, COMMAND)
-    assert capsys.readouterr().err == (
-        f"parallax_runner: interrupted; /runs/a\nnothing is saved; to go on:\n    {COMMAND}\n"
-    )
+    assert capsys.readouterr().err == (f"parallax_runner: interrupted; /runs/a\nto go on:\n    {COMMAND}\n")
 
 
 def test_a_restart_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:

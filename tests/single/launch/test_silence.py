@@ -76,10 +76,12 @@ def test_the_clock_stands_still_while_the_driver_is_stopped() -> None:
         "clock = AwakeClock()\n"
         "print('ready', flush=True)\n"
         "start = time.monotonic()\n"
-        "while time.monotonic() < start + 4.0:\n"
+        "missed_secs = 0.0\n"
+        "while missed_secs < 1.0 and time.monotonic() < start + 20.0:\n"
         "    time.sleep(0.1)\n"
         "    clock.tick()\n"
-        "print(clock.awake_secs)\n"
+        "    missed_secs = time.monotonic() - start - clock.awake_secs\n"
+        "print(missed_secs)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ)
     assert process.stdout is not None
@@ -87,9 +89,9 @@ def test_the_clock_stands_still_while_the_driver_is_stopped() -> None:
     process.send_signal(signal.SIGSTOP)
     time.sleep(2.5)
     process.send_signal(signal.SIGCONT)
-    said, _ = process.communicate(timeout=20)
+    said, _ = process.communicate(timeout=40)
     # At most one of the 2.5 seconds counts.
-    assert float(said) < 4.0 - 2.5 + silence.MAX_TICK_SECS + 0.3
+    assert float(said) >= 1.0
 
 
 @pytest.mark.parametrize(("hang_timeout_secs", "alive_secs"), [(60.0, 2.0), (5.0, 1.0), (2.0, 0.4)])

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from parallax_runner.sweep.parent import log_objectives, params
+from parallax_runner.sweep.parent import _has_run, log_objectives, params
+from parallax_runner.track.journal import Header, Journal
 from parallax_runner.track.tracker import NoTracker
 
 
@@ -41,3 +43,10 @@ def test_best_objective_so_far() -> None:
     tracker = Noting()
     log_objectives(tracker, [math.nan, 2.0], minimizes=True)
     assert [best for _, _, best in tracker.points] == [None, 2.0], "NaN is never the best"
+
+
+def test_a_journal_without_its_first_line_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text("")
+    assert not _has_run(tmp_path, "fake:")
+    Journal(tmp_path / "journal.2.jsonl", Header("fake:", "e", None))
+    assert _has_run(tmp_path, "fake:")

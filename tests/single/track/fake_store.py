@@ -11,7 +11,8 @@ from parallax_runner.track.store import EntryRefused, Opened, OutOfReach, Point,
 
 
 class FakeStore:
-    """Every call in order. `up` says whether it answers; `refused_keys` are metrics that it refuses."""
+    """Every call in order. `up` says whether it answers; `refused_keys` are metrics that it refuses,
+    `copy_failures` what its next copies of files raise."""
 
     def __init__(self) -> None:
         self.up = True
@@ -22,6 +23,7 @@ class FakeStore:
         self.params: dict[str, str] = {}
         self.parents: list[str | None] = []
         self.error: Exception | None = None
+        self.copy_failures: list[Exception] = []
 
     def open_run(self, header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
         """An OpenRun."""
@@ -59,6 +61,8 @@ class FakeRun:
 
     def log_artifact(self, path: Path, folder: str | None) -> None:
         """Notes it."""
+        if self.store.copy_failures:
+            raise self.store.copy_failures.pop(0)
         self.store.answer("artifact", (path, folder))
 
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:

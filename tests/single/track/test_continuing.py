@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.track.continuing import Continuation, Start, continuation
+from parallax_runner.track.delivery import Delivery
 from parallax_runner.track.journal import Header, Journal, writing
 from parallax_runner.track.run_id import write_run
+from tests.single.track.fake_store import FakeStore
 
 URI = "sqlite:////tmp/x.db"
 
@@ -21,7 +23,10 @@ def own(tmp_path: Path) -> Path:
 
 def used(folder: Path, run_id: str | None = "own", uri: str = URI) -> Path:
     (folder / "ckpt").mkdir(parents=True)
-    Journal(folder / "journal.jsonl", Header(uri=uri, experiment="e", run_name=None))
+    journal = Journal(folder / "journal.jsonl", Header(uri=uri, experiment="e", run_name=None))
+    with Delivery(journal.path, FakeStore().open_run) as delivery:
+        delivery.send_all()
+    (folder / "mlflow_run.json").unlink()
     if run_id is not None:
         write_run(folder, run_id=run_id, uri=uri, experiment_id="1")
     return folder
@@ -83,3 +88,17 @@ def test_from_a_run_that_still_goes_on_a_new_run(tmp_path: Path) -> None:
 def test_from_an_untracked_run_a_new_run_that_names_the_checkpoint(tmp_path: Path) -> None:
     prefix = checkpoint(tmp_path / "untracked")
     assert continuation(tmp_path / "new", URI, Start(prefix, None)) == Continuation(resumed_from=str(prefix))
+
+
+def test_jobs_of_a_sweep_do_not_share_the_run_that_they_start_from(own: Path, tmp_path: Path) -> None:
+    start = Start(checkpoint(own), "own")
+    found = [continuation(tmp_path / name, URI, start, in_sweep=True) for name in ("a", "b")]
+    assert found == [Continuation(resumed_from="own")] * 2
+    assert continuation(own, URI, start, in_sweep=True) == Continuation(goes_on=True)
+
+
+def test_from_a_run_that_has_more_to_send_a_new_run(tmp_path: Path) -> None:
+    source = used(tmp_path / "source", "theirs")
+    Journal(source / "journal.jsonl").append_end("failed")
+    found = continuation(tmp_path / "new", URI, Start(checkpoint(source), "theirs"))
+    assert found == Continuation(resumed_from="theirs")

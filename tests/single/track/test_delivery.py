@@ -13,6 +13,8 @@ from parallax_runner.track.run_id import read_run, read_run_id
 from parallax_runner.track.store import OutOfReach, ParentUnknown
 from tests.single.track.fake_store import FakeStore
 
+HEADER = Header(uri="fake:", experiment="e", run_name=None)
+
 
 def new_journal(folder: Path, **fields: str | None) -> Journal:
     return Journal(folder / "journal.jsonl", Header(uri="fake:", experiment="e", run_name=None, **fields))
@@ -167,9 +169,28 @@ def test_a_summary_written_before_the_run_was_known_gets_its_id(tmp_path: Path) 
     assert json.loads(summary.read_text()) == {"status": "finished", "mlflow_run_id": read_run_id(tmp_path)}
 
 
+def test_files_that_a_later_run_has_replaced_are_not_sent_as_the_earlier_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "summary.json").write_text('{"mlflow_run_id": null}')
+    old, present, store = new_journal(tmp_path), Journal(tmp_path / "journal.2.jsonl", HEADER), FakeStore()
+    for journal in (old, present):
+        journal.append("artifact", path=str(tmp_path / "summary.json"), folder=None)
+        journal.append("event", event="checkpoint", fields={"folder": str(tmp_path / ".outbox" / "model.ckpt-3")})
+        journal.append_end("finished")
+    with Delivery(old.path, store.open_run) as delivery:
+        delivery.send_all()
+    assert store.names == ["open", "ended"]
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"mlflow_run_id": None}
+    assert len([record for record in caplog.records if "a later run has replaced" in record.message]) == 1
+    with Delivery(present.path, store.open_run) as delivery:
+        delivery.send_all()
+    assert store.names[2:] == ["open", "artifact", "event", "ended"]
+
+
 def test_only_the_present_run_of_a_folder_is_its_run(tmp_path: Path) -> None:
     old, store = new_journal(tmp_path), FakeStore()
-    present = Journal(tmp_path / "journal.2.jsonl", Header(uri="fake:", experiment="e", run_name=None))
+    present = Journal(tmp_path / "journal.2.jsonl", HEADER)
     for journal in (present, old):
         with Delivery(journal.path, store.open_run) as delivery:
             delivery.send_all()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, StorageError
 from parallax_runner.track import journal as journals
 from parallax_runner.track.journal import Header, Journal, as_json, entries, next_journal
 
@@ -112,6 +112,27 @@ def test_a_full_disk_costs_entries_and_nothing_else(tmp_path: Path, caplog: pyte
     journal.append_end("finished")
     assert kinds(path) == ["header", "end"]
     assert len([record for record in caplog.records if "cannot be written" in record.message]) == 1
+
+
+@pytest.mark.parametrize("room_bytes", [0, 20])
+def test_without_room_for_the_first_line_there_is_no_journal(tmp_path: Path, room_bytes: int) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, before[1]))
+        with pytest.raises(StorageError, match=r"journal\.jsonl: .*cannot be begun"):
+            Journal(tmp_path / "journal.jsonl", header())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert journals.journals(tmp_path) == []
+
+
+def test_a_journal_without_its_first_line_has_not_begun(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal.jsonl", header())
+    (tmp_path / "journal.2.jsonl").write_text('{"kind": "head')
+    assert journals.begun(tmp_path) == [tmp_path / "journal.jsonl"]
+    assert next_journal(tmp_path).name == "journal.3.jsonl"
 
 
 def test_a_fresh_run_in_a_used_folder_gets_the_next_number(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mlflow.entities import Run
 
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import open_runs, sender
-from parallax_runner.track.journal import Header, entries
+from parallax_runner.track.journal import Header, Journal, entries
 from parallax_runner.track.journal_tracker import JournalTracker
 from parallax_runner.track.run_id import read_run_id
 
@@ -159,6 +159,28 @@ def test_a_fresh_run_in_a_used_folder_is_another_run(uri: str, tmp_path: Path) -
     assert read_run_id(tmp_path / "run") == again.run_id
     assert [stored(uri, one.run_id).info.status for one in (first, again)] == ["FAILED", "FINISHED"]
     assert {path.name for path in (tmp_path / "run").glob("journal*.jsonl")} == {"journal.jsonl", "journal.2.jsonl"}
+
+
+def test_a_fresh_run_gives_a_killed_one_none_of_its_files(uri: str, tmp_path: Path) -> None:
+    killed = Journal(tmp_path / "run.jsonl", Header(uri, "exp", None))
+    killed.append_start(summary={"status": "failed"})
+    (tmp_path / "run").mkdir()
+    killed.path.rename(tmp_path / "run" / "journal.jsonl")
+    (tmp_path / "run" / "plan.json").write_text("the fresh run's")
+    track(tmp_path / "run", uri).end("finished")
+    assert not (tmp_path / "run" / "summary.json").exists()
+    found = [entry["kind"] for entry, _ in entries(tmp_path / "run" / "journal.jsonl")]
+    assert found == ["header", "start", "tags", "end"]
+
+
+def test_a_journal_that_has_lost_its_first_line_fails_no_finished_run(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MAX_END_SECS", 0.0)
+    tracker = track(tmp_path / "run", uri)
+    (tmp_path / "run" / "journal.jsonl").write_text("")
+    tracker.end("finished")
+    assert "has no first line" in caplog.text
 
 
 def test_a_folder_is_for_one_run_at_a_time(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

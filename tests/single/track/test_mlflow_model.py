@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,17 @@ def test_sent_twice_it_is_there_once(client: MlflowClient, run_id: str, saved_mo
     mlflow_model.send(client, run_id, {"saved_model": str(saved_model)})
     assert artifacts(client, run_id) == once
     assert {path.name for path in saved_model.parent.iterdir()} == {"ckpt", "saved_model"}
+
+
+def test_a_file_system_without_links_is_copied_from(
+    client: MlflowClient, run_id: str, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    mlflow_model.send(client, run_id, {"saved_model": str(saved_model)})
+    assert "model/saved_model/saved_model.pb" in artifacts(client, run_id)
 
 
 def test_the_users_own_project_is_not_taken_for_the_models(

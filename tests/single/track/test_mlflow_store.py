@@ -15,7 +15,7 @@ from parallax_runner.track import mlflow_store
 from parallax_runner.track.delivery import Delivery, sent_path
 from parallax_runner.track.journal import Header, Journal
 from parallax_runner.track.mlflow_store import open_run
-from parallax_runner.track.store import EntryRefused, OutOfReach, Point, Refused
+from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, Opened, OutOfReach, Point, Refused
 
 
 def header(uri: str, **fields: str | None) -> Header:
@@ -101,11 +101,12 @@ def test_a_run_that_has_not_finished_goes_on_from_another_folder(uri: str) -> No
     assert run.data.tags["parallax.changed_params"] == '{"a": "2"}'
 
 
-def test_a_finished_deleted_or_unknown_run_is_only_named(uri: str) -> None:
+def test_a_running_finished_deleted_or_unknown_run_is_only_named(uri: str) -> None:
+    running = open_run(header(uri), None, None)
     finished, deleted = open_run(header(uri), None, None), open_run(header(uri), None, None)
     finished.set_ended("finished", 9)
     MlflowClient(tracking_uri=uri).delete_run(deleted.opened.run_id)
-    for other in (finished.opened.run_id, deleted.opened.run_id, "0" * 32):
+    for other in (running.opened.run_id, finished.opened.run_id, deleted.opened.run_id, "0" * 32):
         run = open_run(header(uri, continues=other), None, None)
         assert run.opened.run_id != other
         assert run.opened.floors == {}
@@ -135,16 +136,18 @@ def test_a_run_deleted_meanwhile_is_refused_and_one_bad_entry_is_not(uri: str) -
     with pytest.raises(EntryRefused):
         run.log([Point("no[key]", 1.0, 1, 1)], {}, {})
     MlflowClient(tracking_uri=uri).delete_run(run.opened.run_id)
-    with pytest.raises(Refused, match="deleted"):
+    with pytest.raises(Gone, match="deleted"):
         run.log([Point("key", 1.0, 1, 1)], {}, {})
-    with pytest.raises(Refused, match="deleted"):
+    with pytest.raises(Gone, match="deleted"):
         open_run(header(uri), run.opened, None)
+    with pytest.raises(Gone, match="not found"):
+        open_run(header(uri), Opened("0" * 32, "1"), None)
 
 
 def test_a_deleted_experiment_is_refused(uri: str) -> None:
     run = open_run(header(uri), None, None)
     MlflowClient(tracking_uri=uri).delete_experiment(run.opened.experiment_id)
-    with pytest.raises(Refused, match=r"tracking\.experiment=exp was deleted"):
+    with pytest.raises(Gone, match=r"tracking\.experiment=exp was deleted"):
         open_run(header(uri), None, None)
 
 
@@ -154,8 +157,9 @@ def test_a_server_that_is_not_there_is_out_of_reach_and_said_in_few_words() -> N
 
 
 def test_a_missing_driver_is_refused() -> None:
-    with pytest.raises(Refused, match=r"tracking\.uri=mssql"):
+    with pytest.raises(Refused, match=r"tracking\.uri=mssql") as refused:
         open_run(header("mssql+pyodbc://user@127.0.0.1/db"), None, None)
+    assert not isinstance(refused.value, Gone)
 
 
 def test_a_file_that_never_goes_holds_up_nothing_for_ever(uri: str, tmp_path: Path) -> None:
@@ -165,7 +169,7 @@ def test_a_file_that_never_goes_holds_up_nothing_for_ever(uri: str, tmp_path: Pa
     source = tmp_path / "plan.json"
     source.write_text("{}")
     for _ in range(mlflow_store.MAX_COPY_FAILURES - 1):
-        with pytest.raises(OutOfReach):
+        with pytest.raises(CopyFailed):
             run.log_artifact(source, None)
     with pytest.raises(EntryRefused, match="tried"):
         run.log_artifact(source, None)

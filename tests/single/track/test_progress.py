@@ -95,3 +95,23 @@ def test_heartbeats_write_no_lines() -> None:
         for step in (5, 10, 20, 25):
             display.advance(step)
     assert stream.getvalue() == ""
+
+
+def test_after_a_restart_steps_are_shown_again() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(steps=50, log_every=10, stream=stream) as display:
+        for step in (10, 20, 30):
+            display.update(Standing(step, 50))
+        display.restart()
+        for step in (11, 20, 30):
+            display.update(Standing(step, 50))
+    assert stream.getvalue().splitlines() == [f"step {step}/50" for step in (10, 20, 30, 11, 20, 30)]
+
+
+def test_after_a_restart_the_bar_moves_before_the_first_report(terminal: io.StringIO) -> None:
+    with ProgressDisplay(steps=100, log_every=10, stream=terminal) as display:
+        display.update(Standing(50, 100, loss=2.0))
+        display.restart()
+        assert "starting" in shown_last(display, terminal)
+        display.advance(23)
+        assert "23/100" in shown_last(display, terminal)

@@ -12,7 +12,7 @@ import pytest
 
 from parallax_runner.track import run_record
 from parallax_runner.track.progress import ProgressDisplay, Standing
-from parallax_runner.track.run_record import RunRecord, validation_result, write_summary
+from parallax_runner.track.run_record import RunRecord, validation_of, write_summary
 from parallax_runner.track.tracker import NoTracker
 
 
@@ -37,6 +37,10 @@ class Showing(ProgressDisplay):
     def __init__(self) -> None:
         super().__init__(steps=100, log_every=1, stream=io.StringIO())
         self.standings: list[Standing] = []
+        self.restarts = 0
+
+    def restart(self) -> None:
+        self.restarts += 1
 
     def update(self, standing: Standing) -> None:
         self.standings.append(standing)
@@ -168,34 +172,26 @@ def test_a_loss_that_is_no_number_stays_one() -> None:
 # Validation.
 
 
-def done(*sums: tuple[float, int]) -> dict[int, dict[str, float]]:
-    return {
-        rank: {"validation_loss_sum": total, "validation_batches": batches}
-        for rank, (total, batches) in enumerate(sums)
-    }
-
-
 def test_the_validation_loss_is_over_all_batches_of_all_ranks() -> None:
-    found = validation_result(done((6.0, 2), (3.0, 1), (0.0, 0)), "perplexity")
+    found = validation_of([(6.0, 2), (3.0, 1), (0.0, 0)], "perplexity")
     assert found == {"validation/loss": 3.0, "validation/perplexity": pytest.approx(math.exp(3.0))}
 
 
 def test_a_metric_without_a_name_is_left_out() -> None:
-    assert validation_result(done((6.0, 2)), None) == {"validation/loss": 3.0}
+    assert validation_of([(6.0, 2)], None) == {"validation/loss": 3.0}
 
 
 def test_without_validation_there_is_nothing() -> None:
-    assert validation_result(done((0.0, 0)), "perplexity") == {}
-    assert validation_result({0: {"steps": 3}}, "perplexity") == {}
-    assert validation_result({}, None) == {}
+    assert validation_of([(0.0, 0)], "perplexity") == {}
+    assert validation_of([], None) == {}
 
 
 def test_a_hopeless_model_has_a_finite_perplexity() -> None:
-    assert math.isfinite(validation_result(done((5000.0, 1)), "perplexity")["validation/perplexity"])
+    assert math.isfinite(validation_of([(5000.0, 1)], "perplexity")["validation/perplexity"])
 
 
 def test_a_model_that_diverged_is_not_given_a_good_result() -> None:
-    found = validation_result(done((math.nan, 1)), "perplexity")
+    found = validation_of([(math.nan, 1)], "perplexity")
     assert math.isnan(found["validation/loss"])
     assert math.isnan(found["validation/perplexity"]) or found["validation/perplexity"] > 1e300
 
@@ -280,6 +276,7 @@ def test_a_restart_forgets_steps_that_only_some_ranks_have_reported() -> None:
     account.record.on_progress(0, 4, [1.0, 1.0, 1.0], [0.1] * 3)
     account.record.on_validation(0, 4, 1.0, 1)
     account.record.restart()
+    assert account.display.restarts == 1
     for rank in (0, 1):
         account.record.on_progress(rank, 3, [5.0, 7.0], [0.1] * 2)
     assert account.shown == [(1, 2.0), (3, 7.0)]

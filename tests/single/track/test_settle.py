@@ -13,8 +13,9 @@ from parallax_runner.errors import ConfigError, TrackingError
 from parallax_runner.track import mlflow_store, open_runs
 from parallax_runner.track import sync as syncing
 from parallax_runner.track.journal import Header, Journal, entries, writing
+from parallax_runner.track.run_id import read_run_id
 from parallax_runner.track.settle import KILLED, settle, settle_others
-from parallax_runner.track.store import OutOfReach, Refused
+from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, OutOfReach, Refused
 from parallax_runner.track.sync import find_run_dirs, sync
 from tests.single.track.fake_store import FakeStore
 
@@ -117,11 +118,53 @@ def test_a_store_out_of_reach_is_asked_once(tmp_path: Path, state: Path) -> None
     assert json.loads((tmp_path / "1" / "summary.json").read_text())["status"] == "interrupted"
 
 
-def test_a_run_that_mlflow_refuses_is_tried_once_more_and_then_left(tmp_path: Path, state: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "stays"), [(Gone("deleted"), False), (Refused("no such user"), True), (PermissionError("disk"), True)]
+)
+def test_only_a_run_that_was_deleted_is_forgotten(tmp_path: Path, state: Path, error: Exception, stays: bool) -> None:
     store = FakeStore()
-    store.error = Refused("deleted")
+    store.error = error
     leave_run(tmp_path / "run")
     note(tmp_path / "run", state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert bool(open_runs.listed()) == stays
+    store.error = None
+    settle_others(tmp_path / "own", store.open_run)
+    assert ("ended" in store.names) == stays
+
+
+def test_a_file_that_cannot_be_copied_keeps_no_other_run_waiting(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parallax_runner.track.delivery.COPY_PAUSE_SECS", 0.0)
+    store = FakeStore()
+    store.copy_failures = [CopyFailed("full"), CopyFailed("full"), EntryRefused("tried often enough")]
+    for name in ("a", "b"):
+        leave_run(tmp_path / name)
+        note(tmp_path / name, state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert [what[0].parent.name for name, what in store.calls if name == "artifact"] == ["b"]
+    assert store.names.count("ended") == 2
+    assert open_runs.listed() == []
+
+
+@pytest.mark.parametrize("text", ["", '{"kind": "header", "form'])
+def test_a_journal_without_its_first_line_is_none(
+    tmp_path: Path, state: Path, store: FakeStore, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    broken, both = tmp_path / "broken", tmp_path / "both"
+    broken.mkdir()
+    leave_run(both)
+    for path in (broken / "journal.jsonl", both / "journal.2.jsonl"):
+        path.write_text(text)
+    Journal(broken / "journal.jsonl").append_end("finished")
+    for folder in (broken, both):
+        note(folder, state)
+    sync(tmp_path)
+    assert store.calls[-1] == ("ended", "interrupted")
+    assert store.names.count("open") == 1
+    assert read_run_id(both) is not None
+    assert "has no first line" in caplog.text
     settle_others(tmp_path / "own", store.open_run)
     assert open_runs.listed() == []
 

@@ -1,0 +1,37 @@
+"""Keeps a second driver out of a run directory in which one is at work."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from parallax_runner.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def alone_in(run_dir: Path) -> Iterator[None]:
+    """Makes the directory and locks it; the kernel unlocks it when the process ends, however it does.
+
+    Raises ConfigError where another process has it, before anything is written there, and OSError where the directory
+    cannot be made.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"run_dir={run_dir}: another run is going on there; wait for its end, or give hydra.run.dir=ANOTHER"
+            ) from error
+        except OSError as error:  # Some network file systems do not lock folders.
+            log.warning("%s cannot be locked: %s", run_dir, error)
+        yield
+    finally:
+        os.close(folder)
