@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import guard, silence, verdict, wire
-from parallax_runner.launch.blame import Failure, Member
+from parallax_runner.launch.blame import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.command import Command
 from parallax_runner.launch.control import ControlServer
 from parallax_runner.launch.family import end_family
@@ -130,13 +130,18 @@ class Attempt:
         return min((m.lost_secs for m in self._members() if m.lost_secs is not None), default=None)
 
     def all_exited(self) -> bool:
-        """Whether every process the driver started has exited, and all connections are closed."""
-        return all(child.process.poll() is not None for child in self._children) and not self._connected()
+        """Whether every process the driver started has exited, its status is noted, and all connections are closed."""
+        return all(child.exited_secs is not None for child in self._children) and not self._connected()
 
     def unfinished(self) -> str:
         """The processes that have not ended, for a message."""
         alive = [member for child in self._children if child.process.poll() is None for member in child.members]
         return ", ".join(f"{member.role} {member.index}" for member in alive if member.connected) or "mpirun"
+
+    def unexplained(self) -> bool:
+        """Whether nobody can say yet how the process to blame ended, while one that may still tell is alive."""
+        alive = any(child.exited_secs is None for child in self._children)
+        return alive and self.first_failure().reason == DIED_SILENTLY
 
     def first_failure(self) -> Failure:
         """The process to blame; reads what mpirun and the process wrote, so best asked when all have exited."""

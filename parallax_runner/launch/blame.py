@@ -10,6 +10,8 @@ from parallax_runner.launch.whereabouts import Whereabouts
 
 # Deaths within this time of the first sign are one accident: grpc and Horovod tell the others within a second or two.
 FOLLOW_SECS = 5.0
+# What is said of a process of which nobody, mpirun included, has told anything.
+DIED_SILENTLY = "died without a message"
 # How processes end that are told to, or that give up because a peer is gone; such a death need not come first.
 _FOLLOWING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal.SIGPIPE})
 
@@ -105,7 +107,7 @@ def reason_of(member: Member) -> str:
         return member.verdict
     status = member.exit_status
     if status is None:
-        return "died without a message"
+        return DIED_SILENTLY
     if status < 0:
         hint = ": a file that it reads was truncated, or its disk failed" if -status == signal.SIGBUS else ""
         return f"killed by signal {-status} ({signal_name(-status)}){hint}"

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 5
 # After the first sign of a failure: how long the others may take to end by themselves and say why.
 SETTLE_SECS = 2.0
+# How much longer where nobody could say how the first one ended: mpirun tells at its own end, late on a busy machine.
+EXPLAIN_SECS = 8.0
 # After the last worker is done: how long servers and interpreters may take to shut down.
 CLOSE_SECS = 10.0
 # A signal to the driver this soon after a worker's death was one signal to all, as batch systems send it.
@@ -112,6 +114,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     # At once: under mpirun the others live half a second longer.
     attempt.ask_where()
     attempt.pump(lambda: attempt.all_exited() or attempt.any_frozen() or interrupts.received, SETTLE_SECS)
+    attempt.pump(lambda: not attempt.unexplained() or interrupts.received, EXPLAIN_SECS)
     lost_secs = attempt.first_lost_secs()
     if interrupts.received and lost_secs is not None and interrupts.first_secs < lost_secs + SIGNALLED_TOGETHER_SECS:
         return _interrupted(attempt, interrupts)

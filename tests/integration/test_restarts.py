@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import contextlib
 import random
 import re
 import signal
@@ -58,8 +59,14 @@ def next_worker(running: Running, killed: set[int]) -> psutil.Process:
     driver = psutil.Process(running.process.pid)
     found: list[psutil.Process] = []
 
+    def is_worker(child: psutil.Process) -> bool:
+        # The driver has other children for a moment, such as git.
+        with contextlib.suppress(psutil.Error):
+            return child.pid not in killed and "parallax_runner.worker" in child.cmdline()
+        return False
+
     def is_there() -> bool:
-        found[:] = [one for one in driver.children() if one.pid not in killed and one.status() != psutil.STATUS_ZOMBIE]
+        found[:] = filter(is_worker, driver.children())
         return bool(found)
 
     wait_until(is_there, running)
@@ -98,8 +105,7 @@ def test_a_run_that_is_killed_twenty_times_ends_as_one_that_never_was(tmp_path: 
         kill_often(running)
         killed = running.wait().expect_success()
     assert killed.summary["restarts"] == KILLS
-    # On a busy machine the connection may be gone well before the kernel says how the process ended.
-    ends = r"(killed by signal 9 \(SIGKILL\)|died without a message)"
+    ends = r"killed by signal 9 \(SIGKILL\)"
     assert len(re.findall(rf"^worker 0.*{ends}; restart \d+ of 1000", killed.stderr, re.M)) == KILLS
     assert (killed.summary["first_step"], killed.summary["steps"]) == (0, 1000)
     assert killed.losses() == straight.losses()
