@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from parallax_runner.train.checkpoint_files import list_checkpoints
+
 LAUNCH_SECS = 120
 # The language model at its smallest; `data.path` is added by the fixture `text`.
 VOCAB_SIZE = 200
@@ -122,6 +124,14 @@ class Running:
             assert self.process.poll() is None, self._stderr.read_text()
             assert time.monotonic() < deadline, self._stderr.read_text()
             time.sleep(0.1)
+
+    def wait_for_checkpoints(self, count: int) -> None:
+        """Waits until so many checkpoints are there: they are written in the background, steps after they were due."""
+        deadline = time.monotonic() + LAUNCH_SECS
+        while len(list_checkpoints(self.run_dir / "ckpt")) < count:
+            assert self.process.poll() is None, self._stderr.read_text()
+            assert time.monotonic() < deadline, self._stderr.read_text()
+            time.sleep(0.05)
 
     def member(self, role: str, index: int) -> psutil.Process:
         """The process of a worker or a server."""

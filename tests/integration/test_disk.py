@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,11 +21,7 @@ SAVING = ("ckpt.save_steps=20", "train.max_restarts=5")
 
 def end_after(running: Running, act: Callable[[], None]) -> Run:
     """Does something once there are two checkpoints, and waits for the end: a failure, and nobody left."""
-    deadline = time.monotonic() + END_SECS
-    while len(list((running.run_dir / "ckpt").glob("model.ckpt-*.json"))) < 2:
-        assert running.process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    running.wait_for_checkpoints(2)
     act()
     run = running.wait(END_SECS)
     assert run.exit_status == 1, run.stderr

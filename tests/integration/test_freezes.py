@@ -21,16 +21,19 @@ HANG_TIMEOUT_SECS = 8
 END_SECS = HANG_TIMEOUT_SECS + 15
 
 
-def freeze(lm: tuple[str, ...], cwd: Path, role: str, index: int, *more: str) -> Broken:
+def freeze(lm: tuple[str, ...], cwd: Path, role: str, index: int, *more: str, checkpoints: int = 0) -> Broken:
+    """A run whose process is stopped once there are so many checkpoints."""
     overrides = (*lm, *ENDLESS, f"train.hang_timeout_secs={HANG_TIMEOUT_SECS}", *more)
     with started(*overrides, cwd=cwd) as running:
+        running.wait_for_checkpoints(checkpoints)
         return break_in(running, lambda: running.member(role, index).send_signal(signal.SIGSTOP))
 
 
 @pytest.fixture(scope="module")
 def frozen_chief(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Broken:
     """A recorded run whose chief was stopped; it had saved some steps."""
-    return freeze(lm, tmp_path_factory.mktemp("frozen_chief"), "worker", 0, "comm=hybrid", "ckpt.save_steps=10")
+    folder = tmp_path_factory.mktemp("frozen_chief")
+    return freeze(lm, folder, "worker", 0, "comm=hybrid", "ckpt.save_steps=10", checkpoints=1)
 
 
 def failure_of(broken: Broken) -> dict[str, Any]:
