@@ -1,3 +1,36 @@
-"""Configuration-driven experiments in distributed TensorFlow: dense gradients by allreduce, sparse ones to servers."""
+"""Configuration-driven experiments in distributed TensorFlow: dense gradients by allreduce, sparse ones to servers.
+
+`import parallax_runner as parallax` in a script offers the API of `parallax_runner/api/`. It is loaded when it is first
+used: the command line imports this module too, and start-up time counts.
+"""
+
+import importlib
+from typing import Any
+
+from parallax_runner.graph import import_hook
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "parallel_run": "parallax_runner.api.parallel_run",
+    "get_partitioner": "parallax_runner.api.partitioner",
+    "log": "parallax_runner.api.log",
+    **dict.fromkeys(
+        ("Config", "ParallaxConfig", "PSConfig", "MPIConfig", "CommunicationConfig", "CheckPointConfig"),
+        "parallax_runner.api.config",
+    ),
+    "ProfileConfig": "parallax_runner.api.config",
+}
+_MODULES = ("shard", "mpi_collectives")
+__all__ = [*_WHERE, *_MODULES]
+
+# Before the script builds its graph: what tf.gradients makes is to be recorded from now on.
+import_hook.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"parallax_runner.{name}")
+    raise AttributeError(f"module 'parallax_runner' has no attribute {name!r}")

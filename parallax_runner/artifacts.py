@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from parallax_runner.config import frozen
 from parallax_runner.export.checkpoints import CheckpointArtifacts
+from parallax_runner.profile import files as profile_files
 from parallax_runner.recovery import FAILURE
 from parallax_runner.track.tracker import Tracker
 
@@ -22,6 +23,7 @@ class RunArtifacts:
 
     def __init__(self, config: DictConfig, run_dir: Path, tracker: Tracker) -> None:
         self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled
+        self._profile_config = config.profile
         which = config.tracking.log_checkpoints if self._is_tracked and config.ckpt.enabled else "none"
         ckpt_dir = Path(config.ckpt.dir) if config.ckpt.enabled else run_dir
         self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, self._send_checkpoint)
@@ -38,9 +40,14 @@ class RunArtifacts:
         failure = self._run_dir / FAILURE
         for path in (*record, *([failure] if failure.exists() else []), *self._plots()):
             self._tracker.log_artifact(path)
+        for path in self._profile():
+            self._tracker.log_artifact(path, "profile")
         self._checkpoints.close()
         if summary.get("saved_model"):
             self._tracker.log_event("model", saved_model=summary["saved_model"])
+
+    def _profile(self) -> list[Path]:
+        return [] if self._profile_config.name == "off" else profile_files.artifacts(Path(self._profile_config.dir))
 
     def _plots(self) -> list[Path]:
         from parallax_runner.track import plots

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from omegaconf import DictConfig
 
@@ -35,6 +35,28 @@ def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
 def build_serving_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
     """The same for batches of any size, if the model can."""
     return _build(config, dataset, None)
+
+
+class Source(Protocol):
+    """Where a run's data and graph come from."""
+
+    def load_dataset(self, config: DictConfig) -> Dataset:
+        """The data."""
+        ...
+
+    def build_graph(self, config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+        """The single-device graph, the same in every process."""
+        ...
+
+
+class _Model:
+    """What the configuration itself names: a model's function, and data."""
+
+    load_dataset = staticmethod(load_dataset)
+    build_graph = staticmethod(build_graph)
+
+
+MODEL: Source = _Model()
 
 
 def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:

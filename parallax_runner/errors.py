@@ -27,6 +27,10 @@ class PlanError(ParallaxError):
     exit_status = 2
 
 
+class CollectiveError(ParallaxError):
+    """What ranks were to do together cannot be done: the kind of tensor, or the way in which they are connected."""
+
+
 class CaptureError(ParallaxError):
     """The user's graph could not be captured."""
 
@@ -53,6 +57,14 @@ class ExportError(ParallaxError):
 
 class StorageError(ParallaxError):
     """A file that the run must write cannot be: the disk is full, or cannot be written."""
+
+
+class ScriptError(ParallaxError):
+    """A script that called parallel_run ended in a worker as no finished run does."""
+
+    def __init__(self, message: str, *, exit_status: int) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
 
 
 _STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})

@@ -5,6 +5,7 @@ config → data → captured graph → analysis → plan → launch (rank.py run
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -15,15 +16,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
-from parallax_runner import recovery, report, stages
+from parallax_runner import partition_search, recovery, report, stages
 from parallax_runner.artifacts import RunArtifacts
-from parallax_runner.build import build_graph, load_dataset
+from parallax_runner.build import MODEL, Source
 from parallax_runner.config import frozen
+from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
-from parallax_runner.launch.logs import LogFile
+from parallax_runner.launch.logs import LogFile, redirect_logs
+from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
@@ -32,7 +35,7 @@ from parallax_runner.recovery import Recovery
 from parallax_runner.run_lock import alone_in
 from parallax_runner.stages import stage
 from parallax_runner.supervise import supervise
-from parallax_runner.track.run_record import SUMMARY, read_summary, write_summary
+from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
 from parallax_runner.track.store_check import check_store
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
@@ -43,8 +46,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def drive(config: DictConfig) -> float | None:
+def drive(config: DictConfig, source: Source = MODEL) -> float | None:
     """Runs one job to its end and returns its objective: the validation metric, or else the last loss.
+
+    `source` has the graph and the data; they are the configuration's own unless a script brings them.
 
     Raises ParallaxError where the configuration, data, graph or plan is at fault, and SystemExit with the run's status
     where a run failed or was stopped.
@@ -52,12 +57,13 @@ def drive(config: DictConfig) -> float | None:
     # TensorFlow's notes on its build are of no use here; its errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
+    config = size_cluster(config)
     summary = report.empty_summary(config)
     if config.action == "sync":
         raise ConfigError("action=sync does not run a job: give it plainly, as in action=sync run_dir=runs/first")
     with Interrupts() as interrupts, _alone_in(run_dir):
         try:
-            return _drive(config, run_dir, summary, interrupts)
+            return _drive(config, source, run_dir, summary, interrupts)
         except (Exception, Interrupted) as error:
             if interrupts.received:
                 command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
@@ -79,7 +85,10 @@ def _alone_in(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def _drive(config: DictConfig, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts) -> float | None:
+def _drive(
+    config: DictConfig, source: Source, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts
+) -> float | None:
+    redirect_logs(run_dir, config.redirect_path)
     _log_to(run_dir)
     stages.tell("start of Python", stages.process_age_secs())
     recovery.forget_failure(run_dir)
@@ -88,13 +97,18 @@ def _drive(config: DictConfig, run_dir: Path, summary: dict[str, Any], interrupt
     (run_dir / SUMMARY).unlink(missing_ok=True)
     if config.tracking.enabled and config.action != "plan":
         check_store(config.tracking.uri, config.tracking.experiment)
-    dataset = load_dataset(config)
-    single = build_graph(config, dataset)
-    plan = plan_run(config, single)
+    dataset = source.load_dataset(config)
+    single = source.build_graph(config, dataset)
+    plan = partition_search.planned(config, plan_run(config, single))
+    if plan.servers:
+        from parallax_runner.train.protocols import check_protocol
+
+        check_protocol(config.comm.ps.protocol)
     summary |= {"comm": plan.comm, "workers": plan.workers, "servers": plan.servers}
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
-        report.show_plan(plan)
+        if config.redirect_path is None and not partition_search.is_due(config, plan):
+            report.show_plan(plan)
     if config.action == "plan":
         write_summary(run_dir, summary | {"status": "finished"})
         return None
@@ -121,9 +135,14 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
         comm=config.comm.name,
         workers=1 if config.comm.name == "local" else config.cluster.workers,
         servers=config.cluster.servers,
+        replicas_per_worker=config.cluster.replicas_per_worker,
+        local_aggregation=config.comm.ps.local_aggregation,
         partitions=config.partition.num,
         average_sparse=config.comm.average_sparse,
         fingerprint=single.fingerprint,
+        use_allgatherv=config.comm.mpi.use_allgatherv,
+        sync=config.comm.sync,
+        staleness=config.comm.ps.staleness,
     )
 
 
@@ -135,8 +154,12 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) ->
 
     settled = DictConfig(OmegaConf.to_container(config, resolve=True))
     settled.run_dir = str(run_dir)
+    if config.profile.dir is not None:
+        settled.profile.dir = str(Path(config.profile.dir).resolve())
     start = None
-    if config.ckpt.enabled:
+    if config.action == "search":  # it leaves a choice behind, and nothing trained
+        settled.ckpt.enabled = False
+    if settled.ckpt.enabled:
         settled.ckpt.dir = str(Path(config.ckpt.dir).resolve())
         prepare(Path(settled.ckpt.dir))
         found = find_start(config.ckpt.resume, Path(settled.ckpt.dir))
@@ -170,23 +193,23 @@ def _run(
             tracker = open_tracker(config, plan, run_dir, summary)
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
-            record, result = supervise(start, plan, single, dataset, tracker, artifacts, summary, interrupts)
-        record.end()
-        done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
-        summary |= report.summarize(record, done) | {"status": result.status, "first_step": summary["first_step"]}
-        summary |= {key.replace("/", "_"): value for key, value in record.validation.items()}
-        if summary["loss_last"] is None and before.get("steps") == summary["steps"]:
-            # The run before had done all steps, and was killed at its end.
-            summary |= {key: before.get(key) for key in ("loss_first", "loss_last")}
-        if "comparison" in done.get(0, {}):
-            summary |= report.verification(done[0]["comparison"])
+            record, result = None, None
+            if partition_search.is_due(config, plan):
+                make_plan = functools.partial(plan_run, single=single)
+                found = partition_search.find_partitions(start, plan, make_plan, tracker, summary, interrupts)
+                start, plan, result = found.start, found.plan, found.ended
+            if result is None:
+                record, result = supervise(start, plan, single, dataset, tracker, artifacts, summary, interrupts)
+        summary["status"] = result.status
+        if record is not None:
+            summary |= _account(record, result, summary, before)
         if result.status != "finished" and (newest := start.newest()) is not None:
             summary["ckpt_path"] = str(newest)
         if result.failure is not None:
             summary["error"] = str(result.failure)
             start.leave_failure(
                 result.failure,
-                step=record.last_step,
+                step=0 if record is None else record.last_step,
                 restarts=summary["restarts"],
                 ckpt_path=summary["ckpt_path"],
             )
@@ -195,6 +218,7 @@ def _run(
         # The run has ended; who is in a hurry now does not wait for MLflow.
         was_interrupted = interrupts.received
         with interrupts.noted():
+            report.tell_profile(config.profile)
             artifacts.close(summary_path, summary)
             tracker.end(summary["status"], hurry=lambda: interrupts.received and not was_interrupted)
     except BaseException:
@@ -210,6 +234,22 @@ def _run(
     if summary["status"] != "finished":
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     return summary[report.objective_of(summary)] if config.action == "train" else None
+
+
+def _account(
+    record: RunRecord, result: RunResult, summary: Mapping[str, Any], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the summary says of the steps; `before` is that of an earlier run in the same folder."""
+    record.end()
+    done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
+    fields = report.summarize(record, done) | {"first_step": summary["first_step"]}
+    fields |= {key.replace("/", "_"): value for key, value in record.validation.items()}
+    if fields["loss_last"] is None and before.get("steps") == fields["steps"]:
+        # The run before had done all steps, and was killed at its end.
+        fields |= {key: before.get(key) for key in ("loss_first", "loss_last")}
+    if "comparison" in done.get(0, {}):
+        fields |= report.verification(done[0]["comparison"])
+    return fields
 
 
 def _log_to(run_dir: Path) -> None:

@@ -17,12 +17,14 @@ from rich.console import Console
 
 from parallax_runner.build import build_graph, build_serving_graph, load_dataset
 from parallax_runner.config import frozen
+from parallax_runner.config.cluster_size import visible_gpus
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
+from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.stages import stage
@@ -30,8 +32,9 @@ from parallax_runner.track.run_id import read_run_id
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
-from parallax_runner.train.cluster import join_cluster, session_config
+from parallax_runner.train.cluster import join_cluster, merged, session_config
 from parallax_runner.train.feed import Feed
+from parallax_runner.train.gpu_limits import GpuLimits
 from parallax_runner.train.loop import Loop
 from parallax_runner.verify.compare import comparison_table
 from parallax_runner.verify.prove import prove
@@ -42,10 +45,11 @@ log = logging.getLogger(__name__)
 def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     """Trains as `run_dir` says and returns what the summary needs to know of it."""
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
-    with _joining(plan):
+    with joining(plan):
         dataset = load_dataset(config)
         single = build_graph(config, dataset)
-    start = _start_of(config)
+    start = start_of(config)
+    gpus = gpu_limits(config, rank)
     with stage("rewrite"):
         distributed = rewrite_for_rank(
             single,
@@ -54,19 +58,31 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             seed=config.train.seed,
             first_step=start.step,
             skip_nonfinite=config.train.on_nan == "skip",
+            device_type="GPU" if gpus.visible else "CPU",
         )
         checkpoints = CheckpointOps(distributed)
+        export_graph(config, distributed)
         distributed.graph.finalize()
-    with open_session(client, plan, distributed, config.cluster.threads_per_worker) as session:
+    with open_session(
+        client,
+        plan,
+        distributed,
+        config.cluster.threads_per_worker,
+        protocol=config.comm.ps.protocol,
+        gpus=gpus,
+        cpu_devices=max(plan.replicas_per_worker, config.cluster.cpu_devices or 1),
+    ) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
         loop = Loop(
             session=session,
             distributed=distributed,
-            feed=Feed(dataset, config.data.batch_size, rank, plan.workers),
+            feed=Feed(dataset, config.data.batch_size, rank, plan.workers, plan.replicas_per_worker),
             control=client,
             log_every=config.train.log_every,
+            validates=config.action != "search",
             validate_steps=config.train.validate_steps,
-            saver=_saver(config, checkpoints, single, client) if rank == 0 else None,
+            saver=make_saver(config, checkpoints, single, client) if rank == 0 else None,
+            profiler=StepProfiler(config.profile, rank),
         )
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)
@@ -77,16 +93,25 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     return outcome | {"first_step": start.step}
 
 
+def export_graph(config: DictConfig, distributed: DistributedGraph) -> None:
+    """Leaves this worker's graph as a MetaGraph, which `tf.train.import_meta_graph` reads, if that is asked for."""
+    if config.export_graph_path is not None:
+        folder = Path(config.export_graph_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"), graph=distributed.graph)
+
+
 @contextmanager
-def _joining(plan: Plan) -> Iterator[None]:
+def joining(plan: Plan) -> Iterator[None]:
     """Joins the other ranks, where the plan needs it, beside what the block does: it is a second of waiting."""
     if not plan.uses_collectives:
         yield
         return
     with stage("import Horovod"):
-        from parallax_runner.rewrite import collectives
+        from parallax_runner.rewrite import allgatherv, collectives
+    join = allgatherv.join if plan.use_allgatherv else collectives.init
     with ThreadPoolExecutor(1, thread_name_prefix="join") as threads:
-        joined = threads.submit(stage("join the ranks")(collectives.init))
+        joined = threads.submit(stage("join the ranks")(join))
         yield
         joined.result()
 
@@ -124,7 +149,7 @@ def _verify(
         plan,
         seed=config.train.seed,
         first_step=start.step,
-        batches=[[feed.train_batch(position) for feed in feeds] for position in positions],
+        batches=[[batch for feed in feeds for batch in feed.train_batches(position)] for position in positions],
         initial=initial,
         final=final,
     )
@@ -133,20 +158,54 @@ def _verify(
     return outcome | {"first_step": start.step, "comparison": comparison.as_json()}
 
 
-def _start_of(config: DictConfig) -> Sidecar:
+def start_of(config: DictConfig) -> Sidecar:
     if config.ckpt.resume != "never":
         return read_sidecar(Path(config.ckpt.resume))
     return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
 
 
 @stage("open a session")
-def open_session(client: ControlClient, plan: Plan, distributed: DistributedGraph, threads: int) -> tf.Session:
-    """A session on this process alone, or, where the plan has servers, on its place in the cluster."""
+def open_session(
+    client: ControlClient,
+    plan: Plan,
+    distributed: DistributedGraph,
+    threads: int,
+    *,
+    protocol: str = "grpc",
+    gpus: GpuLimits | None = None,
+    cpu_devices: int = 1,
+    sess_config: tf.ConfigProto | None = None,
+) -> tf.Session:
+    """A session on this process alone, or, where the plan has servers, on its place in the cluster.
+
+    `sess_config` is a script's own, which goes before what is set here.
+    """
     if not plan.servers:
-        return tf.Session(graph=distributed.graph, config=session_config(threads))
-    server = join_cluster(client, role="worker", index=distributed.rank, threads=threads)
-    filters = ["/job:ps", distributed.device]
-    return tf.Session(server.target, graph=distributed.graph, config=session_config(threads, filters))
+        config = session_config(threads, None, gpus, cpu_devices)
+        return tf.Session(graph=distributed.graph, config=merged(config, sess_config))
+    server = join_cluster(
+        client,
+        role="worker",
+        index=distributed.rank,
+        threads=threads,
+        protocol=protocol,
+        gpus=gpus,
+        cpu_devices=cpu_devices,
+        sess_config=sess_config,
+    )
+    filters = ["/job:ps", f"/job:worker/task:{distributed.rank}"]
+    config = merged(session_config(threads, filters, gpus, cpu_devices), sess_config)
+    return tf.Session(server.target, graph=distributed.graph, config=config)
+
+
+def gpu_limits(config: DictConfig, rank: int) -> GpuLimits:
+    """What this rank may take of this machine's GPUs."""
+    cluster = config.cluster
+    return GpuLimits(
+        visible=visible_gpus(cluster, rank=rank),
+        memory_fraction=cluster.gpu_memory_fraction,
+        allow_growth=cluster.allow_growth,
+    )
 
 
 @stage("initialize")
@@ -171,7 +230,7 @@ def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> N
     client.report("checkpoint", prefix=str(prefix))
 
 
-def _saver(
+def make_saver(
     config: DictConfig, checkpoints: CheckpointOps, single: SingleDeviceGraph, client: ControlClient
 ) -> CheckpointSaver | None:
     if not config.ckpt.enabled:

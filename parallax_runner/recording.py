@@ -39,8 +39,16 @@ def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[st
         continues=goal.continues,
     )
     tracker = JournalTracker(run_dir, header, goes_on=goal.goes_on, summary=summary)
-    tracker.log_params(dict(DictConfig(OmegaConf.to_container(config, resolve=True))))
+    tracker.log_params(_params(config))
     return tracker
+
+
+def _params(config: DictConfig) -> dict[str, Any]:
+    """The configuration; without the number of partitions where it is yet to be found, for parameters never change."""
+    params: Any = OmegaConf.to_container(config, resolve=True)
+    if config.get("partition", {}).get("name") == "search":
+        del params["partition"]["num"]
+    return params
 
 
 def _checkpoint_of(config: DictConfig) -> Start | None:

@@ -16,7 +16,8 @@ from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import describe
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import plan_table
-from parallax_runner.track.run_record import SUMMARY, RunRecord, write_summary
+from parallax_runner.profile.steps import Profile
+from parallax_runner.track.run_record import SUMMARY, RunRecord, histogram_of, write_summary
 from parallax_runner.train.checkpoint_files import step_of
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ def summarize(record: RunRecord, done: Mapping[int, Mapping[str, Any]]) -> dict[
             "loss_first": record.loss_first,
             "loss_last": record.loss_last,
             "startup_secs": record.startup_secs,
+            **{key.replace("/", "_"): value for key, value in histogram_of(record.staleness).items()},
             "sent_bytes_per_step": sum(sent) / len(sent) if sent else None,
         }
     )
@@ -128,6 +130,20 @@ def tell_skipped(step: int) -> None:
     print(f"parallax_runner: step {step} skipped: its loss or gradients are NaN or infinite", file=sys.stderr)
 
 
+def tell_printed(rank: int, stream: str, line: str) -> None:
+    """A line that the script has printed in a worker, to the same stream here."""
+    print(f"[worker {rank}] {line}", file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
+
+
+def tell_profile(profile: Profile) -> None:
+    """Makes a trace and tables of what the ranks have profiled, and tells in one line what came of it."""
+    if profile.name == "off":
+        return
+    from parallax_runner.profile.end_of_run import summarize_profile
+
+    print(f"parallax_runner: {summarize_profile(profile)}", file=sys.stderr)
+
+
 def _saved(ckpt_path: str | None) -> str:
     """Nothing where it is not known: a run that is stopped early has not looked yet."""
     try:
@@ -161,6 +177,8 @@ def tell_end(
             f"{summary['max_difference']:.2g} of what it moved; {run_dir}",
             file=sys.stderr,
         )
+    elif summary.get("action") == "search":
+        print(f"found: {summary['partition_choice']} partitions; {run_dir}", file=sys.stderr)
     else:
         known = [name for name in dict.fromkeys(["loss_last", objective_of(summary)]) if summary[name] is not None]
         shown = "".join(

@@ -20,7 +20,13 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
 
     config = frozen.load(run_dir)
     with stage("join the cluster"):
-        join_cluster(client, role="server", index=index, threads=config.cluster.threads_per_worker)
+        join_cluster(
+            client,
+            role="server",
+            index=index,
+            threads=config.cluster.threads_per_worker,
+            protocol=config.comm.ps.protocol,
+        )
     client.doing = "serving"
     client.wait_for_stop()
     client.done()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from parallax_runner.launch import command, processes
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.plan.plan import Plan
+from parallax_runner.profile.start_of_run import prepare
 from parallax_runner.recovery import Recovery
 from parallax_runner.track.progress import ProgressDisplay
 from parallax_runner.track.run_record import RunRecord
@@ -46,12 +49,14 @@ def supervise(
     """
     config, run_dir = start.config, start.run_dir
     log_every, max_restarts = config.train.log_every, config.train.max_restarts if config.action == "train" else 0
-    with ProgressDisplay(steps=config.train.steps, log_every=log_every) as display:
+    with ExitStack() as stack:
+        shown_in = None if config.redirect_path is None else stack.enter_context(open(os.devnull, "w"))
+        display = stack.enter_context(ProgressDisplay(steps=config.train.steps, log_every=log_every, stream=shown_in))
         record = RunRecord(
             workers=plan.workers,
             steps=config.train.steps,
             log_every=log_every,
-            global_batch=config.data.batch_size * plan.workers,
+            global_batch=config.data.batch_size * plan.replicas,
             words_per_example=dataset.words_per_example,
             tracker=tracker,
             display=display,
@@ -61,6 +66,7 @@ def supervise(
 
         on_message = _listener(record, artifacts)
         while True:
+            prepare(config.profile, first_step=recovery.step_of(config))
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, interrupts=interrupts)
             failure = result.failure
@@ -94,6 +100,7 @@ def _listener(record: RunRecord, artifacts: RunArtifacts) -> Callable[[processes
         "validation": record.on_validation,
         "checkpoint": lambda _, prefix: artifacts.on_checkpoint(Path(prefix)),
         "skipped": lambda _, step: report.tell_skipped(step),
+        "printed": report.tell_printed,
     }
 
     def on_message(message: processes.Message) -> None:

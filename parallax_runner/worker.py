@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from parallax_runner.config.frozen import runs_script
 from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.stages import log_to_stderr, process_age_secs, stage, tell
@@ -14,6 +15,11 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Builds the graph again, rewrites it for this rank, trains, and tells the driver how it went."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
+    if runs_script(run_dir):
+        from parallax_runner.api.script import run_script
+
+        run_script(run_dir, rank, client)
+        return
     with stage("import TensorFlow"):
         import tensorflow.compat.v1  # noqa: F401
     with stage("import the stages"):

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
-from parallax_runner.graph import edit
+from parallax_runner.graph import edit, shard_ids
 from parallax_runner.graph.boundary import Boundary, find_boundary
+from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
 # Ops through which a sum of duplicate rows may be taken before or after without changing the result.
@@ -36,6 +38,14 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     owners = slot_owners(graph, boundary, single.variables)
     _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners))
     immovable = _immovable_ops(graph, boundary, single, owners)
+    counters = find_counters(
+        graph,
+        boundary,
+        [v.name for v in single.variables if v.name not in owners and not gradients[v.name]],
+        is_write=is_write,
+        differs_by_rank=draws_or_consumes,
+        server_reads=SERVER_READS,
+    )
     pieces = Counter(variable.full_name for variable in single.variables)
     return tuple(
         VariableInfo(
@@ -48,7 +58,9 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             gradient=_kind(gradients[variable.name]),
             gradient_rows=_rows(graph, gradients[variable.name]),
             slots=tuple(slot for slot, owner in owners.items() if owner == variable.name),
-            immovable_op=immovable.get(variable.name),
+            immovable_op=immovable.get(variable.name) or counters.get(variable.name),
+            counts=variable.name in counters,
+            min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
             nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
         )
         for variable in single.variables
@@ -178,4 +190,10 @@ def _refuse_rank_dependent_updates(boundary: Boundary, updated: set[str]) -> Non
 
 def draws_or_consumes(op: tf.Operation) -> bool:
     """Whether the op's output depends on the rank that runs it: its data or its random draws."""
-    return op.type == "Placeholder" or op.type.startswith("IteratorGetNext") or "seed2" in op.node_def.attr
+    attributes = op.node_def.attr
+    return (
+        op.type == "Placeholder"
+        or op.type.startswith("IteratorGetNext")
+        or "seed2" in attributes
+        or (shard_ids.ATTRIBUTE in attributes and attributes[shard_ids.ATTRIBUTE].s.decode() == shard_ids.SHARD_ID)
+    )

@@ -22,7 +22,9 @@ class VariableInfo:
     `gradient_rows` is how many ids (duplicates counted) a rank looks up in a step, None where only running tells.
     `pieces` is into how many pieces the user's partitioner split the variable `full_name`, 1 for none.
     `immovable_op` names the first op, if any, that keeps the variable from living on a server; `nonlinear_op` the first
-    whose result on the sparse gradient depends on merging duplicate ids.
+    whose result on the sparse gradient depends on merging duplicate ids. `counts`: it is updated without a gradient,
+    and alike on every replica, as global_step is. `min_partitions` is what a script's `get_partitioner` wants, None
+    without.
     """
 
     name: str
@@ -36,6 +38,8 @@ class VariableInfo:
     slots: tuple[str, ...]
     nonlinear_op: str | None = None
     immovable_op: str | None = None
+    counts: bool = False
+    min_partitions: int | None = None
 
     @property
     def size_bytes(self) -> int:

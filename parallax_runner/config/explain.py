@@ -88,6 +88,8 @@ def describe(entry: "dataclasses.Field[Any]") -> str:
     names = [_TYPE_NAMES[one] for one in types if one in _TYPE_NAMES]
     if any(dataclasses.is_dataclass(one) for one in types):
         names.append("a mapping")
+    if get_origin(entry.type) is list:
+        names = [f"a list of {_TYPE_NAMES[one].split()[1]}s" for one in types]
     text = "expected " + (" or ".join(names) or "another value")
     if "choices" in entry.metadata:
         text = "expected one of " + ", ".join(entry.metadata["choices"])
@@ -185,7 +187,7 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, origins)
     if isinstance(inner, OmegaConfBaseException) and inner.full_key:
-        key = str(inner.full_key)
+        key = str(inner.full_key).partition("[")[0]  # of a list, not of the item in it
         deeper = [name for name in origins.given(key) if name not in known]
         if isinstance(inner, ConfigKeyError | ConfigAttributeError) and key not in known:
             return unknown_key(key if origins.of(key) or not deeper else deeper[-1], origins, known)

@@ -8,6 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 from parallax_runner.config.schema import RunConfig
 
 FILE_NAME = "config.yaml"
+# What `conf/model/script.yaml` names in place of a model's function.
+SCRIPT = "parallax_runner.api.script.start_it_plainly"
 
 
 def freeze(config: DictConfig, run_dir: str | os.PathLike[str]) -> Path:
@@ -31,3 +33,8 @@ def load(run_dir: str | os.PathLike[str]) -> DictConfig:
     OmegaConf.set_struct(config, True)
     OmegaConf.set_readonly(config, True)
     return config
+
+
+def runs_script(run_dir: str | os.PathLike[str]) -> bool:
+    """Whether the run is that of a script that called parallel_run."""
+    return bool(load(run_dir).model._target_ == SCRIPT)

@@ -14,7 +14,7 @@ from omegaconf import MISSING
 class TrainConfig:
     """Group `train`: how long, from which seed."""
 
-    steps: int = field(default=MISSING, metadata={"minimum": 1})
+    steps: int | None = field(default=MISSING, metadata={"minimum": 1})  # null: the script of model=script decides
     seed: int = field(default=MISSING, metadata={"minimum": 0})
     log_every: int = field(default=MISSING, metadata={"minimum": 1})  # steps
     validate_steps: int | None = field(default=None, metadata={"minimum": 1})
@@ -28,6 +28,16 @@ class MpiConfig:
     """`comm.mpi`: for the modes that start their workers with mpirun."""
 
     mpirun_options: Any = ""  # a string, split as a shell does, or a list of strings
+    use_allgatherv: bool = False
+
+
+@dataclass
+class PsConfig:
+    """`comm.ps`: for the modes that keep variables on servers."""
+
+    protocol: str = "grpc"  # what TensorFlow's servers and workers speak
+    local_aggregation: bool = True
+    staleness: int | None = field(default=None, metadata={"minimum": 1})  # steps
 
 
 @dataclass
@@ -38,14 +48,18 @@ class CommConfig:
     sync: bool = MISSING
     average_sparse: bool = MISSING
     mpi: MpiConfig = field(default_factory=MpiConfig)
+    ps: PsConfig = field(default_factory=PsConfig)
 
 
 @dataclass
 class PartitionConfig:
     """Group `partition`: into how many pieces the variables of sparse gradients are cut."""
 
-    name: str = field(default=MISSING, metadata={"choices": ("off", "fixed")})
+    name: str = field(default=MISSING, metadata={"choices": ("off", "fixed", "search")})
     num: int = field(default=MISSING, metadata={"minimum": 1})
+    min: int | None = field(default=None, metadata={"minimum": 1})
+    max: int | None = field(default=None, metadata={"minimum": 1})
+    steps_per_trial: int | None = field(default=None, metadata={"minimum": 2})
 
 
 @dataclass
@@ -54,7 +68,12 @@ class ClusterConfig:
 
     workers: int = field(default=MISSING, metadata={"minimum": 1})
     servers: int = field(default=MISSING, metadata={"minimum": 0})
+    replicas_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
+    cpu_devices: int | None = field(default=None, metadata={"minimum": 1})
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
+    resource_info: Any = MISSING  # null, the path of a file of lines «host: id,id», or a list of such lines
+    gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
+    allow_growth: bool = False
 
 
 @dataclass
@@ -67,6 +86,17 @@ class CkptConfig:
     save_secs: float | None = field(default=None, metadata={"above": 0})
     keep: int | None = field(default=None, metadata={"minimum": 1})
     resume: str = "never"
+
+
+@dataclass
+class ProfileConfig:
+    """Group `profile`: of which steps RunMetadata is taken; `steps` goes with `profile=steps`, `range` with `=range`."""
+
+    name: str = field(default=MISSING, metadata={"choices": ("off", "steps", "range")})
+    dir: str | None = None
+    steps: list[int] = field(default_factory=list)
+    range: list[int] = field(default_factory=list)  # [start, end): the end is not profiled
+    worker: int | None = field(default=None, metadata={"minimum": 0})
 
 
 @dataclass
@@ -93,8 +123,10 @@ class SweepConfig:
 class RunConfig:
     """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, as their files do."""
 
-    action: str = field(default=MISSING, metadata={"choices": ("train", "plan", "verify", "sync")})
+    action: str = field(default=MISSING, metadata={"choices": ("train", "plan", "verify", "search", "sync")})
     run_dir: str = MISSING
+    redirect_path: str | None = None
+    export_graph_path: str | None = None
     sweep: SweepConfig = field(default_factory=SweepConfig)
     data: dict[str, Any] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
@@ -104,6 +136,7 @@ class RunConfig:
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     ckpt: CkptConfig = field(default_factory=CkptConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
 

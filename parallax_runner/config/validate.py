@@ -9,9 +9,13 @@ from typing import Any, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
+from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
+from parallax_runner.config.validate_partition import check_partition
 
 
 def validate(config: DictConfig, origins: Origins) -> None:
@@ -23,10 +27,13 @@ def validate(config: DictConfig, origins: Origins) -> None:
     for group in FREE_GROUPS:
         _check_free_group(config, group, origins)
     _check_fields(config, RunConfig, "", origins)
+    _check_steps(config, origins)
     _check_unused(config, origins)
+    check_cluster(config, origins)
     _check_comm(config, origins)
-    _check_partition(config, origins)
+    check_partition(config, origins)
     _check_data(config, origins)
+    check_profile(config, origins)
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_sync(config, origins)
@@ -38,6 +45,11 @@ def validate_sweep(config: DictConfig, origins: Origins, run_dirs: MutableMappin
     if run_dir in run_dirs:
         raise refusal("run_dir", origins, "every job of a sweep needs a folder of its own, add ${hydra:job.num} to it")
     run_dirs[run_dir] = run_dir
+    if config.profile.dir is not None:
+        profile_dir = os.path.abspath(config.profile.dir)
+        if profile_dir in run_dirs:
+            raise refusal("profile.dir", origins, "every job of a sweep needs a folder of its own, leave it to run_dir")
+        run_dirs[profile_dir] = profile_dir
 
 
 def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins) -> None:
@@ -110,6 +122,11 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         raise refusal(key, origins, f"expected {title}, as its own file has {written(example)}", value=value)
 
 
+def _check_steps(config: DictConfig, origins: Origins) -> None:
+    if config.train.steps is None and config.model._target_ != SCRIPT:
+        raise refusal("train.steps", origins, "expected an integer, at least 1")
+
+
 def _check_unused(config: DictConfig, origins: Origins) -> None:
     """What is set for something that is off would do nothing."""
     for group in ("ckpt", "tracking"):
@@ -122,13 +139,18 @@ def _check_unused(config: DictConfig, origins: Origins) -> None:
 
 def _check_comm(config: DictConfig, origins: Origins) -> None:
     comm = config.comm
-    if not comm.sync:
-        needed = (
-            "asynchronous training is not implemented yet: remove comm.sync=false"
-            if comm.name == "ps"
-            else f"asynchronous training needs servers: comm=ps, and this is comm={comm.name}"
-        )
+    if not comm.sync and comm.name != "ps":
+        needed = f"asynchronous training needs servers: comm=ps, and this is comm={comm.name}"
         raise refusal("comm.sync", origins, needed, value=False)
+    if not comm.sync and config.action == "verify":
+        needed = "what comes of asynchronous training depends on who is first: there is nothing to compare it with"
+        raise refusal("comm.sync", origins, f"{needed}; leave it out of action=verify", value=False)
+    if not comm.sync and config.train.on_nan == "skip":
+        needed = "skipping a step needs the agreement of all workers: it goes with comm.sync=true"
+        raise refusal("train.on_nan", origins, needed, value="skip")
+    if comm.sync and comm.ps.staleness is not None:
+        needed = "in synchronous training no worker is ahead: it goes with comm=ps comm.sync=false"
+        raise refusal("comm.ps.staleness", origins, needed, value=comm.ps.staleness)
     options = comm.mpi.mpirun_options
     is_list = isinstance(options, ListConfig) and all(isinstance(one, str) for one in options)
     if not isinstance(options, str) and not is_list:
@@ -141,18 +163,16 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
             raise refusal("comm.mpi.mpirun_options", origins, reason, value=options) from error
     if options and comm.name == "local":
         raise refusal("comm.mpi.mpirun_options", origins, "comm=local starts nothing with mpirun, the other modes do")
+    if comm.mpi.use_allgatherv and comm.name not in ("mpi", "hybrid"):
+        needed = f"comm={comm.name} gathers nothing among the workers: it goes with mpi and hybrid"
+        raise refusal("comm.mpi.use_allgatherv", origins, needed, value=True)
+    if comm.name not in ("ps", "hybrid") and "comm.ps.protocol" in origins.given():
+        raise refusal("comm.ps.protocol", origins, f"comm={comm.name} has no servers: it goes with ps and hybrid")
+    if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
+        needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
+        raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
     if comm.name in ("ps", "hybrid") and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={comm.name} needs at least 1 server", value=0)
-
-
-def _check_partition(config: DictConfig, origins: Origins) -> None:
-    if config.partition.name == "off" and config.partition.num != 1:
-        raise refusal(
-            "partition.num",
-            origins,
-            "partition=off leaves variables whole",
-            hint=f"partition=fixed partition.num={config.partition.num}",
-        )
 
 
 def _check_data(config: DictConfig, origins: Origins) -> None:
@@ -188,6 +208,10 @@ def _check_folders(config: DictConfig, origins: Origins) -> None:
         reason = unwritable(config.ckpt.dir)
         if reason:
             raise refusal("ckpt.dir", origins, reason, value=config.ckpt.dir)
+    if config.profile.dir is not None:
+        reason = unwritable(config.profile.dir)
+        if reason:
+            raise refusal("profile.dir", origins, reason, value=config.profile.dir)
 
 
 def unwritable(path: str) -> str | None:

@@ -81,11 +81,11 @@ def from_graph(
     train_op = getattr(train_op, "op", train_op)
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
-    variables = _variables(meta_graph)
+    variables = variables_of(meta_graph)
     imported = tf.Graph()
     with imported.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
-    gradients = find_boundary(imported, train_op.name, _recorded(meta_graph, variables)).gradients
+    gradients = find_boundary(imported, train_op.name, recorded_in(meta_graph, variables)).gradients
     if not gradients:
         raise CaptureError(
             f"no gradient reaches the train op «{train_op.name}»: nothing to distribute. Gradients must come from "
@@ -102,7 +102,8 @@ def from_graph(
         outputs={name: tensor.name for name, tensor in (outputs or {}).items()},
         variables=variables,
         gradients=gradients,
-        fingerprint=_fingerprint(meta_graph.graph_def),
+        fingerprint=fingerprint_of(meta_graph.graph_def),
+        callbacks=tuple(getattr(graph, "_py_funcs_used_in_graph", ())),
     )
 
 
@@ -142,7 +143,8 @@ def _number_layers_afresh() -> None:
         naming.reset_uids()
 
 
-def _variables(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
+def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
+    """The global and local variables of a graph without reference variables."""
     handles = {node.name: node for node in meta_graph.graph_def.node if node.op == "VarHandleOp"}
     found: dict[str, Variable] = {}
     for collection in (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES):
@@ -187,7 +189,8 @@ def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: boo
     )
 
 
-def _recorded(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> list[Gradient]:
+def recorded_in(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> list[Gradient]:
+    """The gradients of these variables that were recorded while the graph was built."""
     known = {variable.name for variable in variables}
     entries = [
         Gradient(**json.loads(entry)) for entry in meta_graph.collection_def[gradients_hook.COLLECTION].bytes_list.value
@@ -195,10 +198,11 @@ def _recorded(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> lis
     return [entry for entry in entries if entry.variable in known]
 
 
-def _fingerprint(graph_def: tf.GraphDef) -> str:
+def fingerprint_of(graph_def: tf.GraphDef) -> str:
     """Hash of ops, edges, constants and functions, without what differs between two builds.
 
-    Names of shared resources, functions, their arguments and custom gradients contain a number that a process counts.
+    Names of shared resources, functions, their arguments, custom gradients and Python callbacks contain a number that a
+    process counts.
     """
     functions = {function.signature.name: function for function in graph_def.library.function}
 
@@ -216,6 +220,8 @@ def _fingerprint(graph_def: tf.GraphDef) -> str:
             copy.CopyFrom(node)
             copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]
             copy.attr.pop("_gradient_op_type", None)
+            if node.op in ("PyFunc", "PyFuncStateless", "EagerPyFunc"):
+                copy.attr.pop("token", None)
             if node.op != "VarHandleOp":
                 copy.attr.pop("shared_name", None)
             for attr in copy.attr.values():

@@ -17,11 +17,14 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import gradients_util, resource_variable_ops
 
 COLLECTION = "parallax_runner/gradients"
+# Names of what gradients of variables were taken of.
+LOSSES = "parallax_runner/losses"
 
 
 def install() -> None:
     """Wraps TensorFlow's gradient function, once a process."""
     original = gradients_util._GradientsHelper
+    original = getattr(original, "unhooked", original)  # import_hook.py was there before
     if not hasattr(original, "__wrapped__"):
         gradients_util._GradientsHelper = _recording(original)
 
@@ -33,7 +36,12 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
         flat_xs = xs if isinstance(xs, Sequence) else [xs]
         if len(flat_xs) != len(grads):
             return grads
-        return [_recorded(x, grad) for x, grad in zip(flat_xs, grads, strict=True)]
+        recorded = [_recorded(x, grad) for x, grad in zip(flat_xs, grads, strict=True)]
+        if any(variable_name(x) is not None for x in flat_xs):
+            for y in ys if isinstance(ys, Sequence) else [ys]:
+                if isinstance(y, tf.Tensor) and not y.graph.building_function:
+                    tf.add_to_collection(LOSSES, y.name)
+        return recorded
 
     return gradients_helper
 

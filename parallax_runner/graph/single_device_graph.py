@@ -46,7 +46,9 @@ class SingleDeviceGraph:
     `features` maps a feature of the data to the name of the placeholder it is fed to; `loss` is a scalar, the mean over
     the batch; `validation_loss` likewise, without training. `outputs` maps what a served model gives to names of
     tensors. `gradients` holds only those that reach an update op of
-    `train_op`. `fingerprint` is equal for two builds of the same graph.
+    `train_op`. `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that its
+    ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them.
+    `asked` are ops of the update region whose values every worker may ask for in a step, beside the train op.
     """
 
     meta_graph: Any = field(repr=False)
@@ -59,3 +61,5 @@ class SingleDeviceGraph:
     variables: tuple[Variable, ...]
     gradients: tuple[Gradient, ...]
     fingerprint: str
+    asked: tuple[str, ...] = ()
+    callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)

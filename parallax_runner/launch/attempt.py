@@ -199,6 +199,7 @@ class Attempt:
             member.error = str(message.fields.get("error", "failed without saying why"))
             member.traceback = str(message.fields.get("traceback", ""))
             member.recurs = bool(message.fields.get("recurs"))
+            member.wanted_status = message.fields.get("exit_status")
             _note_standing(member, message.fields)
             member.lose(message.received_secs)
         elif message.kind == wire.PORT_TAKEN:

@@ -22,7 +22,8 @@ class Member:
 
     `lost_secs` is the monotonic time of the first sign that it ended before its time; `exit_status` is minus the
     signal number for a death by signal, None if unknown; `error` is what it said itself, and it `recurs` if it would
-    come again in another attempt; `verdict` is what the driver concluded. The last five are what it told last.
+    come again in another attempt; `wanted_status` is what it wants the run to end with; `verdict` is what the driver
+    concluded. The last five are what it told last.
     """
 
     role: str
@@ -36,6 +37,7 @@ class Member:
     error: str | None = None
     traceback: str = ""
     recurs: bool = False
+    wanted_status: int | None = None
     verdict: str | None = None
     pid: int | None = None
     silent_secs: float = 0.0
@@ -72,6 +74,7 @@ class Failure:
     pid: int | None = None
     exit_status: int | None = None
     recurs: bool = False
+    wanted_status: int | None = None
     step: int | None = None
     others: tuple[Whereabouts, ...] = ()
 

@@ -93,12 +93,15 @@ class ControlClient:
             raise ValueError(f"report kind {kind!r} is the protocol's own")
         self._send(kind, **fields)
 
-    def fail(self, error: str, traceback: str, *, recurs: bool = False) -> None:
+    def fail(self, error: str, traceback: str, *, recurs: bool = False, exit_status: int | None = None) -> None:
         """The last words of a process that ends by an exception; `error` is one line such as "ValueError: …".
 
-        `recurs`: it would come again if the run were started anew, as a full disk would.
+        `recurs`: it would come again if the run were started anew, as a full disk would. `exit_status` is what the run
+        is to end with, where it is not to be the usual one.
         """
-        self._say_last(wire.FAIL, error=error, traceback=traceback, recurs=recurs, **self._standing())
+        self._say_last(
+            wire.FAIL, error=error, traceback=traceback, recurs=recurs, exit_status=exit_status, **self._standing()
+        )
 
     def done(self, **fields: Any) -> None:
         """The last words of a process that did its work; returns when the driver has heard them."""

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from parallax_runner.errors import LaunchError, ParallaxError, is_of_storage
+from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 
@@ -30,10 +30,12 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     except Exception as error:
         trace = traceback.format_exc()
         # The driver first: the log's disk may be full.
-        client.fail(_told(error, log), trace, recurs=isinstance(error, ParallaxError) or is_of_storage(error))
+        wanted = error.exit_status if isinstance(error, ScriptError) else None
+        recurs = isinstance(error, ParallaxError) or is_of_storage(error)
+        client.fail(_told(error, log), trace, recurs=recurs, exit_status=wanted)
         with contextlib.suppress(OSError):
             print(trace, file=sys.stderr, flush=True)
-        status = 1
+        status = wanted or 1
     else:
         status = 0
     with contextlib.suppress(OSError):

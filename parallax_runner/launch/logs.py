@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from parallax_runner.errors import ConfigError
+
 TAIL_BYTES = 64 * 1024
 
 
@@ -12,6 +14,23 @@ def log_path(run_dir: str | Path, role: str, index: int) -> Path:
     """`run_dir/logs/worker_0.log` and the like; `mpirun` has no index."""
     name = "mpirun.log" if role == "mpirun" else f"{role}_{index}.log"
     return Path(run_dir) / "logs" / name
+
+
+def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
+    """Lets `run_dir/logs` be a link to the folder `path`, so that all processes write there; None: a folder as usual.
+
+    Raises ConfigError where `run_dir/logs` has an earlier run's logs.
+    """
+    logs = Path(run_dir) / "logs"
+    if logs.is_symlink():
+        logs.unlink()
+    if path is None:
+        return
+    if logs.exists():
+        raise ConfigError(f"redirect_path={path}: {logs} has an earlier run's logs: give the run another run_dir")
+    Path(path).mkdir(parents=True, exist_ok=True)
+    logs.parent.mkdir(parents=True, exist_ok=True)
+    logs.symlink_to(Path(path).resolve(), target_is_directory=True)
 
 
 class LogFile(logging.FileHandler):

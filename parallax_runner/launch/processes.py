@@ -122,7 +122,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     log.error("%s", failure)
     for line in (*failure.last_lines, *describe(failure.others)):
         log.info("    %s", line)
-    return RunResult("failed", LaunchError.exit_status, failure, attempt.done)
+    return RunResult("failed", failure.wanted_status or LaunchError.exit_status, failure, attempt.done)
 
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:

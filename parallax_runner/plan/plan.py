@@ -33,8 +33,8 @@ class Shard:
 class VariablePlan:
     """One variable of the plan.
 
-    `sent_bytes_per_step` is what the cluster sends for this variable in a step, divided by the number of ranks; for a
-    sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
+    `sent_bytes_per_step` is what the cluster sends for this variable in a step, divided by the number of replicas; for
+    a sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
     is unknown too. `reason` is one sentence for people.
     """
 
@@ -57,7 +57,13 @@ class VariablePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole plan; `plan.json` is this, field by field. `servers` is 0 where no route needs one."""
+    """The whole plan; `plan.json` is this, field by field. `servers` is 0 where no route needs one.
+
+    `workers` are processes; each runs `replicas_per_worker` replicas of the single-device graph. With `use_allgatherv`
+    the route allgather is MPI's Allgatherv, and otherwise Horovod's allgather. Without `sync` each replica applies its
+    own gradients at once, at most `staleness` steps ahead of the slowest (None: any number); `counters`, variables that
+    count updates, are then on server 0.
+    """
 
     comm: str
     workers: int
@@ -66,7 +72,28 @@ class Plan:
     fingerprint: str
     variables: tuple[VariablePlan, ...]
     notes: tuple[str, ...]
+    replicas_per_worker: int = 1
+    local_aggregation: bool = True
+    use_allgatherv: bool = False
+    sync: bool = True
+    staleness: int | None = None
+    counters: tuple[str, ...] = ()
     format: int = FORMAT
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas of the graph there are in all: a step takes the mean of as many gradients."""
+        return self.workers * self.replicas_per_worker
+
+    @property
+    def aggregates_locally(self) -> bool:
+        """Whether a worker adds up its replicas' gradients before it pushes."""
+        return self.local_aggregation and self.sync and self.replicas_per_worker > 1
+
+    @property
+    def pushes(self) -> int:
+        """How many pushes to its server make a step's gradient of a variable."""
+        return self.workers if self.aggregates_locally else self.replicas
 
     def by_route(self, route: Route) -> tuple[VariablePlan, ...]:
         """The variables that travel by `route`."""
@@ -93,7 +120,7 @@ def load(path: Path) -> Plan:
     """Reads what `save` wrote."""
     fields = json.loads(path.read_text(encoding="utf-8"))
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
-    return Plan(variables=variables, notes=tuple(fields.pop("notes")), **fields)
+    return Plan(variables=variables, notes=tuple(fields.pop("notes")), counters=tuple(fields.pop("counters")), **fields)
 
 
 def _variable(entry: dict) -> VariablePlan:

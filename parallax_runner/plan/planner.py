@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -36,13 +37,19 @@ def make_plan(
     partitions: int,
     average_sparse: bool,
     fingerprint: str,
+    replicas_per_worker: int = 1,
+    local_aggregation: bool = True,
+    use_allgatherv: bool = False,
+    sync: bool = True,
+    staleness: int | None = None,
 ) -> Plan:
     """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable.
 
     Raises PlanError where a variable has fewer rows than it would have shards.
     """
+    variables = _marked_to_cut(variables, partitions)
     routes = {variable.name: _route(variable, comm) for variable in variables}
-    shards = _place(variables, routes, servers, partitions)
+    shards = _place(variables, routes, servers)
     planned = tuple(
         VariablePlan(
             name=variable.name,
@@ -54,10 +61,13 @@ def make_plan(
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
             sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers),
-            reason=REASONS.get((variable.gradient, routes[variable.name]), "no gradient: each rank keeps its own"),
+            reason=_reason(variable, routes[variable.name], sync),
         )
         for variable in variables
     )
+    notes = _notes(variables, comm, partitions, routes)
+    if use_allgatherv and Route.ALLGATHER not in routes.values():
+        notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
     return Plan(
         comm=comm,
         workers=workers,
@@ -65,8 +75,31 @@ def make_plan(
         average_sparse=average_sparse,
         fingerprint=fingerprint,
         variables=planned,
-        notes=tuple(_notes(variables, comm, partitions, routes)),
+        notes=tuple(notes),
+        replicas_per_worker=replicas_per_worker,
+        local_aggregation=local_aggregation,
+        use_allgatherv=use_allgatherv,
+        sync=sync,
+        staleness=staleness,
+        counters=() if sync else _counters(variables),
     )
+
+
+def _reason(variable: VariableInfo, route: Route, sync: bool) -> str:
+    if variable.counts and not sync:
+        return "counts the updates of all replicas, on server 0"
+    return REASONS.get((variable.gradient, route), "no gradient: each rank keeps its own")
+
+
+def _counters(variables: Sequence[VariableInfo]) -> tuple[str, ...]:
+    counters = [variable for variable in variables if variable.counts]
+    for variable in counters:
+        if variable.immovable_op is not None:
+            raise PlanError(
+                f"comm.sync=false: variable «{variable.name}» counts the updates of all replicas on a server, and "
+                f"«{variable.immovable_op}» uses it directly (in a branch, a loop or a function): choose comm.sync=true"
+            )
+    return tuple(variable.name for variable in counters)
 
 
 def _route(variable: VariableInfo, comm: str) -> Route:
@@ -82,12 +115,21 @@ def _route(variable: VariableInfo, comm: str) -> Route:
     )
 
 
-def _place(
-    variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int, partitions: int
-) -> dict[str, tuple[Shard, ...]]:
-    ranges = {
-        variable.name: _row_ranges(variable, partitions) for variable in variables if routes[variable.name] is Route.PS
-    }
+def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[VariableInfo]:
+    """The variables with their numbers of pieces in `min_partitions`: where a script has marked some with a
+    partitioner, the wanted number for these, but no less than the script wants, and 1 for the others."""
+    if all(variable.min_partitions is None for variable in variables):
+        return [dataclasses.replace(variable, min_partitions=partitions) for variable in variables]
+    return [
+        dataclasses.replace(
+            variable, min_partitions=1 if variable.min_partitions is None else max(variable.min_partitions, partitions)
+        )
+        for variable in variables
+    ]
+
+
+def _place(variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int) -> dict[str, tuple[Shard, ...]]:
+    ranges = {variable.name: _row_ranges(variable) for variable in variables if routes[variable.name] is Route.PS}
     sizes_bytes = [
         rows * variable.row_bytes * (1 + len(variable.slots))
         for variable in variables
@@ -100,11 +142,12 @@ def _place(
     }
 
 
-def _row_ranges(variable: VariableInfo, partitions: int) -> list[tuple[int, int]]:
+def _row_ranges(variable: VariableInfo) -> list[tuple[int, int]]:
     rows = variable.shape[0] if variable.shape else 1
     if variable.gradient is not GradientKind.SPARSE:
         return [(0, rows)]
     # What the user's own partitioner split already counts towards the wanted number.
+    partitions = variable.min_partitions or 1
     wanted = math.ceil(partitions / variable.pieces)
     if wanted > rows:
         raise PlanError(

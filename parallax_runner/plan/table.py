@@ -23,7 +23,7 @@ def plan_table(plan: Plan) -> Table:
             variable.gradient,
             variable.route.value,
             str(variable.partitions),
-            placed_on(variable, plan.workers),
+            "server 0" if variable.name in plan.counters else placed_on(variable, plan.workers),
             sent(variable),
         )
     total = plan.sent_bytes_per_step

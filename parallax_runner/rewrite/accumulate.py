@@ -21,7 +21,7 @@ def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     """
     taken: dict[str, ShardedValue] = {}
     for gradient in travelling_by(rewrite, Route.PS):
-        shards = rewrite.shards[gradient.variables[0]]
+        shards = rewrite.shards_of(gradient.variables[0])
         if gradient.indices is None:
             taken[gradient.values.name] = _dense(rewrite, gradient, shards)
         else:
@@ -37,21 +37,23 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
         accumulator = tf.ConditionalAccumulator(
             gradient.values.dtype, shape=shape, reduction_type="SUM", shared_name=f"sum/{gradient.name}"
         )
-        rewrite.step_ops.append(accumulator.apply_grad(gradient.values, local_step=_never_stale()))
-        mean = _divide(accumulator.take_grad(rewrite.plan.workers), rewrite)
+        pushed = rewrite.pushes.get(gradient.name, (gradient.values, None))
+        if pushed is not None:
+            rewrite.step_ops.append(accumulator.apply_grad(pushed[0], local_step=_never_stale()))
+            rewrite.sent.append((pushed[0], 1))
+        mean = _divide(accumulator.take_grad(rewrite.plan.pushes), rewrite)
         mean.set_shape(shape)
-    rewrite.sent.append((gradient.values, 1))
     return ShardedValue(pieces=(mean,), shards=tuple(shards), kind="full")
 
 
 def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple[ShardedValue, ShardedValue]:
     assert gradient.indices is not None
     values, ids = [], []
+    pushed = rewrite.pushes.get(gradient.name, (gradient.values, gradient.indices))
     with tf.name_scope(f"split/{gradient.name}/"):
-        parts = _split_by_owner(gradient.values, gradient.indices, shards)
+        parts = split_by_owner(*(pushed or (gradient.values, gradient.indices)), shards)
     for number, (shard, (rows, part)) in enumerate(zip(shards, parts, strict=True)):
         local_ids = tf.cast(part, tf.int64) - shard.offset
-        rewrite.sent += [(rows, 1), (local_ids, 1)]
         with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/shard_{number}/"):
             accumulator = tf.SparseConditionalAccumulator(
                 rows.dtype,
@@ -59,8 +61,10 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
                 reduction_type="SUM",
                 shared_name=f"sum/{gradient.name}/shard_{number}",
             )
-            rewrite.step_ops.append(accumulator.apply_grad(local_ids, rows, local_step=_never_stale()))
-            total = accumulator.take_indexed_slices_grad(rewrite.plan.workers)
+            if pushed is not None:
+                rewrite.step_ops.append(accumulator.apply_grad(local_ids, rows, local_step=_never_stale()))
+                rewrite.sent += [(rows, 1), (local_ids, 1)]
+            total = accumulator.take_indexed_slices_grad(rewrite.plan.pushes)
             mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
             mean.set_shape(rows.shape)
             values.append(mean)
@@ -77,10 +81,10 @@ def _never_stale() -> tf.Tensor:
 
 
 def _divide(total: tf.Tensor, rewrite: Rewrite) -> tf.Tensor:
-    return total / tf.cast(rewrite.plan.workers, total.dtype)
+    return total / tf.cast(rewrite.plan.replicas, total.dtype)
 
 
-def _split_by_owner(values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]) -> list[tuple[tf.Tensor, tf.Tensor]]:
+def split_by_owner(values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Rows and ids of each shard; ids ascend, so each shard's stand together."""
     if len(shards) == 1:
         return [(values, indices)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.routes import travelling_by
 
@@ -13,17 +13,31 @@ from parallax_runner.rewrite.routes import travelling_by
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
     """Replaces each (merged) sparse gradient by all ranks' rows, merged again, and averaged if the plan says so."""
     gradients = travelling_by(rewrite, Route.ALLGATHER) + travelling_by(rewrite, Route.ALLREDUCE)
+    last: tf.Operation | None = None
     for gradient in gradients:
         if gradient.indices is None:
             continue
-        from parallax_runner.rewrite import collectives
-
         with tf.name_scope(f"allgather/{gradient.name}/"):
-            values, indices = merge(
-                collectives.concat_over_ranks(gradient.values, name=f"values/{gradient.name}"),
-                collectives.concat_over_ranks(gradient.indices, name=f"indices/{gradient.name}"),
-            )
+            gathered = _gather(gradient, gradient.indices, use_allgatherv=rewrite.plan.use_allgatherv, after=last)
+            last = gathered[0].op
+            values, indices = merge(*gathered)
             if rewrite.plan.average_sparse:
-                values /= tf.cast(rewrite.plan.workers, values.dtype)
-        rewrite.sent += [(gradient.values, rewrite.plan.workers - 1), (gradient.indices, rewrite.plan.workers - 1)]
+                values /= tf.cast(rewrite.plan.replicas, values.dtype)
+        rewrite.sent += [(gradient.values, rewrite.plan.replicas - 1), (gradient.indices, rewrite.plan.replicas - 1)]
         rewrite.replace_gradient(gradient, values, indices)
+
+
+def _gather(
+    gradient: Aggregate, indices: tf.Tensor, *, use_allgatherv: bool, after: tf.Operation | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """All ranks' values and indices. Horovod finds partners by name, in any order; Allgatherv goes behind `after`."""
+    if use_allgatherv:
+        from parallax_runner.rewrite import allgatherv
+
+        return allgatherv.concat_rows_over_ranks(gradient.values, indices, after=after, name="allgatherv")
+    from parallax_runner.rewrite import collectives
+
+    return (
+        collectives.concat_over_ranks(gradient.values, name=f"values/{gradient.name}"),
+        collectives.concat_over_ranks(indices, name=f"indices/{gradient.name}"),
+    )

@@ -18,9 +18,9 @@ def allreduce_dense_gradients(rewrite: Rewrite) -> None:
 
     with tf.name_scope("allreduce/"):
         sums = collectives.sum_over_ranks([gradient.values for gradient in gradients], name="gradients")
-    ring = 2 * (rewrite.plan.workers - 1) / rewrite.plan.workers
+    ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
     for gradient, total in zip(gradients, sums, strict=True):
         rewrite.sent.append((gradient.values, ring))
         with tf.name_scope(f"allreduce/{gradient.name}/"):
-            mean = total / tf.cast(rewrite.plan.workers, total.dtype)
+            mean = total / tf.cast(rewrite.plan.replicas, total.dtype)
         rewrite.replace_gradient(gradient, mean, None)

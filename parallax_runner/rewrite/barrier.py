@@ -15,7 +15,7 @@ from parallax_runner.rewrite.shards import server_device
 def announce(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> list[tf.Operation]:
     """Ops of the chief that give every other rank `value` once."""
     with tf.device(server_device(0)):
-        return [_queue(rewrite, value, name, rank).enqueue(value) for rank in range(1, rewrite.plan.workers)]
+        return [_queue(rewrite, value, name, rank).enqueue(value) for rank in range(1, rewrite.plan.replicas)]
 
 
 def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:

@@ -15,6 +15,36 @@ def init() -> tuple[int, int]:
     return hvd.rank(), hvd.size()
 
 
+def runs_over_mpi() -> bool:
+    """Whether MPI, and not Gloo, connects the ranks; asked after `init`."""
+    return bool(hvd.mpi_built() and hvd.mpi_enabled())
+
+
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """This process's rank, when the op runs (scalar, int32); FailedPreconditionError before `init`."""
+    return hvd.rank_op(name=name)
+
+
+def size_op(name: str | None = None) -> tf.Tensor:
+    """The number of ranks, when the op runs (scalar, int32)."""
+    return hvd.size_op(name=name)
+
+
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """This process's rank among those of its host, when the op runs (scalar, int32)."""
+    return hvd.local_rank_op(name=name)
+
+
+def local_rank() -> int:
+    """This process's rank among those of its host; ValueError before `init`."""
+    return hvd.local_rank()
+
+
+def sum_of_one(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
+    """Element-wise sum over ranks of one tensor; its shape may be known only when it runs."""
+    return hvd._allreduce(tensor, name=name, op=hvd.Sum)
+
+
 def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
     """Element-wise sums over ranks of tensors with static shapes, fused into one exchange a dtype.
 

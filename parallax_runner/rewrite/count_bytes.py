@@ -10,12 +10,10 @@ from parallax_runner.rewrite.distributed_graph import Rewrite
 
 def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
     """A scalar (float64): bytes sent for this rank in the step that fetches it, from the shapes of what travels."""
-    step = edit.ancestors(
-        [rewrite.train_op, *rewrite.step_ops, rewrite.graph.get_tensor_by_name(rewrite.single.loss).op]
-    )
+    step = edit.ancestors([rewrite.train_op, *rewrite.step_ops, rewrite.tensor(rewrite.single.loss).op])
     counts = [
         tf.cast(tf.size(tensor), tf.float64) * (tensor.dtype.size * times)
         for tensor, times in rewrite.sent
         if tensor.op in step
     ]
-    return tf.add_n([tf.constant(0.0, tf.float64), *counts], name="sent_bytes")
+    return tf.add_n([tf.constant(0.0, tf.float64), *counts])

@@ -33,17 +33,29 @@ class LogicalVariable:
 
 @dataclass(frozen=True)
 class DistributedGraph:
-    """One rank's graph.
+    """One worker's graph, with all of its replicas.
 
+    Replica number k of this worker has the single-device graph's names behind `prefixes[k]`, the first no prefix; it is
+    fed through `features[k]`. `loss` is the mean over them. `stands_for` has, by the name of a tensor that only makes
+    sense on one device (a read of a variable that is on servers), the tensor to fetch in its place.
     `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
     chief's values of replicated variables. `train_op` is one synchronous step. `sent_bytes` is what the step that
     fetches it handed to collectives and servers and got back from servers (scalar, float64). `applied` says whether the
-    step changed the variables (scalar, bool); None where every step does. `device` is where this rank's own ops run.
+    step changed the variables (scalar, bool); None where every step does. `device` is where this worker's own ops run.
+    `variables` are those of its first replica; `copies` those that its other replicas keep each for itself, which are
+    restored as the first one's are, and never saved.
+
+    The rest is for asynchronous training, None otherwise. `turn` is the lock that a push holds, and whoever reads all
+    variables at one moment; `staleness` (int64, one a replica) says how many pushes of others the step's own came after
+    its pull; `may_start` is run before a step and returns when the bound on staleness allows it; `leave` is run after
+    the last step and returns when all workers have come to theirs.
     """
 
     graph: tf.Graph
-    features: dict[str, tf.Tensor]
+    prefixes: tuple[str, ...]
+    features: tuple[dict[str, tf.Tensor], ...]
+    stands_for: dict[str, tf.Tensor]
     loss: tf.Tensor
     train_op: tf.Operation
     validation_loss: tf.Tensor | None
@@ -54,8 +66,13 @@ class DistributedGraph:
     sent_bytes: tf.Tensor
     applied: tf.Tensor | None
     variables: tuple[LogicalVariable, ...]
+    copies: tuple[LogicalVariable, ...]
     rank: int
     device: str
+    turn: tf.Tensor | None = None
+    staleness: tf.Tensor | None = None
+    may_start: tf.Operation | None = None
+    leave: tf.Operation | None = None
 
 
 @dataclass
@@ -83,12 +100,14 @@ class Shard:
 
 @dataclass
 class Rewrite:
-    """What the passes read and change.
+    """What the passes read and change: one replica of the graph. `rank` is its number among all replicas.
 
+    `prefix` stands before the names of its ops, where a worker has several replicas in one graph, which are all in
+    `siblings`; `pushes` says by a gradient's name what is pushed in its place, None for nothing.
     `region` holds the ops that are to see aggregated gradients (graph/boundary.py); `step_ops` those that a step runs
     beside the train op; `sent` pairs of a tensor and how often its bytes are sent for this rank; `replaced` the names
-    of tensors that no op of the region may read any more; `applied` whether the step changes variables,
-    if that is asked.
+    of tensors that no op of the region may read any more; `applied` whether the step changes variables, if that is
+    asked; `counters` the variables that are on server 0, one for all replicas; the rest as in `DistributedGraph`.
     """
 
     single: SingleDeviceGraph
@@ -105,11 +124,36 @@ class Rewrite:
     shard_initializers: list[tf.Operation] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
     applied: tf.Tensor | None = None
+    prefix: str = ""
+    device_type: str | None = None
+    stands_for: dict[str, tf.Tensor] = field(default_factory=dict)
+    siblings: list[Rewrite] = field(default_factory=list, repr=False)
+    pushes: dict[str, tuple[tf.Tensor, tf.Tensor | None] | None] = field(default_factory=dict)
+    counters: set[str] = field(default_factory=set)
+    turn: tf.Tensor | None = None
+    staleness: tf.Tensor | None = None
+    may_start: tf.Operation | None = None
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is rank 0, which runs what is to happen once."""
+        """Whether this is replica 0, which runs what is to happen once."""
         return self.rank == 0
+
+    def op(self, name: str) -> tf.Operation:
+        """This replica's op of a name in the single-device graph."""
+        return self.graph.get_operation_by_name(self.prefix + name)
+
+    def tensor(self, name: str) -> tf.Tensor:
+        """This replica's tensor of a name in the single-device graph."""
+        return self.graph.get_tensor_by_name(self.prefix + name)
+
+    def is_sharded(self, variable: str) -> bool:
+        """Whether a variable of the single-device graph has moved to servers."""
+        return self.prefix + variable in self.shards
+
+    def shards_of(self, variable: str) -> list[Shard]:
+        """The shards of a variable of the single-device graph."""
+        return self.shards[self.prefix + variable]
 
     def replace_gradient(self, gradient: Aggregate, values: tf.Tensor, indices: tf.Tensor | None) -> None:
         """Lets the update region read new tensors for a gradient."""
@@ -121,5 +165,9 @@ class Rewrite:
 
     @property
     def worker_device(self) -> str:
-        """Where this rank's own ops run; empty where there is no cluster of servers."""
-        return f"/job:worker/task:{self.rank}" if self.plan.servers else ""
+        """Where this replica's own ops run; empty where there is no cluster of servers."""
+        if not self.plan.servers:
+            return ""
+        worker, number = divmod(self.rank, self.plan.replicas_per_worker)
+        device = f"/device:{self.device_type}:{number}" if self.device_type else ""
+        return f"/job:worker/task:{worker}{device}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.iterators import iterator_initializers
 from parallax_runner.rewrite.barrier import announce, receive
 from parallax_runner.rewrite.distributed_graph import Rewrite
 
@@ -20,14 +22,27 @@ class Initialization:
     agree: tf.Operation
 
 
+def together(replicas: Sequence[Initialization]) -> Initialization:
+    """The same of all replicas of one worker; where the chief is among them, its `release` lets the others go on."""
+    first, others = replicas[0], replicas[1:]
+    if not others:
+        return first
+    return Initialization(
+        initialize=tf.group(*[each.initialize for each in replicas]),
+        release=tf.group(first.release, *[each.wait for each in others]),
+        wait=tf.group(*[each.wait for each in replicas]),
+        agree=tf.group(*[each.agree for each in replicas]),
+    )
+
+
 def initialize_alike(rewrite: Rewrite) -> Initialization:
     """Initial values: of variables on servers by the chief; of the others on each rank, from equal seeds, and then,
     where ranks have collectives, the chief's for all."""
-    replicated = [variable for variable in rewrite.single.variables if variable.name not in rewrite.shards]
-    graph = rewrite.graph
-    own = [graph.get_operation_by_name(variable.initializer) for variable in replicated]
-    tables = rewrite.single.meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
-    own += [graph.as_graph_element(name) for name in tables]
+    replicated = [variable for variable in rewrite.single.variables if not rewrite.is_sharded(variable.name)]
+    own = [rewrite.op(v.initializer) for v in replicated if rewrite.is_chief or v.name not in rewrite.counters]
+    meta_graph = rewrite.single.meta_graph
+    tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
+    own += [rewrite.op(name) for name in dict.fromkeys([*tables, *iterator_initializers(meta_graph.graph_def)])]
     return Initialization(
         initialize=tf.group(*own, *(rewrite.shard_initializers if rewrite.is_chief else [])),
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
@@ -43,7 +58,7 @@ def _take_from_chief(rewrite: Rewrite, names: list[str]) -> list[tf.Operation]:
 
     ops = []
     for name in names:
-        handle = rewrite.graph.get_operation_by_name(name)
+        handle = rewrite.op(name)
         value = tf.raw_ops.ReadVariableOp(resource=handle.outputs[0], dtype=handle.get_attr("dtype"))
         same = collectives.from_chief(value, name=f"initial/{name}")
         ops.append(tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=same))

@@ -23,7 +23,7 @@ def update_on_servers(rewrite: Rewrite) -> None:
     All ranks make the same ops, under the same names; then the chief keeps those that run on servers, and the others
     wait where the chief's would have run.
     """
-    if not rewrite.plan.by_route(Route.PS):
+    if not rewrite.plan.sync or not rewrite.plan.by_route(Route.PS):
         return
     update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
     update.visit_region()
@@ -44,7 +44,8 @@ def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> list[tf.Operation]:
     copies = update.copies.get(rewrite.train_op)
     needed = edit.ancestors(copies or [rewrite.train_op])
     writes = [op for op in needed if op in rewrite.region and op not in update.server_ops and is_write(op)]
-    return sorted([*([] if copies else [rewrite.train_op]), *writes], key=lambda op: op.name)
+    asked = [op for op in map(rewrite.op, rewrite.single.asked) if op not in update.copies]
+    return sorted({*([] if copies else [rewrite.train_op]), *writes, *asked}, key=lambda op: op.name)
 
 
 def _needed_without(roots: list[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
@@ -63,7 +64,7 @@ def _needed_without(roots: list[tf.Operation], server_ops: set[tf.Operation]) ->
 def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
     for number, crossing in enumerate(crossings):
         rewrite.step_ops += announce(rewrite, crossing.outputs[0], name=f"value_{number}")
-        rewrite.sent.append((crossing.outputs[0], rewrite.plan.workers - 1))
+        rewrite.sent.append((crossing.outputs[0], rewrite.plan.replicas - 1))
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     writes = [op for op in update.server_ops if not op.outputs]

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.named_apart import named_apart
 from parallax_runner.graph.seeds import derive_seeds
+from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
+from parallax_runner.rewrite.aggregate_within_worker import aggregate_within_worker
 from parallax_runner.rewrite.allgather import allgather_sparse_gradients
 from parallax_runner.rewrite.allreduce import allreduce_dense_gradients
 from parallax_runner.rewrite.count_bytes import count_sent_bytes
 from parallax_runner.rewrite.distributed_graph import Aggregate, DistributedGraph, LogicalVariable, Piece, Rewrite
-from parallax_runner.rewrite.initialize import initialize_alike
+from parallax_runner.rewrite.initialize import initialize_alike, together
 from parallax_runner.rewrite.integrity import check
 from parallax_runner.rewrite.merge import merge_sparse_gradients
+from parallax_runner.rewrite.pace import leave_together
 from parallax_runner.rewrite.parameter_server import update_on_servers
 from parallax_runner.rewrite.place import place_on_worker
 from parallax_runner.rewrite.shards import shard_variables
 from parallax_runner.rewrite.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.skip_nonfinite import skip_nonfinite_steps
+from parallax_runner.rewrite.update_at_once import share_counters, update_at_once
 
 PASSES: tuple[Callable[[Rewrite], None], ...] = (
     merge_sparse_gradients,
     skip_deduplication,
     allreduce_dense_gradients,
     allgather_sparse_gradients,
+    aggregate_within_worker,
     shard_variables,
+    share_counters,
+    update_at_once,
     update_on_servers,
     skip_nonfinite_steps,
 )
@@ -43,74 +52,142 @@ def rewrite_for_rank(
     seed: int,
     first_step: int = 0,
     skip_nonfinite: bool = False,
+    device_type: str = "CPU",
 ) -> DistributedGraph:
-    """The graph of one rank.
+    """The graph of one worker, with all of its replicas.
 
     `seed` is train.seed; `first_step` the global step that the session starts from; `skip_nonfinite` lets steps with
-    NaN or infinity change nothing.
+    NaN or infinity change nothing; `device_type` is what each replica has one of, if a worker has several replicas.
     """
-    rewrite = _start(single, plan, rank=rank, seed=seed, first_step=first_step, skip_nonfinite=skip_nonfinite)
-    with rewrite.graph.as_default():
+    graph = tf.Graph()
+    replicas: list[Rewrite] = []
+    with graph.as_default():
+        for number in range(plan.replicas_per_worker):
+            rewrite = start_replica(
+                single,
+                plan,
+                graph,
+                replica=rank * plan.replicas_per_worker + number,
+                seed=seed,
+                first_step=first_step,
+                skip_nonfinite=skip_nonfinite,
+                device_type=device_type,
+            )
+            rewrite.siblings = replicas
+            # Before the next replica is there, whose ops have a place of their own.
+            place_on_worker(rewrite)
+            replicas.append(rewrite)
         for run_pass in PASSES:
-            run_pass(rewrite)
-            check(rewrite, after=run_pass.__name__)
-        sent_bytes = count_sent_bytes(rewrite)
-        initialization = initialize_alike(rewrite)
-        train_op = tf.group(rewrite.train_op, *rewrite.step_ops, name="step")
-        place_on_worker(rewrite)
-    graph = rewrite.graph
+            for rewrite in replicas:
+                with tf.device(rewrite.worker_device):
+                    run_pass(rewrite)
+                check(rewrite, after=run_pass.__name__)
+        return _joined(replicas, worker=rank)
+
+
+def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
+    """One graph of the replicas of a worker, each rewritten."""
+    first = replicas[0]
+    single = first.single
+    sent_bytes = tf.add_n([count_sent_bytes(rewrite) for rewrite in replicas], name="sent_bytes")
+    initialization = together([initialize_alike(rewrite) for rewrite in replicas])
+    train_op = tf.group(*[op for rewrite in replicas for op in (rewrite.train_op, *rewrite.step_ops)], name="step")
+    losses = [rewrite.tensor(single.loss) for rewrite in replicas]
+    loss = losses[0] if len(losses) == 1 else tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
+    stale = [rewrite.staleness for rewrite in replicas if rewrite.staleness is not None]
+    staleness = tf.stack(stale) if stale else None
+    may_start = [rewrite.may_start for rewrite in replicas if rewrite.may_start is not None]
+    bounded = tf.group(*may_start) if may_start else None
+    leave = leave_together(first) if stale else None
+    place_on_worker(first)
     return DistributedGraph(
-        graph=graph,
-        features={name: graph.get_tensor_by_name(tensor) for name, tensor in single.features.items()},
-        loss=graph.get_tensor_by_name(single.loss),
+        graph=first.graph,
+        prefixes=tuple(rewrite.prefix for rewrite in replicas),
+        features=tuple(
+            {name: rewrite.tensor(tensor) for name, tensor in single.features.items()} for rewrite in replicas
+        ),
+        stands_for={name: tensor for rewrite in replicas for name, tensor in rewrite.stands_for.items()},
+        loss=loss,
         train_op=train_op,
-        validation_loss=graph.get_tensor_by_name(single.validation_loss) if single.validation_loss else None,
+        validation_loss=first.tensor(single.validation_loss) if single.validation_loss else None,
         initialize=initialization.initialize,
         release=initialization.release,
         wait=initialization.wait,
         agree=initialization.agree,
         sent_bytes=sent_bytes,
-        applied=rewrite.applied,
-        variables=_logical_variables(rewrite),
-        rank=rank,
-        device=rewrite.worker_device,
+        applied=first.applied,
+        variables=_logical_variables(first),
+        copies=tuple(
+            variable
+            for rewrite in replicas[1:]
+            for variable in _logical_variables(rewrite)
+            if not any(piece.on_server for piece in variable.pieces)
+        ),
+        rank=worker,
+        device=first.worker_device,
+        turn=first.turn,
+        staleness=staleness,
+        may_start=bounded,
+        leave=leave,
     )
 
 
-def _start(
-    single: SingleDeviceGraph, plan: Plan, *, rank: int, seed: int, first_step: int, skip_nonfinite: bool = False
+def start_replica(
+    single: SingleDeviceGraph,
+    plan: Plan,
+    graph: tf.Graph,
+    *,
+    replica: int,
+    seed: int,
+    first_step: int = 0,
+    skip_nonfinite: bool = False,
+    device_type: str = "CPU",
 ) -> Rewrite:
+    """Imports a replica of the single-device graph into `graph`, the default one, and finds what passes start from."""
     if plan.fingerprint != single.fingerprint:
         raise PlanError(
-            f"rank {rank} built another graph than the driver planned for: the model's function must build the same "
+            f"rank {replica} built another graph than the driver planned for: the model's function must build the same "
             "graph in every process (no draws from an unseeded generator, no clock, no dependence on the host)"
         )
     graph_def = derive_seeds(
         single.meta_graph.graph_def,
         seed=seed,
-        rank=rank,
+        rank=replica,
         first_step=first_step,
         initializers=[variable.initializer for variable in single.variables],
     )
+    graph_def = set_shards(graph_def, num_shards=plan.replicas, shard_id=replica)
+    number = replica % plan.replicas_per_worker
+    prefix = f"replica_{number}/" if number else ""
+    if prefix:
+        graph_def = named_apart(graph_def, prefix)
     for node in graph_def.node:
         # Colocation was a hint on one device; across processes the plan decides.
         node.attr.pop("_class", None)
-    graph = tf.Graph()
-    with graph.as_default():
-        tf.import_graph_def(graph_def, name="")
+    tf.import_graph_def(graph_def, name=prefix.rstrip("/"))
+    gradients = [
+        dataclasses.replace(
+            gradient,
+            values=prefix + gradient.values,
+            indices=None if gradient.indices is None else prefix + gradient.indices,
+        )
+        for gradient in single.gradients
+    ]
     return Rewrite(
         single=single,
         plan=plan,
-        rank=rank,
+        rank=replica,
         graph=graph,
-        region=find_boundary(graph, single.train_op, single.gradients).region,
-        gradients=_aggregates(graph, single.gradients),
-        train_op=graph.get_operation_by_name(single.train_op),
+        region=find_boundary(graph, prefix + single.train_op, gradients).region,
+        gradients=_aggregates(graph, gradients),
+        train_op=graph.get_operation_by_name(prefix + single.train_op),
         skip_nonfinite=skip_nonfinite,
+        prefix=prefix,
+        device_type=device_type if plan.replicas_per_worker > 1 else None,
     )
 
 
-def _aggregates(graph: tf.Graph, gradients: tuple[Gradient, ...]) -> list[Aggregate]:
+def _aggregates(graph: tf.Graph, gradients: Sequence[Gradient]) -> list[Aggregate]:
     """One entry a tensor: two variables may have the same gradient (y = x + b + c)."""
     by_tensor: dict[tuple[str, str | None], Aggregate] = {}
     for gradient in gradients:
@@ -135,10 +212,11 @@ def _logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
             continue
         shapes[variable.full_name] = (variable.full_shape, variable.dtype)
         mine = pieces.setdefault(variable.full_name, [])
-        if variable.name not in rewrite.shards:
-            handle = rewrite.graph.get_operation_by_name(variable.name).outputs[0]
-            mine.append(Piece(handle=handle, offset=variable.offset, shape=variable.shape, on_server=False))
-        for shard in rewrite.shards.get(variable.name, ()):
+        if not rewrite.is_sharded(variable.name):
+            handle = rewrite.op(variable.name).outputs[0]
+            on_server = variable.name in rewrite.counters
+            mine.append(Piece(handle=handle, offset=variable.offset, shape=variable.shape, on_server=on_server))
+        for shard in rewrite.shards.get(rewrite.prefix + variable.name, ()):
             first = tuple(variable.offset[:1])
             offset = (first[0] + shard.offset, *variable.offset[1:]) if first else ()
             shape = (shard.rows, *variable.shape[1:]) if variable.shape else ()

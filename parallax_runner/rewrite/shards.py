@@ -27,14 +27,13 @@ def shard_variables(rewrite: Rewrite) -> None:
     variables = {variable.name: variable for variable in rewrite.single.variables}
     for planned in rewrite.plan.by_route(Route.PS):
         for name in (planned.name, *planned.slots):
-            rewrite.shards[name] = _make_shards(rewrite, name, planned)
-            initializer = rewrite.graph.get_operation_by_name(variables[name].initializer)
-            rewrite.shard_initializers += _initialize_shards(rewrite.shards[name], initializer)
+            shards = rewrite.shards[rewrite.op(name).name] = _make_shards(rewrite, name, planned)
+            rewrite.shard_initializers += _initialize_shards(shards, rewrite.op(variables[name].initializer))
             _redirect_reads(rewrite, name, variables[name].shape)
 
 
 def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Shard]:
-    dtype = rewrite.graph.get_operation_by_name(name).get_attr("dtype")
+    dtype = rewrite.op(name).get_attr("dtype")
     shards = []
     for number, piece in enumerate(planned.shards):
         device = server_device(piece.server)
@@ -61,8 +60,8 @@ def _initialize_shards(shards: list[Shard], initializer: tf.Operation) -> list[t
 
 
 def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None:
-    handle = rewrite.graph.get_operation_by_name(name).outputs[0]
-    shards = rewrite.shards[name]
+    handle = rewrite.op(name).outputs[0]
+    shards = rewrite.shards_of(name)
     shared_read: tf.Tensor | None = None
     for op in sorted(handle.consumers(), key=lambda op: op.name):
         if op.type not in SERVER_READS:
@@ -87,6 +86,7 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None
         # In the update region the chief alone reads, between aggregating and updating (sharded_update.py).
         stays = op in rewrite.region and op.type in ("ReadVariableOp", "ResourceGather")
         edit.reconnect(op.outputs[0], result, where=_outside(rewrite.region if stays else frozenset()))
+        rewrite.stands_for[op.outputs[0].name] = result
 
 
 def _outside(region: frozenset[tf.Operation]) -> Callable[[tf.Operation], bool]:

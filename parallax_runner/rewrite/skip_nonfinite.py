@@ -26,9 +26,8 @@ def skip_nonfinite_steps(rewrite: Rewrite) -> None:
     """
     if not rewrite.skip_nonfinite:
         return
-    graph, single = rewrite.graph, rewrite.single
-    loss = graph.get_tensor_by_name(single.loss)
-    raw = [graph.get_tensor_by_name(name) for name in dict.fromkeys(g.values for g in single.gradients)]
+    loss = rewrite.tensor(rewrite.single.loss)
+    raw = [rewrite.tensor(name) for name in dict.fromkeys(g.values for g in rewrite.single.gradients)]
     before_loss = edit.ancestors([loss.op])
     before_gradients = edit.ancestors([tensor.op for tensor in raw])
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
@@ -42,7 +41,7 @@ def skip_nonfinite_steps(rewrite: Rewrite) -> None:
 
 
 def _counts_steps(op: tf.Operation) -> bool:
-    return any(handle.name == GLOBAL_STEP for handle in edit.handle_of(op))
+    return any(handle.name.rpartition("/")[2] == GLOBAL_STEP for handle in edit.handle_of(op))
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
@@ -53,14 +52,14 @@ def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
 def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
     """Whether `finite` holds on every rank: by allreduce, or through server 0 where no rank joins collectives."""
     plan = rewrite.plan
-    if plan.workers == 1:
+    if plan.replicas == 1:
         return finite
     bad = 1.0 - tf.cast(finite, tf.float32)
     if plan.uses_collectives:
         from parallax_runner.rewrite import collectives
 
         (total,) = collectives.sum_over_ranks([bad], name="nonfinite")
-        rewrite.sent.append((bad, 2 * (plan.workers - 1) / plan.workers))
+        rewrite.sent.append((bad, 2 * (plan.replicas - 1) / plan.replicas))
         return tf.equal(total, 0.0)
     with tf.device(server_device(0)):
         accumulator = tf.ConditionalAccumulator(
@@ -74,7 +73,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
         rewrite.step_ops.append(applied.op)
         return applied
     with tf.device(server_device(0)):
-        applied = tf.equal(accumulator.take_grad(plan.workers), 0.0)
+        applied = tf.equal(accumulator.take_grad(plan.replicas), 0.0)
     rewrite.step_ops += announce(rewrite, applied, name="applied")
     return applied
 

@@ -20,6 +20,7 @@ THROUGHPUTS = {
     "throughput/examples_per_sec": "examples/s",
     "throughput/steps_per_sec": "steps/s",
 }
+STALENESS = "staleness/"
 SIZE_INCHES = (7.0, 4.0)
 # A line hides where few points are.
 MARKED_POINTS = 50
@@ -30,7 +31,8 @@ Points = Sequence[tuple[int, float]]
 def plot_run(run_dir: Path) -> list[Path]:
     """Writes `plots/loss.png` and `plots/throughput.png` of the directory's present run and returns their paths.
 
-    What was never recorded is not drawn. Raises OSError where the folder cannot be written.
+    After asynchronous training `plots/staleness.png` too. What was never recorded is not drawn.
+    Raises OSError where the folder cannot be written.
     """
     found = journals.begun(run_dir)
     if not found:
@@ -44,7 +46,24 @@ def plot_run(run_dir: Path) -> list[Path]:
     if throughput is not None:
         label = f"{THROUGHPUTS[throughput]}, all workers"
         drawn.append(_draw(run_dir, "throughput", {"": series[throughput]}, title=title, label=label, from_zero=True))
+    bins = {key.removeprefix(STALENESS): points[-1][1] for key, points in series.items() if key.startswith(STALENESS)}
+    if bins:
+        drawn.append(_draw_staleness(run_dir, bins, title=title))
     return drawn
+
+
+def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> Path:
+    """A bar for each number of pushes that came between a replica's pull and its own push."""
+    counts = {name.replace("_or_more", "+"): count for name, count in bins.items() if name[0].isdigit()}
+    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    axes = figure.subplots()
+    axes.bar(list(counts), list(counts.values()))
+    axes.set(xlabel="pushes of others between a pull and its push", ylabel="pushes")
+    axes.set_title(title, fontsize="small")
+    path = run_dir / FOLDER / "staleness.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=100)
+    return path
 
 
 def _series(path: Path) -> dict[str, Points]:

@@ -13,10 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a run stands: `step` of `steps` are done; rates are over all ranks, None while unknown."""
+    """Where a run stands: `step` of `steps` are done (None: nobody knows of how many).
+
+    Rates are over all ranks, None while unknown.
+    """
 
     step: int
-    steps: int
+    steps: int | None
     loss: float | None = None
     steps_per_sec: float | None = None
     words_per_sec: float | None = None
@@ -25,7 +28,7 @@ class Standing:
     @property
     def left_secs(self) -> float | None:
         """Seconds until the last step at the present rate."""
-        if not self.steps_per_sec:
+        if not self.steps_per_sec or self.steps is None:
             return None
         return max(0, self.steps - self.step) / self.steps_per_sec
 
@@ -39,7 +42,7 @@ class ProgressDisplay:
     def __init__(
         self,
         *,
-        steps: int,
+        steps: int | None,
         log_every: int,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -98,7 +101,9 @@ class ProgressDisplay:
             return False
         # Reports may skip steps: a line is due when a multiple of log_every was reached since the last line.
         before = self._written_step or 0
-        return standing.step >= standing.steps or standing.step // self._log_every > before // self._log_every
+        if standing.steps is not None and standing.step >= standing.steps:
+            return True
+        return standing.step // self._log_every > before // self._log_every
 
 
 def _further(reported: Standing, step: int, secs: float) -> Standing:
@@ -119,7 +124,8 @@ def _further(reported: Standing, step: int, secs: float) -> Standing:
 
 def format_line(standing: Standing) -> str:
     """`step 120/1000  loss 5.4321  12,345 words/s  left 1:23`."""
-    return f"step {standing.step}/{standing.steps}  {format_rates(standing)}".rstrip()
+    of = "" if standing.steps is None else f"/{standing.steps}"
+    return f"step {standing.step}{of}  {format_rates(standing)}".rstrip()
 
 
 def format_rates(standing: Standing) -> str:

@@ -8,7 +8,7 @@ import os
 import statistics
 import time
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
 # The first steps pay for set-up; they are in the percentiles of their report, not in those of the run.
 WARM_UP_STEPS = 5
+MAX_BINS = 32  # of the histogram of staleness, each a metric
 
 
 @dataclass
@@ -30,7 +31,7 @@ class RunRecord:
     name; `on_validated` is told each step whose validation is complete, and its loss."""
 
     workers: int
-    steps: int
+    steps: int | None
     log_every: int
     global_batch: int
     words_per_example: int | None
@@ -46,14 +47,19 @@ class RunRecord:
     on_validated: Callable[[int, float], None] | None = None
     validation: dict[str, float] = field(default_factory=dict)
     validation_step: int | None = None
+    staleness: Counter[int] = field(default_factory=Counter)
     _losses: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     _validations: dict[int, dict[int, tuple[float, int]]] = field(default_factory=lambda: defaultdict(dict))
     _recent_step_secs: list[float] = field(default_factory=list)
     _step_secs: array[float] = field(default_factory=lambda: array("d"))
     _first_ranks_steps: int = 0
 
-    def on_progress(self, rank: int, step: int, losses: list[float], step_secs: list[float]) -> None:
-        """One rank's losses of the steps up to `step`, and the seconds that each of them took it."""
+    def on_progress(
+        self, rank: int, step: int, losses: list[float], step_secs: list[float], staleness: Sequence[int] = ()
+    ) -> None:
+        """One rank's losses of the steps up to `step`, the seconds that each of them took it, and, in asynchronous
+        training, after how many pushes of others its own came."""
+        self.staleness.update(staleness)
         secs = math.fsum(step_secs)
         if self.startup_secs is None:
             self.startup_secs = time.monotonic() - self.started_secs - secs
@@ -116,6 +122,8 @@ class RunRecord:
     def end(self) -> None:
         """Records the percentiles of all steps but the first ones, by the clock of rank 0."""
         self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
+        if self.staleness:
+            self.tracker.log_metrics(self.last_step, histogram_of(self.staleness))
 
     def _show(self, step: int, loss: float, steps_per_sec: float | None) -> None:
         rates = self.rates(steps_per_sec)
@@ -151,6 +159,21 @@ def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict
         # Beyond this a double overflows; such a model has learnt nothing anyway.
         result[f"validation/{metric}"] = math.exp(min(mean, 700.0))
     return result
+
+
+def histogram_of(staleness: Counter[int]) -> dict[str, float | None]:
+    """`staleness/mean` and `staleness/max` of all pushes, and `staleness/K`: how many came K pushes of others late."""
+    if not staleness:
+        return {}
+    pushes = staleness.total()
+    shown = {f"staleness/{value}": float(staleness[value]) for value in range(min(max(staleness) + 1, MAX_BINS))}
+    more = sum(count for value, count in staleness.items() if value >= MAX_BINS)
+    return {
+        "staleness/mean": sum(value * count for value, count in staleness.items()) / pushes,
+        "staleness/max": float(max(staleness)),
+        **shown,
+        **({f"staleness/{MAX_BINS}_or_more": float(more)} if more else {}),
+    }
 
 
 def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:

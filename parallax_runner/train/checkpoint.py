@@ -42,8 +42,9 @@ class CheckpointOps:
                 for variable, piece in pairs
             )
             if distributed.rank == 0:
-                self._add_reads(pairs)
+                self._add_reads(pairs, distributed.turn)
             mine = [pair for pair in pairs if distributed.rank == 0 or not pair[1].on_server]
+            mine += [(copy, piece) for copy in distributed.copies for piece in copy.pieces]
             self.restore = tf.group(*self._restore(mine))
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
@@ -51,7 +52,7 @@ class CheckpointOps:
 
         Steps may run from then on, while values still travel: what was read is a copy, or is copied by who writes.
         """
-        values: list[np.ndarray] = session.run([self.values, self.tell_read])[0]
+        values: list[np.ndarray] = session.run([self.values, self.tell_read, self.end_turn])[0]
         return values
 
     def wait_until_read(self, session: tf.Session) -> None:
@@ -65,13 +66,24 @@ class CheckpointOps:
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
         """All saved variables under logical names, in full shapes."""
         found: dict[str, np.ndarray] = {}
-        for part, value in zip(self.slices, session.run(self.values), strict=True):
+        for part, value in zip(self.slices, session.run([self.values, self.end_turn])[0], strict=True):
             whole = found.setdefault(part.name, np.empty(part.full_shape, value.dtype))
             whole[part.where] = value
         return found
 
-    def _add_reads(self, pairs: list[tuple[LogicalVariable, Piece]]) -> None:
-        self.values = [_read(variable, piece) for variable, piece in pairs]
+    def _add_reads(self, pairs: list[tuple[LogicalVariable, Piece]], turn: tf.Tensor | None) -> None:
+        """With `turn`, nobody pushes between the first read and the last (rewrite/turn.py)."""
+        held = None
+        if turn is not None:
+            with tf.device(turn.device):
+                held = tf.raw_ops.MutexLock(mutex=turn)
+        with tf.control_dependencies([] if held is None else [held.op]):
+            self.values = [_read(variable, piece) for variable, piece in pairs]
+        with tf.control_dependencies([value.op for value in self.values]):
+            self.end_turn = tf.no_op()
+            if held is not None:
+                with tf.device(held.device):
+                    self.end_turn = tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
         # A queue, and not the end of `read` itself: values of servers arrive long after they were read there.
         queue = tf.FIFOQueue(capacity=2, dtypes=[tf.bool], shapes=[[]], name="read")
         with tf.control_dependencies([value.op for value in self.values]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -139,7 +140,9 @@ class CheckpointSaver:
         self.last_prefix, secs = self._writing.result()
         self._writing = None
         waited_ms = 1000 * self._waited_secs
-        print(f"checkpoint {self.last_step}: loop waited {waited_ms:.0f} ms, written in {secs:.2f} s", flush=True)
+        # To the log itself: in a script's worker `sys.stdout` also goes to the user's terminal.
+        told = f"checkpoint {self.last_step}: loop waited {waited_ms:.0f} ms, written in {secs:.2f} s"
+        print(told, file=sys.__stdout__, flush=True)
 
     def _write(
         self, writing: Future[tuple[Path, float]], session: tf.Session, written: Path, step: int, examples: int

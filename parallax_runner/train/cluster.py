@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 import tensorflow.compat.v1 as tf
-from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.ports import pick_port
+from parallax_runner.rewrite.constant_folding import turn_off_constant_folding
+from parallax_runner.train.gpu_limits import GpuLimits, hide_gpus
 
 HOST = "127.0.0.1"
 # TensorFlow's server listens on all of them, whatever address it is given.
@@ -16,27 +17,56 @@ ALL_INTERFACES = "0.0.0.0"
 JOBS = {"worker": "worker", "server": "ps"}
 
 
-def session_config(threads: int, device_filters: list[str] | None = None) -> tf.ConfigProto:
-    """`threads` compute threads, within and between ops; constants are not folded.
-
-    TensorFlow takes a collective for a pure function: where its inputs are constant it would run it while it optimizes
-    one rank's graph, and leave the other ranks waiting.
-    """
+def session_config(
+    threads: int,
+    device_filters: list[str] | None = None,
+    gpus: GpuLimits | None = None,
+    cpu_devices: int = 1,
+) -> tf.ConfigProto:
+    """`threads` compute threads, within and between ops; constants are not folded. `gpus` None: use none."""
     config = tf.ConfigProto(
-        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads, device_filters=device_filters
+        intra_op_parallelism_threads=threads,
+        inter_op_parallelism_threads=threads,
+        device_filters=device_filters,
+        device_count={"CPU": cpu_devices},
     )
-    config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
-    config.graph_options.rewrite_options.constant_folding = RewriterConfig.OFF
+    turn_off_constant_folding(config)
+    if gpus is None:
+        hide_gpus(config)
+    else:
+        gpus.apply(config)
     return config
 
 
-def join_cluster(client: ControlClient, *, role: str, index: int, threads: int) -> tf.train.Server:
-    """Starts this process's TensorFlow server on a free port, once all processes have published theirs."""
+def merged(config: tf.ConfigProto, own: tf.ConfigProto | None) -> tf.ConfigProto:
+    """`config` with what a script sets in a configuration of its own; constants stay unfolded, which steps need."""
+    if own is not None:
+        config.MergeFrom(own)
+        turn_off_constant_folding(config)
+    return config
+
+
+def join_cluster(
+    client: ControlClient,
+    *,
+    role: str,
+    index: int,
+    threads: int,
+    protocol: str = "grpc",
+    gpus: GpuLimits | None = None,
+    cpu_devices: int = 1,
+    sess_config: tf.ConfigProto | None = None,
+) -> tf.train.Server:
+    """Starts this process's TensorFlow server on a free port, once all processes have published theirs.
+
+    `protocol` is what it speaks; `gpus` what a worker may take of this machine's, None for a process that uses none.
+    """
     address = f"{HOST}:{pick_port(ALL_INTERFACES)}"
     addresses = client.exchange_address(address)
     cluster = tf.train.ClusterSpec({JOBS[other]: listed for other, listed in addresses.items()})
     try:
-        return tf.train.Server(cluster, job_name=JOBS[role], task_index=index, config=session_config(threads))
+        config = merged(session_config(threads, gpus=gpus, cpu_devices=cpu_devices), sess_config)
+        return tf.train.Server(cluster, job_name=JOBS[role], task_index=index, protocol=protocol, config=config)
     except tf.errors.UnknownError as error:
         if "Could not start gRPC server" not in str(error):
             raise

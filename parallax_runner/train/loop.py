@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import TrainingError
+from parallax_runner.profile.record import StepProfiler, run_traced
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.prefetch import Batch, Prefetch
+from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.throughput import Throughput
 
 # Data of which so many steps in a row are not finite is broken, and skipping would never end.
@@ -54,7 +55,9 @@ class Loop:
     validates: bool = True
     validate_steps: int | None = None
     saver: CheckpointSaver | None = None
+    profiler: StepProfiler | None = None
     _losses: list[float] = field(default_factory=list)
+    _staleness: list[int] = field(default_factory=list)
     _skipped: int = 0
     _skipped_in_a_row: int = 0
 
@@ -76,7 +79,7 @@ class Loop:
         if self.saver:
             self.saver.start(step)
             self.saver.warm_up(self.session)
-        with Prefetch(lambda number: self._batch(first_example, number), steps - first_step) as batches:
+        with Prefetch(lambda number: self._batches(first_example, number), steps - first_step) as batches:
             while step < steps and not self._is_last(step):
                 self.control.doing = f"step {step + 1}"
                 started = time.perf_counter()
@@ -87,7 +90,9 @@ class Loop:
                 self._losses.append(loss)
                 if step % self.log_every == 0 or step in (first_step + 1, steps) or self._is_last(step):
                     self._report(step, throughput)
-                self._save_and_validate(step, steps, position)
+                is_end = step >= steps or self._is_last(step)
+                if self.distributed.leave is None or not is_end:  # else `_end` saves it, when all have pushed
+                    self._save_and_validate(step, steps, position)
         self._end(step, position)
         ckpt_path = None if self.saver is None else str(self.saver.last_prefix)
         return throughput.figures() | {"steps": step, "skipped_steps": self._skipped, "ckpt_path": ckpt_path}
@@ -102,14 +107,14 @@ class Loop:
         for batch in self.feed.validation_batches():
             if self.control.stop_requested.is_set():
                 return
-            total += float(self.session.run(self.distributed.validation_loss, self._fed(batch)))
+            total += float(self.session.run(self.distributed.validation_loss, self._fed([batch])))
             batches += 1
         if self.saver and self.saver.last_step == step:
             self.saver.validated(step)
         self.control.report("validation", step=step, loss_sum=total, batches=batches)
 
-    def _batch(self, first_example: int, number: int) -> Batch:
-        return self.feed.train_batch(first_example + number * self.feed.global_batch)
+    def _batches(self, first_example: int, number: int) -> Batches:
+        return self.feed.train_batches(first_example + number * self.feed.global_batch)
 
     def _is_last(self, step: int) -> bool:
         """Whether a stop was asked for and `step` is the one after which all ranks agreed to end.
@@ -121,23 +126,43 @@ class Loop:
             control.announce_last_step(step + 1)
         return control.last_step is not None and step >= control.last_step
 
-    def _fed(self, batch: Batch) -> dict[tf.Tensor, Any]:
-        return {self.distributed.features[name]: array for name, array in batch.items()}
+    def _fed(self, batches: Batches) -> dict[tf.Tensor, Any]:
+        replicas = zip(self.distributed.features, batches, strict=False)
+        return {features[name]: array for features, batch in replicas for name, array in batch.items()}
 
-    def _step(self, batch: Batch, step: int) -> tuple[float, float]:
+    def _step(self, batches: Batches, step: int) -> tuple[float, float]:
         graph = self.distributed
         fetches = [graph.loss, graph.sent_bytes, graph.train_op]
         if graph.applied is None:
-            loss, sent_bytes, _ = self.session.run(fetches, self._fed(batch))
+            loss, sent_bytes, _ = self._run_step(fetches, batches, step)
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"the loss of step {step} is {loss} on rank {graph.rank}, and train.on_nan=stop; a lower "
                     "optimizer.learning_rate may help, or train.on_nan=skip, which leaves such steps out"
                 )
         else:
-            loss, sent_bytes, _, applied = self.session.run([*fetches, graph.applied], self._fed(batch))
+            loss, sent_bytes, _, applied = self._run_step([*fetches, graph.applied], batches, step)
             self._count_skipped(step, bool(applied))
         return float(loss), float(sent_bytes)
+
+    def _run_step(self, fetches: list[Any], batches: Batches, step: int) -> list[Any]:
+        graph = self.distributed
+        if graph.may_start is not None:
+            self.control.doing = f"waiting for slower workers before step {step}"
+            self.session.run(graph.may_start)
+            self.control.doing = f"step {step}"
+        if graph.staleness is None:
+            return self._run_once(fetches, batches, step)
+        *values, staleness = self._run_once([*fetches, graph.staleness], batches, step)
+        self._staleness += staleness.tolist()
+        return values
+
+    def _run_once(self, fetches: list[Any], batches: Batches, step: int) -> list[Any]:
+        if self.profiler is None or not self.profiler.wants(step):
+            return self.session.run(fetches, self._fed(batches))
+        values, run_metadata = run_traced(self.session, fetches, self._fed(batches))
+        self.profiler.write(step, run_metadata)
+        return values
 
     def _count_skipped(self, step: int, applied: bool) -> None:
         if applied:
@@ -155,8 +180,9 @@ class Loop:
 
     def _report(self, step: int, throughput: Throughput) -> None:
         step_secs = throughput.step_secs[-len(self._losses) :]
-        self.control.report("progress", step=step, losses=self._losses, step_secs=step_secs)
-        self._losses = []
+        observed = {} if self.distributed.staleness is None else {"staleness": self._staleness}
+        self.control.report("progress", step=step, losses=self._losses, step_secs=step_secs, **observed)
+        self._losses, self._staleness = [], []
 
     def _save_and_validate(self, step: int, steps: int, position: int) -> None:
         due = self.validate_steps is not None and step % self.validate_steps == 0 and step < steps
@@ -169,6 +195,9 @@ class Loop:
             self._validate(step)
 
     def _end(self, step: int, position: int) -> None:
+        if self.distributed.leave is not None:
+            self.control.doing = "waiting for the other workers' last steps"
+            self.session.run(self.distributed.leave)
         if self.saver:
             self.control.doing = f"saving step {step}"
             self.saver.save_last(self.session, step=step, examples=position)

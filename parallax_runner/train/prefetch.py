@@ -10,7 +10,8 @@ from typing import Self
 
 import numpy as np
 
-Batch = dict[str, np.ndarray]
+# Of one step: one batch for each replica of the worker.
+Batches = list[dict[str, np.ndarray]]
 
 AHEAD = 2  # batches
 
@@ -21,10 +22,10 @@ class Prefetch:
     Use as a context manager: leaving it ends the thread, after the batch that it is making.
     """
 
-    def __init__(self, make: Callable[[int], Batch], count: int) -> None:
+    def __init__(self, make: Callable[[int], Batches], count: int) -> None:
         self._make = make
         self._count = count
-        self._made: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
+        self._made: queue.Queue[Batches | BaseException] = queue.Queue(AHEAD)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
 
@@ -40,7 +41,7 @@ class Prefetch:
             self._made.get_nowait()
         self._thread.join()
 
-    def next(self) -> Batch:
+    def next(self) -> Batches:
         """The next batch; raises what making it raised."""
         made = self._made.get()
         if isinstance(made, BaseException):
@@ -52,7 +53,7 @@ class Prefetch:
             if self._closing.is_set():
                 return
             try:
-                made: Batch | BaseException = self._make(number)
+                made: Batches | BaseException = self._make(number)
             except BaseException as error:  # the training thread raises it
                 made = error
             self._made.put(made)

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.seeds import derive_seeds
+from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 from parallax_runner.verify.compare import Comparison, compare
@@ -36,9 +37,10 @@ def prove(
     initializers = [variable.initializer for variable in single.variables]
 
     def seeds(graph_def: tf.GraphDef, rank: int) -> tf.GraphDef:
-        return derive_seeds(graph_def, seed=seed, rank=rank, first_step=first_step, initializers=initializers)
+        seeded = derive_seeds(graph_def, seed=seed, rank=rank, first_step=first_step, initializers=initializers)
+        return set_shards(seeded, num_shards=plan.replicas, shard_id=rank)
 
-    reference = Reference(single, ranks=plan.workers, average_sparse=plan.average_sparse, seeds=seeds)
+    reference = Reference(single, ranks=plan.replicas, average_sparse=plan.average_sparse, seeds=seeds)
     try:
         reference.initialize()
         reference.load(initial)

@@ -32,6 +32,8 @@ SHORTER = (
     ("action=plan", ""),
     ("data=text", "action=plan"),
     ("model=simple", SMALL),
+    ("profile=steps", f"{SMALL} data.vocab_size=2000 profile.steps=[1,2]"),
+    ("profile=range", f"{SMALL} data.vocab_size=2000 profile.range=[1,3]"),
     ("ckpt.resume=", f"{SMALL} data.vocab_size=2000 train.steps=4"),
     ("", f"{SMALL} data.vocab_size=2000"),
 )

@@ -17,6 +17,8 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
+# Of each worker: as many as replicas, or as a model names.
+CPU_DEVICES = 3
 
 OPTIMIZERS = {
     "gradient_descent": lambda: tf.train.GradientDescentOptimizer(0.05),
@@ -42,8 +44,11 @@ AXES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One cell of the matrix. `user_parts` is the number of pieces of the user's own partitioner, 1 for none; in step
-    `spoilt_step` the last rank's data has a NaN, and on_nan=skip is set."""
+    """One cell of the matrix.
+
+    `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
+    partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set.
+    """
 
     comm: str = "hybrid"
     optimizer: str = "adagrad"
@@ -57,6 +62,9 @@ class Case:
     fault: str | None = None
     model: str = "plain"
     spoilt_step: int | None = None
+    use_allgatherv: bool = False
+    replicas: int = 1
+    local_aggregation: bool = True
 
     @property
     def name(self) -> str:
@@ -79,9 +87,12 @@ class Case:
             classify(single),
             comm=self.comm,
             workers=self.ranks,
+            replicas_per_worker=self.replicas,
+            local_aggregation=self.local_aggregation,
             servers=SERVERS,
             partitions=self.partitions,
             average_sparse=self.average_sparse,
+            use_allgatherv=self.use_allgatherv,
             fingerprint=single.fingerprint,
         )
 
@@ -93,7 +104,7 @@ class Case:
             "x": draw.normal(size=(BATCH, WIDTH)),
             "y": draw.normal(size=BATCH),
         }
-        if step == self.spoilt_step and rank == self.ranks - 1:
+        if step == self.spoilt_step and rank == self.ranks * self.replicas - 1:
             found["y"][0] = np.nan
         return found
 
@@ -165,7 +176,15 @@ def function_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return plain_model(case, features) + lookup(features["ids"])
 
 
+def loop_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A loop and a function, which TensorFlow knows by names of their own."""
+    x = plain_model(case, features)
+    _, x = tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.tanh(x)), [0, x])
+    return tf.function(lambda x: x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64), autograph=False)(x)
+
+
 MODELS = {
+    "loop": loop_model,
     "plain": plain_model,
     "batch_norm": batch_norm_model,
     "random": random_model,
@@ -216,9 +235,34 @@ def special_cases() -> list[Case]:
         for model in ("batch_norm", "random", "decay_after", "row_decay")
     ] + [
         Case(model="function", clip=True),
+        *replicated_cases(),
+        Case(model="function", clip=True, use_allgatherv=True),
+        Case(comm="mpi", gradients="sparse", use_allgatherv=True),
+        Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
+        Case(comm="mpi", optimizer="adam", ranks=3, clip=True, use_allgatherv=True),
         Case(comm="mpi", optimizer="adam", clip=True, spoilt_step=4),
         Case(comm="ps", ranks=3, optimizer="momentum", partitions=4, spoilt_step=4),
         Case(comm="hybrid", ranks=3, optimizer="adam", clip=True, partitions=4, spoilt_step=4),
+    ]
+
+
+def replicated_cases() -> list[Case]:
+    """Several replicas in one process, one process or more of them."""
+    two = {"comm": "ps", "replicas": 2, "partitions": 4}
+    return [
+        Case(**two, optimizer="adam", clip=True),
+        Case(**two, optimizer="momentum", ranks=3, average_sparse=False),
+        Case(**two, optimizer="adagrad", variables="reference", clip=True),
+        Case(**two, optimizer="rmsprop", user_parts=3),
+        Case(**two, optimizer="adam", model="batch_norm"),
+        Case(**two, optimizer="adam", model="random", clip=True),
+        Case(**two, optimizer="momentum", model="decay_after", ranks=3),
+        Case(**two, optimizer="ftrl", model="row_decay"),
+        Case(**two, optimizer="gradient_descent", model="loop"),
+        Case(**two, optimizer="adam", clip=True, spoilt_step=4),
+        Case(comm="ps", replicas=3, gradients="dense", optimizer="adam"),
+        Case(**two, optimizer="adam", clip=True, local_aggregation=False),
+        Case(**two, optimizer="momentum", ranks=3, average_sparse=False, local_aggregation=False),
     ]
 
 
@@ -232,7 +276,7 @@ def faulty_cases() -> list[Case]:
         Case(comm=comm, clip=fault == "clip_before_aggregating", fault=fault)
         for comm in ("mpi", "ps", "hybrid")
         for fault in FAULTS
-    ]
+    ] + [Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS]
 
 
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))

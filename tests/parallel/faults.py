@@ -25,12 +25,12 @@ def passes_with(fault: str | None) -> tuple:
 def divide_twice(rewrite: Rewrite) -> None:
     """Every rank divides by the number of ranks, before the mean does."""
     for gradient in rewrite.gradients:
-        rewrite.replace_gradient(gradient, gradient.values / rewrite.plan.workers, gradient.indices)
+        rewrite.replace_gradient(gradient, gradient.values / rewrite.plan.replicas, gradient.indices)
 
 
 def drop_a_rank(rewrite: Rewrite) -> None:
     """The last rank gives nothing."""
-    if rewrite.rank == rewrite.plan.workers - 1:
+    if rewrite.rank == rewrite.plan.replicas - 1:
         for gradient in rewrite.gradients:
             rewrite.replace_gradient(gradient, tf.zeros_like(gradient.values), gradient.indices)
 

@@ -16,14 +16,14 @@ from parallax_runner.rewrite import collectives, passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.cluster import join_cluster, session_config
-from tests.parallel.cases import SEED, STEPS, Case
+from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 
 
 def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Runs each case of `cases.json` and writes initial and final variables, and losses, of this rank."""
     collectives.init()
-    server = join_cluster(client, role="worker", index=rank, threads=1)
+    server = join_cluster(client, role="worker", index=rank, threads=1, cpu_devices=CPU_DEVICES)
     for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
         try:
             run_case(run_dir, number, Case(**fields), rank, server.target)
@@ -42,14 +42,18 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
     )
     passes.PASSES = original
     checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
-    config = session_config(1, ["/job:ps", f"/job:worker/task:{rank}"] if plan.servers else None)
+    config = session_config(
+        1, cpu_devices=CPU_DEVICES, device_filters=["/job:ps", f"/job:worker/task:{rank}"] if plan.servers else None
+    )
     with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
         initialize(session, distributed, checkpoints, None)
         save(run_dir / f"{number}_initial_{rank}.npz", values(session, reads))
         losses, sent, metadata = [], 0.0, tf.RunMetadata()
         for step in range(STEPS):
-            batch = case.batch(step, 0 if case.fault == "data_of_rank_0" else rank)
-            feed = {distributed.features[name]: array for name, array in batch.items()}
+            feed = {}
+            for replica, features in enumerate(distributed.features, start=rank * case.replicas):
+                batch = case.batch(step, 0 if case.fault == "data_of_rank_0" else replica)
+                feed |= {features[name]: array for name, array in batch.items()}
             trace = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if rank == 0 and step == STEPS - 1 else None
             fetches = [distributed.loss, distributed.sent_bytes, distributed.train_op]
             loss, sent, _ = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.seeds import derive_seeds
+from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.cases import AXES, FAULTY, MATRIX, SEED, STEPS, Case
@@ -25,9 +27,11 @@ def compared(case: Case, launched: dict[int, Launched]) -> tuple[Comparison, lis
     initializers = [variable.initializer for variable in single.variables]
 
     def seeds(graph_def: tf.GraphDef, rank: int) -> tf.GraphDef:
-        return derive_seeds(graph_def, seed=SEED, rank=rank, first_step=0, initializers=initializers)
+        seeded = derive_seeds(graph_def, seed=SEED, rank=rank, first_step=0, initializers=initializers)
+        return set_shards(seeded, num_shards=case.ranks, shard_id=rank)
 
-    reference = Reference(single, ranks=case.ranks, average_sparse=case.average_sparse, seeds=seeds)
+    replicas = case.ranks * case.replicas
+    reference = Reference(single, ranks=replicas, average_sparse=case.average_sparse, seeds=seeds)
     reference.initialize()
     reference.load(runs.arrays(case, "initial"))
     losses = []
@@ -35,7 +39,7 @@ def compared(case: Case, launched: dict[int, Launched]) -> tuple[Comparison, lis
         if step == case.spoilt_step:
             losses.append(np.nan)
             continue
-        losses.append(float(np.mean(reference.step([case.batch(step, rank) for rank in range(case.ranks)]))))
+        losses.append(float(np.mean(reference.step([case.batch(step, rank) for rank in range(replicas)]))))
     expected = reference.values()
     if case.spoilt_step is not None:
         expected["global_step"] += 1
@@ -95,6 +99,23 @@ def test_hybrid_runs_sparse_updates_on_servers(launched: dict[int, Launched]) ->
     assert not any(word in collectives[0].partition("(")[2] for word in ("table", "other", "Reshape_", "merge"))
     servers = {device for device, label in trace if "ResourceSparseApplyAdagrad(" in label}
     assert len(servers) == 2, "four partitions are spread over both servers"
+
+
+def test_replicas_push_once_for_all_or_each_its_own(launched: dict[int, Launched]) -> None:
+    """local_aggregation: ops of the step, devices, and bytes."""
+    once = next(case for case in MATRIX if case.replicas == 2 and case.clip and case.local_aggregation)
+    each = dataclasses.replace(once, local_aggregation=False)
+    sent, pushes, devices = {}, {}, {}
+    for case in (once, each):
+        trace = launched[2].trace(case)
+        calls = [(device, label.partition(" = ")[2]) for device, label in trace]
+        pushes[case] = sum("AccumulatorApplyGradient(" in call for _, call in calls)
+        devices[case] = {device for device, call in calls if call.startswith("Tanh(")}
+        sent[case] = float(launched[2].arrays(case, "losses")["sent_bytes"])
+    assert pushes[each] == 2 * pushes[once] > 0
+    assert sent[once] < 0.9 * sent[each]
+    for found in devices.values():
+        assert sorted(device[-6:] for device in found) == ["/CPU:0", "/CPU:1"] or len(found) == 2
 
 
 def test_mpi_uses_no_server(launched: dict[int, Launched]) -> None:

@@ -23,17 +23,18 @@ class Recorder(NoTracker):
         self.events: list[tuple[str, dict[str, Any]]] = []
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
-        self.artifacts.append(Path(path).name)
+        self.artifacts.append(Path(path).name if folder is None else f"{folder}/{Path(path).name}")
 
     def log_event(self, kind: str, **fields: Any) -> None:
         self.events.append((kind, fields))
 
 
-def config(run_dir: Path, *, tracked: bool = True) -> DictConfig:
+def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> DictConfig:
     return OmegaConf.create(
         {
             "tracking": {"enabled": tracked, "log_checkpoints": "last"},
             "ckpt": {"enabled": True, "dir": str(run_dir / "ckpt")},
+            "profile": {"name": "steps" if profiled else "off", "dir": str(run_dir / "elsewhere")},
         }
     )
 
@@ -65,6 +66,15 @@ def test_record_plots_and_model(run_dir: Path) -> None:
 def test_a_run_without_a_model_sends_none(run_dir: Path) -> None:
     assert closed(run_dir).events == []
     assert closed(run_dir, saved_model=None).events == []
+
+
+def test_a_profile_is_sent_in_a_folder_of_that_name(run_dir: Path) -> None:
+    (run_dir / "elsewhere").mkdir()
+    (run_dir / "elsewhere" / "trace.json").write_text("{}")
+    for profiled, expected in ((True, ["profile/trace.json"]), (False, [])):
+        recorder = Recorder()
+        RunArtifacts(config(run_dir, profiled=profiled), run_dir, recorder).close(run_dir / "summary.json", {})
+        assert [path for path in recorder.artifacts if "trace" in path] == expected
 
 
 def broken(error: Exception) -> Callable[[Path], list[Path]]:

@@ -14,7 +14,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # They call the stages; only they import one another.
 ENTRIES = (
     *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
-    *("run_lock", "report", "rank", "worker", "server"),
+    *("run_lock", "partition_search", "report", "rank", "worker", "server", "api"),
 )
 ANYONE = ("errors", "stages")
 
@@ -25,17 +25,24 @@ MAY_IMPORT = {
     "config": (),
     "data": (),
     "graph": (),
+    "shard": ("graph",),
     "analysis": ("graph",),
     "plan": ("analysis.variable_info",),
     "rewrite": ("graph", "analysis", "plan"),
+    "search": ("plan.plan",),
     "launch": ("plan.plan",),
-    "train": ("data", "graph", "analysis", "plan.plan", "rewrite.distributed_graph", "launch.client", "launch.ports"),
+    "mpi_collectives": ("rewrite.collectives", "rewrite.constant_folding"),
+    "train": (
+        *("data", "graph", "analysis", "plan.plan", "rewrite.distributed_graph", "rewrite.constant_folding"),
+        *("launch.client", "launch.ports", "profile.record"),
+    ),
     "export": ("data", "graph", "train.checkpoint_files", "train.best_checkpoint"),
     "track": ("plan.plan",),
+    "profile": (),
     "verify": ("graph", "analysis", "data", "plan"),
 }
-WITHOUT_TENSORFLOW = ("errors", "stages", "config", "data", "plan", "launch", "track")
-ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_"}
+WITHOUT_TENSORFLOW = ("errors", "stages", "config", "data", "plan", "search", "launch", "track")
+ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}
 
 
 def modules() -> dict[str, Path]:

@@ -11,6 +11,14 @@ from parallax_runner.config.frozen import freeze, load
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.validate import validate
 
+# What a choice leaves to its user.
+NEEDED = {
+    "hosts": ["cluster.resource_info=[localhost]"],
+    "range": ["profile.range=[1,3]"],
+    "script": ["model.path=train.py"],
+    "steps": ["profile.steps=[1]"],
+}
+
 
 def compose(*lines: str) -> DictConfig:
     job = Composer().job(lines)
@@ -48,17 +56,18 @@ def test_defaults() -> None:
     ("group", "expected"),
     [
         ("comm", ["hybrid", "local", "mpi", "ps"]),
-        ("partition", ["fixed", "off"]),
-        ("cluster", ["local"]),
+        ("partition", ["fixed", "off", "search"]),
+        ("cluster", ["hosts", "local"]),
         ("ckpt", ["default", "off"]),
         ("tracking", ["mlflow", "off"]),
+        ("profile", ["off", "range", "steps"]),
         ("train", ["debug", "default"]),
     ],
 )
 def test_every_choice_composes(group: str, expected: list[str]) -> None:
     assert choices(group) == expected, "a choice exists once it works"
     for choice in expected:
-        config = compose(f"{group}={choice}")
+        config = compose(f"{group}={choice}", *NEEDED.get(choice, ()))
         if "name" in config[group]:
             assert config[group].name == choice
 
@@ -66,7 +75,7 @@ def test_every_choice_composes(group: str, expected: list[str]) -> None:
 @pytest.mark.parametrize("group", ["experiment", "model", "optimizer"])
 def test_every_file_composes(group: str) -> None:
     for choice in choices(group):
-        compose(f"{group}={choice}")
+        compose(f"{group}={choice}", *NEEDED.get(choice, ()))
 
 
 @pytest.mark.parametrize("choice", choices("data"))
@@ -81,8 +90,8 @@ def test_every_data_set_composes(choice: str, tmp_path: Path) -> None:
 def test_no_file_of_conf_is_left_out() -> None:
     """Each is composed above, or is the one that composes them."""
     groups = {str(path.relative_to(conf_dir()).parent) for path in conf_dir().rglob("*.yaml")}
-    composed_above = {"comm", "partition", "cluster", "ckpt", "tracking", "train", "experiment", "model", "optimizer"}
-    assert groups == {".", "data", "hydra/help", *composed_above}
+    composed_above = {"comm", "partition", "cluster", "ckpt", "tracking", "profile", "train"}
+    assert groups == {".", "data", "hydra/help", "experiment", "model", "optimizer", *composed_above}
     (help_file,) = (conf_dir() / "hydra" / "help").iterdir()
     assert Composer().job([]).config.hydra.runtime.choices["hydra/help"] == help_file.stem
 

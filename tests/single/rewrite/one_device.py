@@ -56,7 +56,7 @@ class OneDevice:
 
     def fed(self, batches: Sequence[Values]) -> dict[tf.Tensor, np.ndarray]:
         return {
-            self.there(number, rank.features[name]): values[name]
+            self.there(number, rank.features[0][name]): values[name]
             for number, (rank, values) in enumerate(zip(self.ranks, batches, strict=True))
             for name in values
         }

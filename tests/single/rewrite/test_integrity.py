@@ -14,8 +14,8 @@ from tests.single.small_models import OPTIMIZERS, captured, clip, lookup_model, 
 
 def rewritten(comm: str = "local", *, optimizer: str = "adagrad", until: str = "") -> Rewrite:
     single = captured(optimizer=optimizer, process=clip)
-    rewrite = passes._start(single, planned(single, comm, partitions=2), rank=0, seed=1, first_step=0)
-    with rewrite.graph.as_default():
+    with tf.Graph().as_default() as graph:
+        rewrite = passes.start_replica(single, planned(single, comm, partitions=2), graph, replica=0, seed=1)
         for run_pass in passes.PASSES:
             run_pass(rewrite)
             if run_pass.__name__ == until:

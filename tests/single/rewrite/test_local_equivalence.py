@@ -34,7 +34,7 @@ def test_local_equals_the_reference(case: Case) -> None:
         session.run(distributed.initialize)
         initial = checkpoints.snapshot(session)
         for step in range(STEPS):
-            feed = {distributed.features[name]: array for name, array in case.batch(step, 0).items()}
+            feed = {distributed.features[0][name]: array for name, array in case.batch(step, 0).items()}
             session.run(distributed.train_op, feed)
         final = checkpoints.snapshot(session)
     with Reference(single, ranks=1, average_sparse=True, seeds=seeds) as reference:

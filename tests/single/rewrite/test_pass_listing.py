@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.integrity import check
-from parallax_runner.rewrite.passes import PASSES, _start
+from parallax_runner.rewrite.passes import PASSES, start_replica
 from tests.single.small_models import assert_golden, captured, clip, planned
 
 # Arithmetic on shapes, and what no pass is about.
@@ -43,10 +43,11 @@ def describe(op: tf.Operation) -> str:
 
 def listing(comm: str, rank: int) -> str:
     single = captured(process=clip)
-    rewrite = _start(single, planned(single, comm, partitions=2), rank=rank, seed=1, first_step=0, skip_nonfinite=True)
+    plan = planned(single, comm, partitions=2)
     lines: list[str] = []
     before: Counter[str] = Counter()
-    with rewrite.graph.as_default():
+    with tf.Graph().as_default() as graph:
+        rewrite = start_replica(single, plan, graph, replica=rank, seed=1, skip_nonfinite=True)
         for run_pass in PASSES:
             run_pass(rewrite)
             check(rewrite, after=run_pass.__name__)

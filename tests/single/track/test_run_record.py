@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -282,3 +283,26 @@ def test_a_restart_forgets_steps_that_only_some_ranks_have_reported() -> None:
     assert account.shown == [(1, 2.0), (3, 7.0)]
     account.record.on_validation(1, 4, 3.0, 1)
     assert account.record.validation == {}  # the other rank's was of another try
+
+
+def test_staleness_of_all_ranks_is_a_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_record, "MAX_BINS", 3)
+    account = Account()
+    for rank, staleness in ((0, [0, 0, 1]), (1, [1, 3, 7])):
+        account.record.on_progress(rank, 3, [1.0] * 3, even(1.0, [1.0] * 3), staleness=staleness)
+    account.record.end()
+    assert account.tracker.metrics[-1] == (
+        3,
+        {
+            "staleness/mean": 2.0,
+            "staleness/max": 7.0,
+            "staleness/0": 2.0,
+            "staleness/1": 2.0,
+            "staleness/2": 0.0,
+            "staleness/3_or_more": 2.0,
+        },
+    )
+
+
+def test_synchronous_training_has_no_staleness() -> None:
+    assert run_record.histogram_of(Counter()) == {}

@@ -36,7 +36,7 @@ def large_model(features: Features) -> tf.Tensor:
 def fed(graph: DistributedGraph, step: int) -> dict[tf.Tensor, np.ndarray]:
     draw = np.random.default_rng(step)
     batch = {"ids": draw.integers(0, ROWS, BATCH), "x": draw.normal(size=(BATCH, WIDTH)), "y": draw.normal(size=BATCH)}
-    return {graph.features[name]: value for name, value in batch.items() if name in graph.features}
+    return {graph.features[0][name]: value for name, value in batch.items() if name in graph.features[0]}
 
 
 @pytest.fixture(scope="module")

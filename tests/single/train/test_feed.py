@@ -20,8 +20,8 @@ def dataset(train: int, validation: int = 0, seed: int = 1) -> ArrayDataset:
     )
 
 
-def feeds(size: int, batch_size: int, data: ArrayDataset) -> list[Feed]:
-    return [Feed(data, batch_size, rank, size) for rank in range(size)]
+def feeds(size: int, batch_size: int, data: ArrayDataset, replicas: int = 1) -> list[Feed]:
+    return [Feed(data, batch_size, rank, size, replicas) for rank in range(size)]
 
 
 sizes, batch_sizes = st.integers(1, 4), st.integers(1, 5)
@@ -29,14 +29,21 @@ sizes, batch_sizes = st.integers(1, 4), st.integers(1, 5)
 
 @settings(deadline=None)
 @given(
-    size=sizes, batch_size=batch_sizes, examples=st.integers(1, 60), epochs=st.integers(1, 3), seed=st.integers(0, 9)
+    size=sizes,
+    replicas=st.integers(1, 3),
+    batch_size=batch_sizes,
+    examples=st.integers(1, 60),
+    epochs=st.integers(1, 3),
+    seed=st.integers(0, 9),
 )
-def test_every_example_once_an_epoch(size: int, batch_size: int, examples: int, epochs: int, seed: int) -> None:
-    ranks = feeds(size, batch_size, dataset(examples, seed=seed))
+def test_every_example_once_an_epoch(
+    size: int, replicas: int, batch_size: int, examples: int, epochs: int, seed: int
+) -> None:
+    ranks = feeds(size, batch_size, dataset(examples, seed=seed), replicas)
     position, seen = 0, []
     while position < epochs * examples:
         for feed in ranks:
-            seen += feed.train_batch(position)["number"].tolist()
+            seen += [number for batch in feed.train_batches(position) for number in batch["number"].tolist()]
         position += ranks[0].global_batch
     assert len(seen) == position  # The position is the number of examples that were seen.
     for epoch in range(epochs):
@@ -44,21 +51,24 @@ def test_every_example_once_an_epoch(size: int, batch_size: int, examples: int, 
 
 
 @settings(deadline=None)
-@given(size=sizes, batch_size=batch_sizes, examples=st.integers(1, 60), step=st.integers(0, 30))
-def test_ranks_together_see_what_one_rank_with_the_whole_batch_sees(
-    size: int, batch_size: int, examples: int, step: int
+@given(
+    size=sizes, replicas=st.integers(1, 3), batch_size=batch_sizes, examples=st.integers(1, 60), step=st.integers(0, 30)
+)
+def test_replicas_together_see_what_one_with_the_whole_batch_sees(
+    size: int, replicas: int, batch_size: int, examples: int, step: int
 ) -> None:
-    ranks, (alone,) = feeds(size, batch_size, dataset(examples)), feeds(1, size * batch_size, dataset(examples))
-    assert alone.global_batch == ranks[0].global_batch == size * batch_size
+    ranks = feeds(size, batch_size, dataset(examples), replicas)
+    (alone,) = feeds(1, size * replicas * batch_size, dataset(examples))
+    assert alone.global_batch == ranks[0].global_batch == size * replicas * batch_size
     position = step * alone.global_batch
-    batches = [feed.train_batch(position) for feed in ranks]
-    for name, expected in alone.train_batch(position).items():
+    batches = [batch for feed in ranks for batch in feed.train_batches(position)]
+    for name, expected in alone.train_batches(position)[0].items():
         assert all(len(batch[name]) == batch_size for batch in batches)
         np.testing.assert_array_equal(np.concatenate([batch[name] for batch in batches]), expected)
 
 
 def test_features_stay_together() -> None:
-    batch = Feed(dataset(20), 4, 1, 2).train_batch(8)
+    batch = Feed(dataset(20), 4, 1, 2).train_batches(8)[0]
     np.testing.assert_array_equal(batch["twice"], 2 * batch["number"])
 
 

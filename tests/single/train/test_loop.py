@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.stream import ShuffledStream
 from parallax_runner.errors import DataError, TrainingError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.profile.files import run_metadata_files
+from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train import loop
 from parallax_runner.train.best_checkpoint import best_checkpoint, note_validated
@@ -158,7 +161,7 @@ def test_the_losses_are_those_of_plain_tensorflow() -> None:
         with tf.Session(graph=graph) as session:
             session.run(rank.distributed.initialize.name)
             for step in range(6):
-                batch = feed.train_batch(step * BATCH)
+                (batch,) = feed.train_batches(step * BATCH)
                 fed = {single.features[name]: values for name, values in batch.items()}
                 expected.append(session.run(single.loss, fed))
                 session.run(rank.distributed.train_op.name, fed)
@@ -227,6 +230,17 @@ def test_the_last_checkpoint_is_not_written_twice(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(CheckpointSaver, "save", save)
     assert rank.run(6)["ckpt_path"] == str(tmp_path / "model.ckpt-6")
     assert saved == [3, 6]
+
+
+@pytest.mark.parametrize("stop_at", [None, 2])
+def test_the_last_checkpoint_waits_until_all_workers_have_left(tmp_path: Path, stop_at: int | None) -> None:
+    rank = Rank(tmp_path, save_steps=1)
+    # Stands for the others' last pushes: whatever is saved behind it has the initial values.
+    rank.loop.distributed = dataclasses.replace(rank.distributed, leave=rank.distributed.initialize)
+    rank.control.stop_at_step = stop_at
+    assert rank.run(3)["steps"] == 3
+    steps = [tf.train.load_checkpoint(str(path)).get_tensor("global_step") for path in list_checkpoints(tmp_path)]
+    assert steps == [1, 2, 0]
 
 
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
@@ -351,12 +365,12 @@ def test_skipping_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_error_of_the_data_ends_the_run_with_that_error() -> None:
     rank = Rank()
-    original = rank.loop.feed.train_batch
+    original = rank.loop.feed.train_batches
 
     class Vanishing:
         global_batch = BATCH
 
-        def train_batch(self, position: int) -> dict[str, np.ndarray]:
+        def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
             if position >= 3 * BATCH:
                 raise DataError("the file is gone")
             return original(position)
@@ -365,3 +379,33 @@ def test_an_error_of_the_data_ends_the_run_with_that_error() -> None:
     with pytest.raises(DataError, match="the file is gone"):
         rank.run(9)
     assert rank.control.step == 3
+
+
+@pytest.mark.parametrize("skip_nonfinite", [False, True])
+def test_only_listed_steps_are_run_with_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip_nonfinite: bool
+) -> None:
+    rank, plain = (Rank(skip_nonfinite=skip_nonfinite) for _ in range(2))
+    rank.loop.profiler = StepProfiler(ProfileConfig(name="steps", dir=str(tmp_path), steps=[3, 5]), 0)
+    runs: list[dict[str, Any]] = []
+    original = rank.session.run
+
+    def run(fetches: Any, feed_dict: Any = None, **options: Any) -> Any:
+        runs.append(options)
+        return original(fetches, feed_dict, **options)
+
+    rank.loop.validates = plain.loop.validates = False
+    monkeypatch.setattr(rank.session, "run", run)
+    rank.run(6)
+    plain.run(6)
+    assert [sorted(options) for options in runs] == [
+        [],
+        [],
+        ["options", "run_metadata"],
+        [],
+        ["options", "run_metadata"],
+        [],
+    ]
+    assert runs[2]["options"].trace_level == tf.RunOptions.FULL_TRACE
+    assert list(run_metadata_files(tmp_path)) == [3, 5]
+    assert rank.losses == plain.losses

@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from parallax_runner.train.prefetch import AHEAD, Batch, Prefetch
+from parallax_runner.train.prefetch import AHEAD, Batches, Prefetch
 
 
-def numbered(number: int) -> Batch:
+def numbered(number: int) -> Batches:
     return {"number": np.array([number])}
 
 
@@ -23,7 +23,7 @@ def test_they_are_made_before_they_are_asked_for_but_not_many() -> None:
     made: list[int] = []
     enough = threading.Event()
 
-    def make(number: int) -> Batch:
+    def make(number: int) -> Batches:
         made.append(number)
         if number == AHEAD:
             enough.set()  # one more than fits waits in the maker's hand
@@ -43,7 +43,7 @@ def test_none_is_made_for_steps_that_there_are_not() -> None:
 
 
 def test_an_error_comes_in_its_turn() -> None:
-    def make(number: int) -> Batch:
+    def make(number: int) -> Batches:
         if number == 1:
             raise OSError("gone")
         return numbered(number)

@@ -1,0 +1,172 @@
+"""Translates fetches and feeds of the single-device graph to those of a worker's graph, and the values back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops.variables import PartitionedVariable
+
+from parallax_runner.errors import TrainingError
+from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable
+
+VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One fetched thing: the ops that it needs of the single-device graph, and its tensors in each replica.
+
+    `make` gives its value from those of one replica's tensors. An `op` has no value.
+    """
+
+    needs: tuple[str, ...]
+    tensors: tuple[tuple[tf.Tensor, ...], ...]
+    make: Callable[[Sequence[Any]], Any]
+    op: str | None = None
+
+
+class Translator:
+    """Knows what stands in a worker's graph for a name of the single-device graph. Make it before the session."""
+
+    def __init__(self, user_graph: tf.Graph, captured: tf.Graph, distributed: DistributedGraph) -> None:
+        self._user_graph, self._captured, self._distributed = user_graph, captured, distributed
+        self._variables = [self._reads(prefix) for prefix in distributed.prefixes]
+        self._local_reads: dict[tuple[str, str], tf.Tensor] = {}
+        for op in captured.get_operations():
+            if op.type == "VarHandleOp":
+                for prefix in distributed.prefixes:
+                    handle = distributed.graph.get_operation_by_name(prefix + op.name)
+                    read = tf.raw_ops.ReadVariableOp(resource=handle.outputs[0], dtype=handle.get_attr("dtype"))
+                    self._local_reads[prefix, op.name] = read
+
+    def leaf(self, fetch: Any) -> Leaf:
+        """What one fetched thing stands for. Raises TypeError or ValueError where it is none."""
+        if isinstance(fetch, PartitionedVariable):
+            return self._variable(fetch.name.split(":")[0])
+        if resource_variable_ops.is_resource_variable(fetch):
+            return self._variable(fetch.handle.op.name)
+        if isinstance(fetch, tf.Variable):
+            return self._variable(fetch.op.name)
+        if isinstance(fetch, tf.IndexedSlices):
+            parts = [fetch.values, fetch.indices, *([] if fetch.dense_shape is None else [fetch.dense_shape])]
+            return self._composite(parts, lambda v: tf.compat.v1.IndexedSlicesValue(v[0], v[1], (*v[2:], None)[0]))
+        if isinstance(fetch, tf.SparseTensor):
+            return self._composite(
+                [fetch.indices, fetch.values, fetch.dense_shape], lambda v: tf.compat.v1.SparseTensorValue(*v)
+            )
+        element = self.element(fetch)
+        if isinstance(element, tf.Operation):
+            return self._variable(element.name) if element.type in VARIABLES else self._op(element.name)
+        if element.op.type in VARIABLES:
+            return self._variable(element.op.name)
+        if not self._captured.get_operation_by_name(element.op.name).outputs:
+            # The output of an assignment to a reference variable; resource variables have none.
+            return self._op(element.op.name)
+        tensors = tuple((self._tensor(prefix, element.name),) for prefix in self._distributed.prefixes)
+        return Leaf((element.op.name,), tensors, lambda values: values[0])
+
+    def element(self, named: Any) -> tf.Tensor | tf.Operation:
+        """The op or tensor of the script's graph. Raises ValueError, KeyError or TypeError as `tf.Session` does."""
+        return self._user_graph.as_graph_element(named, allow_tensor=True, allow_operation=True)
+
+    def feeds(self, feed_dict: Mapping[Any, Any] | None) -> dict[tf.Tensor, Any]:
+        """The feeds of all replicas; raises TrainingError where a value is no list of one for each."""
+        found: dict[tf.Tensor, Any] = {}
+        prefixes = self._distributed.prefixes
+        for key, values in (feed_dict or {}).items():
+            name = getattr(key, "name", key)
+            if not isinstance(values, list | tuple) or len(values) != len(prefixes):
+                given = f"a list of {len(values)}" if isinstance(values, list | tuple) else type(values).__name__
+                raise TrainingError(
+                    f"the feed of «{name}» is {given}: expected a list of {len(prefixes)}, one value for each replica "
+                    "of this worker (num_replicas_per_worker)"
+                )
+            for prefix, value in zip(prefixes, values, strict=True):
+                found.update(self._fed(prefix, key, value))
+        return found
+
+    def _fed(self, prefix: str, key: Any, value: Any) -> dict[tf.Tensor, Any]:
+        if isinstance(key, tf.SparseTensor):
+            parts = {key.indices: value[0], key.values: value[1], key.dense_shape: value[2]}
+        elif isinstance(key, tf.IndexedSlices):
+            parts = {key.values: value[0], key.indices: value[1]}
+            if key.dense_shape is not None:
+                parts[key.dense_shape] = value[2]
+        else:
+            parts = {key: value}
+        return {
+            self._tensor(prefix, self._user_graph.as_graph_element(part, allow_operation=False).name): one
+            for part, one in parts.items()
+        }
+
+    def _tensor(self, prefix: str, name: str) -> tf.Tensor:
+        stand_in = self._distributed.stands_for.get(prefix + name)
+        return self._distributed.graph.get_tensor_by_name(prefix + name) if stand_in is None else stand_in
+
+    def _op(self, name: str) -> Leaf:
+        return Leaf((name,), tuple(() for _ in self._distributed.prefixes), lambda _: None, op=name)
+
+    def _composite(self, parts: Sequence[tf.Tensor], make: Callable[[Sequence[Any]], Any]) -> Leaf:
+        leaves = [self.leaf(part) for part in parts]
+        tensors = tuple(
+            tuple(leaf.tensors[number][0] for leaf in leaves) for number in range(len(self._distributed.prefixes))
+        )
+        return Leaf(tuple(part.op.name for part in parts), tensors, make)
+
+    def _variable(self, name: str) -> Leaf:
+        """The value of a variable, brought together from its pieces; a piece of a cut variable goes by its own name."""
+        if name not in self._variables[0]:
+            if ("", name) not in self._local_reads:
+                raise ValueError(f"«{name}» is no variable of the graph that parallel_run was given")
+            reads = tuple((self._local_reads[prefix, name],) for prefix in self._distributed.prefixes)
+            return Leaf((), reads, lambda values: values[0])
+        variable = self._variables[0][name][0]
+
+        def assemble(values: Sequence[Any]) -> Any:
+            if len(values) == 1 and variable.pieces[0].shape == variable.shape:
+                return values[0]
+            whole = np.empty(variable.shape, variable.dtype.as_numpy_dtype)
+            for piece, value in zip(variable.pieces, values, strict=True):
+                where = tuple(slice(start, start + n) for start, n in zip(piece.offset, piece.shape, strict=True))
+                whole[where] = value
+            return whole
+
+        return Leaf((), tuple(reads[name][1] for reads in self._variables), assemble)
+
+    def _reads(self, prefix: str) -> dict[str, tuple[LogicalVariable, tuple[tf.Tensor, ...]]]:
+        """By logical name, and by the name of its only handle, the reads of a replica's variables."""
+        own = [copy for copy in self._distributed.copies if copy.pieces[0].handle.op.name.startswith(prefix)]
+        by_name = {variable.name: variable for variable in self._distributed.variables}
+        if prefix:
+            by_name |= {variable.name: variable for variable in own}
+        found = {}
+        for name, variable in by_name.items():
+            reads = []
+            for piece in variable.pieces:
+                with tf.device(piece.handle.op.device or None):
+                    reads.append(tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype))
+            found[name] = (variable, tuple(reads))
+            # What get_partitioner left whole has a handle «…/part_0».
+            found.setdefault(f"{name}/part_0", found[name])
+        return found
+
+
+def flatten(fetches: Any, leaf: Callable[[Any], Leaf], leaves: list[Leaf]) -> Callable[[Sequence[Any]], Any]:
+    """Adds the leaves of a nest of lists, tuples, named tuples and dicts; returns what makes the same of values."""
+    if isinstance(fetches, Mapping):
+        makers = {key: flatten(value, leaf, leaves) for key, value in fetches.items()}
+        kind = type(fetches) if isinstance(fetches, dict) else dict
+        return lambda values: kind((key, make(values)) for key, make in makers.items())
+    if isinstance(fetches, list | tuple) and not isinstance(fetches, tf.IndexedSlices | tf.SparseTensor):
+        parts = [flatten(value, leaf, leaves) for value in fetches]
+        if hasattr(fetches, "_fields"):
+            return lambda values: type(fetches)(*[make(values) for make in parts])
+        return lambda values: type(fetches)(make(values) for make in parts)
+    number = len(leaves)
+    leaves.append(leaf(fetches))
+    return lambda values: values[number]

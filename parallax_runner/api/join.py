@@ -1,0 +1,94 @@
+"""What `parallel_run` does in a worker: the stages after planning, up to a session on initial or restored values."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner import rank as stages_of_rank
+from parallax_runner.api.config import Config
+from parallax_runner.api.fetches import Translator
+from parallax_runner.api.script import Worker
+from parallax_runner.api.session import HookSession, Session
+from parallax_runner.api.steps import Steps
+from parallax_runner.errors import PlanError
+from parallax_runner.graph.script_graph import LOSS, capture_script
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan import plan as plans
+from parallax_runner.profile.record import StepProfiler
+from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.stages import stage
+from parallax_runner.train.checkpoint import CheckpointOps
+
+
+def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
+    """The session of one worker."""
+    run_dir, rank, client, config = worker.run_dir, worker.rank, worker.client, worker.config
+    plan = plans.load(run_dir / "plan.json")
+    with stages_of_rank.joining(plan), stage("graph"):
+        single = _capture(graph, api_config)
+    if single.fingerprint != plan.fingerprint:
+        raise PlanError(
+            f"worker {rank} built another graph than the process that was started first: a script must build the same "
+            "graph each time (no draws from an unseeded generator, no clock, no number of the worker in it)"
+        )
+    start = stages_of_rank.start_of(config)
+    gpus = stages_of_rank.gpu_limits(config, rank)
+    with stage("rewrite"):
+        distributed = rewrite_for_rank(
+            single,
+            plan,
+            rank=rank,
+            seed=config.train.seed,
+            first_step=start.step,
+            device_type="GPU" if gpus.visible else "CPU",
+        )
+        checkpoints = CheckpointOps(distributed)
+        steps = Steps(single)
+        with distributed.graph.as_default(), tf.device(distributed.device):
+            translator = Translator(graph, steps.graph, distributed)
+        stages_of_rank.export_graph(config, distributed)
+        distributed.graph.finalize()
+    tf_session = stages_of_rank.open_session(
+        client,
+        plan,
+        distributed,
+        config.cluster.threads_per_worker,
+        protocol=config.comm.ps.protocol,
+        gpus=gpus,
+        cpu_devices=max(plan.replicas_per_worker, config.cluster.cpu_devices or 1),
+        sess_config=api_config.sess_config,
+    )
+    resume = None if config.ckpt.resume == "never" else config.ckpt.resume
+    stages_of_rank.initialize(tf_session, distributed, checkpoints, resume)
+    session = Session(
+        graph=graph,
+        distributed=distributed,
+        plan=plan,
+        steps=steps,
+        translator=translator,
+        tf_session=tf_session,
+        control=client,
+        profiler=StepProfiler(config.profile, rank),
+        first_step=start.step,
+        last_step=config.train.steps,
+        log_every=config.train.log_every,
+        knows_loss=steps.graph.get_operation_by_name(LOSS).type == "Identity",
+        saver=stages_of_rank.make_saver(config, checkpoints, single, client) if rank == 0 else None,
+        hooks=tuple(api_config.hooks),
+    )
+    for hook in session.hooks:
+        hook.after_create_session(HookSession(session), tf.train.Coordinator())
+    return session
+
+
+def _capture(graph: tf.Graph, config: Config) -> SingleDeviceGraph:
+    """The captured graph with what hooks add to it; its fingerprint is without, for the driver calls no hook."""
+    single = capture_script(graph)
+    if not config.hooks:
+        return single
+    with graph.as_default():
+        for hook in config.hooks:
+            hook.begin()
+    return dataclasses.replace(capture_script(graph), fingerprint=single.fingerprint)

@@ -1,0 +1,115 @@
+"""Translates a `Config` into the overrides that the command line would be given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from parallax_runner.api.config import Config, ProfileConfig
+from parallax_runner.config.job_folder import quoted
+from parallax_runner.config.schema import PsConfig
+from parallax_runner.errors import ConfigError
+
+RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
+
+
+def overrides_of(
+    config: Config, *, resource_info: str | Sequence[str] | None, sync: bool, has_partitioner: bool
+) -> list[str]:
+    """The overrides that say what `config` says. Raises ConfigError where it cannot be said."""
+    lines = [
+        "model=script",
+        "train.steps=null",
+        f"comm={_comm(config.run_option)}",
+        f"comm.sync={value_of(bool(sync))}",
+        f"comm.average_sparse={value_of(bool(config.average_sparse))}",
+        *_communication(config),
+        *_checkpoints(config),
+        *_profile(config.profile_config),
+    ]
+    if resource_info is not None:
+        is_file = isinstance(resource_info, str | os.PathLike) and "\n" not in str(resource_info)
+        given: Any = os.path.abspath(os.path.expanduser(str(resource_info))) if is_file else resource_info
+        lines.append(f"cluster.resource_info={value_of(given)}")
+    if config.search_partitions and has_partitioner:
+        lines.append("partition=search")
+    for key in ("redirect_path", "export_graph_path"):
+        path = getattr(config, key)
+        if path is not None:
+            lines.append(f"{key}={value_of(os.path.abspath(path))}")
+    if config.run_dir is not None:
+        lines.append(f"hydra.run.dir={value_of(str(config.run_dir))}")
+    if config.tracking is False:
+        lines.append("tracking=off")
+    elif isinstance(config.tracking, str):
+        lines.append(f"tracking.uri={value_of(config.tracking)}")
+    return [*lines, *config.overrides]
+
+
+def _comm(run_option: Any) -> str:
+    if run_option is None:
+        return "hybrid"
+    # A comma at the end of the line, as in the original's own example, makes a tuple of it.
+    if isinstance(run_option, tuple) and len(run_option) == 1:
+        return _comm(run_option[0])
+    comm = RUN_OPTIONS.get(str(run_option).upper())
+    if comm is None:
+        raise ConfigError(f"run_option={run_option!r} (parallax.Config): expected PS, MPI or HYBRID")
+    return comm
+
+
+def _communication(config: Config) -> Iterator[str]:
+    ps, mpi = config.communication_config.ps_config, config.communication_config.mpi_config
+    for option in fields(ps):
+        value = getattr(ps, option.name)
+        is_known = option.name in PsConfig.__dataclass_fields__
+        # What is not there to be switched on is off.
+        if value is not None and (is_known or value is not False):
+            yield f"comm.ps.{option.name}={value_of(value)}"
+    if mpi.use_allgatherv:
+        yield "comm.mpi.use_allgatherv=true"
+    if mpi.mpirun_options:
+        yield f"comm.mpi.mpirun_options={value_of(mpi.mpirun_options)}"
+
+
+def _checkpoints(config: Config) -> Iterator[str]:
+    ckpt = config.ckpt_config
+    if ckpt.ckpt_dir is not None:
+        yield f"ckpt.dir={value_of(os.path.abspath(ckpt.ckpt_dir))}"
+    if ckpt.save_ckpt_steps is not None:
+        yield f"ckpt.save_steps={value_of(ckpt.save_ckpt_steps)}"
+        if ckpt.save_ckpt_secs is None:
+            yield "ckpt.save_secs=null"
+    if ckpt.save_ckpt_secs is not None:
+        yield f"ckpt.save_secs={value_of(ckpt.save_ckpt_secs)}"
+
+
+def _profile(profile: ProfileConfig) -> Iterator[str]:
+    if profile.profile_steps is not None and profile.profile_range is not None:
+        raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give one of the two")
+    if profile.profile_steps is not None:
+        yield "profile=steps"
+        yield f"profile.steps={value_of(list(profile.profile_steps))}"
+    elif profile.profile_range is not None:
+        yield "profile=range"
+        yield f"profile.range={value_of(list(profile.profile_range))}"
+    if profile.profile_dir is not None:
+        yield f"profile.dir={value_of(os.path.abspath(profile.profile_dir))}"
+    if profile.profile_worker is not None:
+        yield f"profile.worker={value_of(profile.profile_worker)}"
+
+
+def value_of(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(value_of, value)) + "]"
+    # Interpolations are the configuration's own; here a dollar sign is a dollar sign.
+    return "'" + quoted(str(value) + " ")[1:-2] + "'"

@@ -1,0 +1,75 @@
+"""`parallel_run`: in the process that a person started it drives the run; in each worker it gives the session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from parallax_runner.api.config import Config
+from parallax_runner.api.script import ScriptSource, started_as, this_worker
+from parallax_runner.errors import ConfigError, LaunchError
+from parallax_runner.exit_status import tell
+
+if TYPE_CHECKING:
+    import tensorflow.compat.v1 as tf
+
+    from parallax_runner.api.session import Session
+
+
+def parallel_run(
+    single_gpu_graph: tf.Graph,
+    resource_info: str | os.PathLike[str] | Sequence[str] | None = None,
+    sync: bool = True,
+    parallax_config: Config | None = None,
+) -> tuple[Session, int, int, int]:
+    """Trains a single-device graph on many devices.
+
+    The first process plans, starts servers and workers, and exits with the run's status: it never returns from here.
+    Each worker runs the same script, and gets a session for its part of the graph, the number of workers, its own
+    number among them, and how many replicas of the graph it runs. `resource_info` is a file with a line for each host,
+    «host: id,id», or a list of such lines; None is two workers on this machine.
+    """
+    config = Config() if parallax_config is None else parallax_config
+    worker = this_worker()
+    if worker is None:
+        _drive(single_gpu_graph, resource_info, sync, config)
+    if worker.session is not None:
+        raise LaunchError("parallel_run was called a second time: one script is one run")
+    from parallax_runner.api.join import join
+
+    session = worker.session = join(worker, single_gpu_graph, config)
+    plan = session.plan
+    return session, plan.workers, worker.rank, plan.replicas_per_worker
+
+
+def _drive(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> NoReturn:
+    sys.exit(_run(graph, resource_info, sync, config))
+
+
+def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> int:
+    from parallax_runner.api.overrides import overrides_of
+    from parallax_runner.config.compose import Composer, resolve
+    from parallax_runner.config.validate import validate
+    from parallax_runner.graph.script_graph import has_partitioner
+    from parallax_runner.pipeline import drive
+
+    try:
+        lines = overrides_of(
+            config,
+            resource_info=resource_info,  # type: ignore[arg-type]
+            sync=sync,
+            has_partitioner=has_partitioner(graph),
+        )
+        seed = [] if graph.seed is None else [f"train.seed={graph.seed % 2**31}"]
+        try:
+            job = Composer().job([*seed, *lines, *started_as()])
+            composed = resolve(job)
+            validate(composed, job.origins)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("(command line)", "(parallel_run)")) from error
+        drive(composed, ScriptSource(graph))
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return tell(error)
+    return 0

@@ -1,0 +1,30 @@
+"""`get_partitioner`: marks the variables of a scope for cutting; rewriting, and not TensorFlow, cuts them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph.script_graph import PARTITIONERS
+
+
+def get_partitioner(min_partitions: int = 1) -> Callable[..., list[int]]:
+    """A partitioner for `tf.variable_scope`: its variables with sparse gradients are kept on servers in pieces.
+
+    There are `min_partitions` pieces, or with `search_partitions` as many as are found to be fastest, from that number
+    on. To the script such a variable is whole: it stands in checkpoints and is fetched under its own name.
+    """
+    if isinstance(min_partitions, bool) or not isinstance(min_partitions, int) or min_partitions < 1:
+        raise ValueError(f"min_partitions={min_partitions!r}: expected an integer, at least 1")
+
+    def partitioner(shape: Any, **_: Any) -> list[int]:
+        sizes = tf.TensorShape(shape).as_list()
+        scope = tf.get_variable_scope().name
+        mark = {"scope": scope, "shape": sizes, "min_partitions": min_partitions}
+        tf.add_to_collection(PARTITIONERS, json.dumps(mark))
+        return [1] * len(sizes)
+
+    return partitioner

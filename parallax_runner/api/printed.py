@@ -1,0 +1,47 @@
+"""What a script prints in a worker: into the worker's log, and line by line to the driver's terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import TextIO
+
+from parallax_runner.launch.client import ControlClient
+
+
+class Printed(io.TextIOBase):
+    """Stands for `sys.stdout` or `sys.stderr` (`name`); the driver prints what it is told, with the worker's rank."""
+
+    def __init__(self, stream: TextIO, name: str, client: ControlClient) -> None:
+        self._stream, self._name, self._client = stream, name, client
+        self._line = ""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of the log."""
+        return self._stream.encoding
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def fileno(self) -> int:
+        """The log's: what a child process writes there goes no further."""
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        """Writes to the log; tells the driver each line that is complete."""
+        self._stream.write(text)
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._client.report("printed", stream=self._name, line=line)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes the log; a line that is not complete stays."""
+        self._stream.flush()
+
+    def finish(self) -> None:
+        """Tells the driver a last line that no newline ends."""
+        if self._line:
+            self._client.report("printed", stream=self._name, line=self._line)
+            self._line = ""

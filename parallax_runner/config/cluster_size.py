@@ -1,0 +1,86 @@
+"""How many processes `cluster.resource_info` asks for, and which GPUs each of them sees."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, open_dict, read_write
+
+from parallax_runner.config.explain import refusal
+from parallax_runner.config.gpus import detect_gpus
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.resource_info import Host, read_hosts
+
+FOLLOW = ("workers", "replicas_per_worker", "servers")
+
+
+def size_cluster(config: DictConfig) -> DictConfig:
+    """The configuration with what follows from `cluster.resource_info`, which becomes a list of lines with all ids.
+
+    Raises ConfigError where it cannot be read.
+    """
+    if config.cluster.resource_info is None:
+        return config
+    hosts = read_hosts(_plain(config.cluster.resource_info))
+    sized = copy.deepcopy(config)
+    with read_write(sized), open_dict(sized):
+        sized.cluster.resource_info = [str(host) for host in hosts]
+        for key, number in zip(FOLLOW, _numbers(hosts, config.comm.name), strict=True):
+            sized.cluster[key] = number
+    return sized
+
+
+def check_cluster(config: DictConfig, origins: Origins) -> None:
+    """Refuses numbers beside the hosts that they follow from, and hosts that cannot be read."""
+    cluster = config.cluster
+    key = "cluster.resource_info"
+    fraction = cluster.gpu_memory_fraction
+    if fraction is not None and fraction > 1:
+        raise refusal(
+            "cluster.gpu_memory_fraction", origins, "expected a number, more than 0, at most 1", value=fraction
+        )
+    if cluster.resource_info is None:
+        return
+    lines = _plain(cluster.resource_info)
+    if not isinstance(lines, str) and not (isinstance(lines, list) and all(isinstance(one, str) for one in lines)):
+        expected = "expected the path of a file, or a list of lines such as 'localhost: 0,1'"
+        raise refusal(key, origins, expected, value=lines)
+    for name in FOLLOW:
+        number = f"cluster.{name}"
+        in_files = any(number in file.values for file in origins.files if file.group != "cluster")
+        if number in origins.given() or in_files:
+            reason = f"it follows from {key}={cluster.resource_info}: give one of the two"
+            raise refusal(number, origins, reason, value=cluster[name])
+    hosts = read_hosts(lines)
+    slots = sum(len(host.slots) for host in hosts)
+    if config.comm.name == "local" and slots > 1:
+        raise refusal("comm.name", origins, f"one process, and {key} lists {slots} ids: give one id", value="local")
+
+
+def visible_gpus(cluster: Any, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Ids of the GPUs that worker `rank` sees, one a replica; none on a machine without.
+
+    They are those of `cluster.resource_info`, otherwise `gpus`, by default all that are found here; where workers are
+    more than GPUs they share them in turn.
+    """
+    found = tuple(detect_gpus() if gpus is None else gpus)
+    if not found:
+        return ()
+    if cluster.resource_info is not None:
+        hosts = read_hosts(_plain(cluster.resource_info), gpus=lambda: found)
+        found = tuple(slot for host in hosts for slot in host.slots)
+    first = rank * cluster.replicas_per_worker
+    wanted = range(first, first + cluster.replicas_per_worker)
+    return tuple(dict.fromkeys(found[number % len(found)] for number in wanted))
+
+
+def _numbers(hosts: Sequence[Host], comm: str) -> tuple[int, int, int]:
+    """Workers, replicas in each, servers: one worker a host under ps, otherwise one a slot; one server a host."""
+    slots = sum(len(host.slots) for host in hosts)
+    if comm == "ps":
+        return len(hosts), slots // len(hosts), len(hosts)
+    return slots, 1, len(hosts)
+
+
+def _plain(resource_info: Any) -> Any:
+    return list(resource_info) if isinstance(resource_info, ListConfig) else resource_info

@@ -1,0 +1,42 @@
+"""Which GPUs this machine has, told without TensorFlow."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
+# One folder a GPU, where the driver is loaded but its tools are missing, as in some containers.
+DRIVER_FOLDER = Path("/proc/driver/nvidia/gpus")
+DETECTION_SECS = 20
+
+
+def detect_gpus(
+    environ: Mapping[str, str] = os.environ,
+    *,
+    command: tuple[str, ...] = NVIDIA_SMI,
+    driver_folder: Path = DRIVER_FOLDER,
+) -> tuple[int, ...]:
+    """Ids of this machine's GPUs as TensorFlow numbers them: 0, 1, … of those that CUDA_VISIBLE_DEVICES leaves."""
+    count = _count(command, driver_folder)
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        listed = [one.strip() for one in visible.split(",")]
+        # CUDA stops at the first that is not there; "-1" and "" hide all.
+        valid = next((at for at, one in enumerate(listed) if not _exists(one, count)), len(listed))
+        count = min(count, valid)
+    return tuple(range(count))
+
+
+def _exists(one: str, count: int) -> bool:
+    return (one.isdigit() and int(one) < count) or one.startswith(("GPU-", "MIG-"))
+
+
+def _count(command: tuple[str, ...], driver_folder: Path) -> int:
+    try:
+        listed = subprocess.run(
+            command, capture_output=True, text=True, timeout=DETECTION_SECS, check=True, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return len(list(driver_folder.iterdir())) if driver_folder.is_dir() else 0
+    return sum(line.strip().isdigit() for line in listed.stdout.splitlines())

@@ -1,0 +1,69 @@
+"""What `profile=steps` and `profile=range` need, and what does nothing beside them."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from parallax_runner.config.explain import refusal, written
+from parallax_runner.config.origins import Origins
+
+_FIELDS_OF = {"off": (), "steps": ("dir", "steps", "worker"), "range": ("dir", "range", "worker")}
+
+
+def check_profile(config: DictConfig, origins: Origins) -> None:
+    """Raises ConfigError where a step, a range or a worker is asked for that the run does not have."""
+    profile = config.profile
+    _check_choice(config, origins)
+    if profile.name == "off":
+        return
+    if profile.dir is None:
+        raise refusal("profile.dir", origins, "expected a folder", hint="profile.dir=${run_dir}/profile")
+    if profile.name == "steps":
+        _check_steps(config, origins)
+    else:
+        _check_range(config, origins)
+    workers = 1 if config.comm.name == "local" else config.cluster.workers
+    if profile.worker is not None and profile.worker >= workers:
+        raise refusal(
+            "profile.worker", origins, f"expected a rank, at most {workers - 1}, or null", value=profile.worker
+        )
+
+
+def _check_choice(config: DictConfig, origins: Origins) -> None:
+    chosen = config.profile.name
+    in_files = [f"profile.{name}" for name in ("steps", "range") if config.profile[name]]
+    for key in dict.fromkeys([*origins.given("profile"), *in_files]):
+        name = key.removeprefix("profile.").split(".")[0]
+        if name in _FIELDS_OF[chosen]:
+            continue
+        if name == "name":
+            raise refusal(key, origins, "the group's choice says it", hint=f"profile={chosen}")
+        hint = f"profile={name} with it" if name in ("steps", "range") else "profile=steps or profile=range with it"
+        reason = "profile is off" if chosen == "off" else f"this is profile={chosen}, and the two exclude each other"
+        raise refusal(key, origins, f"it does nothing, since {reason}", value=config.profile[name], hint=hint)
+
+
+def _check_steps(config: DictConfig, origins: Origins) -> None:
+    steps, last = config.profile.steps, config.train.steps
+    if not steps:
+        raise refusal("profile.steps", origins, "expected at least one step, as in profile.steps=[100,200]", value="[]")
+    outside = [step for step in steps if not 1 <= step <= last]
+    if outside:
+        expected = f"expected steps from 1 to train.steps={last}, and {outside[0]} is none of them"
+        raise refusal("profile.steps", origins, expected, value=written(steps))
+
+
+def _check_range(config: DictConfig, origins: Origins) -> None:
+    bounds, last = config.profile.range, config.train.steps
+    if len(bounds) != 2:
+        expected = "expected a first step and the one after the last, as in profile.range=[100,110]"
+        raise refusal("profile.range", origins, expected, value=written(bounds))
+    start, end = bounds
+    if start >= end:
+        expected = f"no step is in it, since {end} is not profiled itself"
+        raise refusal(
+            "profile.range", origins, expected, value=written(bounds), hint=f"profile.range=[{start},{start + 1}]"
+        )
+    if start < 1 or end > last + 1:
+        expected = f"expected steps from 1 to train.steps={last}, so at least 1 and at most {last + 1}"
+        raise refusal("profile.range", origins, expected, value=written(bounds))

@@ -1,0 +1,137 @@
+"""`cluster.resource_info`: which hosts there are, and which of their GPUs or CPU slots a run takes."""
+
+import ipaddress
+import re
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from parallax_runner.config.gpus import detect_gpus
+from parallax_runner.errors import ConfigError
+
+FORMAT = "expected «host: id,id», «host:» or «host»; an IPv6 address stands in brackets, as in «[::1]: 0,1»"
+HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Host:
+    """One line. `slots` are ids of GPUs where `on_gpus`, and otherwise only numbers that count CPU slots."""
+
+    name: str
+    slots: tuple[int, ...]
+    on_gpus: bool
+
+    def __str__(self) -> str:
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{name}: {','.join(map(str, self.slots))}"
+
+
+def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[int, ...]] = detect_gpus) -> list[Host]:
+    """The hosts of a file, or of a list of lines; a string in which a line ends is taken for such lines.
+
+    Raises ConfigError that names file and line (lines of a list count from 1).
+    """
+    if not isinstance(resource_info, str):
+        return parse_hosts(resource_info, where="resource_info", gpus=gpus)
+    if "\n" in resource_info:
+        return parse_hosts(resource_info.splitlines(), where="resource_info", gpus=gpus)
+    try:
+        text = Path(resource_info).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"{resource_info}: the hosts of a run cannot be read from here: {reason}") from error
+    return parse_hosts(text.splitlines(), where=resource_info, gpus=gpus)
+
+
+def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[int, ...]] = detect_gpus) -> list[Host]:
+    """The hosts of some lines; `gpus` gives the ids of this machine's GPUs. Raises ConfigError naming `where:line`."""
+    hosts: list[Host] = []
+    seen: dict[str, int] = {}
+    found: tuple[int, ...] | None = None
+    for number, line in enumerate(lines, start=1):
+        content = line.partition("#")[0].strip()
+        if not content:
+            continue
+        place = f"{where}:{number}"
+        name, ids = _split(content, place)
+        if not is_this_machine(name):
+            raise ConfigError(
+                f"{place}: host {name!r} is not this machine, and processes are started only here until now: "
+                "keep the lines of localhost, or start the run on that host"
+            )
+        # Every line that is left here means this machine, whatever name it uses.
+        if seen:
+            first, line_number = next(iter(seen.items()))
+            other = "" if first == name else f" (as {first!r})"
+            raise ConfigError(
+                f"{place}: host {name!r} has a line already, {where}:{line_number}{other}: give all its ids in one line"
+            )
+        seen[name] = number
+        if found is None:
+            found = gpus()
+        slots = _slots(ids, place, found)
+        hosts.append(Host(name=name, slots=slots, on_gpus=bool(found)))
+    if not hosts:
+        raise ConfigError(f"{where}: no host in it, {FORMAT}")
+    return hosts
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether a host's name or address is one of this machine's own; asks no name server."""
+    own_names = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}
+    own_names |= {one.partition(".")[0] for one in own_names}
+    if name.lower() in own_names:
+        return True
+    try:
+        address = ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    if address.is_loopback:
+        return True
+    own = {each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses}
+    return str(address) in own
+
+
+def _split(content: str, place: str) -> tuple[str, str]:
+    """Host and ids. An IPv6 address has colons itself, so it needs its brackets as soon as ids follow; bare it is
+    taken for an address alone, never for an address and an id."""
+    if content.startswith("["):
+        address, bracket, rest = content[1:].partition("]")
+        if not bracket or not _is_ipv6(address) or (rest and not rest.lstrip().startswith(":")):
+            raise ConfigError(f"{place}: {content!r} cannot be read: {FORMAT}")
+        return address, rest.lstrip().removeprefix(":").strip()
+    if _is_ipv6(content):
+        return content, ""
+    name, _, ids = content.partition(":")
+    name = name.strip()
+    if content.count(":") > 1 or not HOST_NAME.fullmatch(name):
+        raise ConfigError(f"{place}: {content!r} cannot be read: {FORMAT}")
+    return name, ids.strip()
+
+
+def _is_ipv6(address: str) -> bool:
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _slots(ids: str, place: str, gpus: tuple[int, ...]) -> tuple[int, ...]:
+    if not ids:
+        return gpus or (0,)
+    slots = []
+    for one in (part.strip() for part in ids.split(",")):
+        if not re.fullmatch(r"[0-9]+", one):
+            raise ConfigError(f"{place}: id {one!r} in «{ids}»: expected integers from 0 on, separated by commas")
+        slot = int(one)
+        if slot in slots:
+            raise ConfigError(f"{place}: id {slot} stands twice in «{ids}»: every worker has a device of its own")
+        if gpus and slot not in gpus:
+            listed = ", ".join(map(str, gpus))
+            raise ConfigError(f"{place}: id {slot}: this machine has the GPUs {listed}")
+        slots.append(slot)
+    return tuple(slots)

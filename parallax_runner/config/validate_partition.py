@@ -1,0 +1,43 @@
+"""Group `partition`: which settings go with which choice, and with which `comm`."""
+
+from omegaconf import DictConfig
+
+from parallax_runner.config.explain import refusal
+from parallax_runner.config.origins import Origins
+
+
+def check_partition(config: DictConfig, origins: Origins) -> None:
+    """What is set for one choice of the group does nothing under another. Raises ConfigError."""
+    if config.partition.name == "off" and config.partition.num != 1:
+        raise refusal(
+            "partition.num",
+            origins,
+            "partition=off leaves variables whole",
+            hint=f"partition=fixed partition.num={config.partition.num}",
+        )
+    _check_search(config, origins)
+
+
+def _check_search(config: DictConfig, origins: Origins) -> None:
+    partition = config.partition
+    if partition.name != "search":
+        for name in ("min", "max", "steps_per_trial"):
+            if partition[name] is not None:
+                needed = f"only a search reads it, and this is partition={partition.name}"
+                raise refusal(f"partition.{name}", origins, needed, hint="partition=search", value=partition[name])
+        if config.action == "search":
+            raise refusal("action", origins, "it looks for a number of pieces: add partition=search", value="search")
+        return
+    chosen = "partition" if origins.of("partition") else "partition.name"
+    if config.comm.name in ("local", "mpi"):
+        needed = f"comm={config.comm.name} has no servers, so there is nothing to cut: comm=hybrid or comm=ps"
+        raise refusal(chosen, origins, needed, value="search")
+    if partition.num != 1:
+        hint = f"partition=fixed partition.num={partition.num}"
+        raise refusal("partition.num", origins, "the search finds it", hint=hint, value=partition.num)
+    for name, least in (("min", 1), ("steps_per_trial", 2)):
+        if partition[name] is None:
+            raise refusal(f"partition.{name}", origins, f"a search needs an integer, at least {least}")
+    if partition.max is not None and partition.max < partition.min:
+        needed = f"expected at least partition.min={partition.min}, or null"
+        raise refusal("partition.max", origins, needed, value=partition.max)

@@ -1,0 +1,146 @@
+"""Captures a graph of which nothing is named: what one step of it is follows from its gradients.
+
+All that is reached from a recorded gradient and writes a variable is an update. A step runs all updates and what waits
+for them (such as the group that the script calls its train op); a session is asked for it by fetching any of these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph import capture, edit, gradients_hook, references
+from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
+
+TRAIN_OP = "parallax_runner/train_op"
+LOSS = "parallax_runner/loss"
+PARTITIONERS = "parallax_runner/partitioners"
+WRITES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter")
+
+
+def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
+    """The `SingleDeviceGraph` of a script's graph; its train op runs all updates, its loss is NaN where none is known.
+
+    Raises CaptureError where no gradient was recorded, or none updates a variable.
+    """
+    with graph.as_default():
+        meta_graph = references.to_resources(tf.train.export_meta_graph())
+    variables = capture.variables_of(meta_graph)
+    imported = tf.Graph()
+    with imported.as_default():
+        tf.import_graph_def(meta_graph.graph_def, name="")
+    recorded = capture.recorded_in(meta_graph, variables)
+    if not recorded:
+        raise CaptureError(
+            "no gradient was recorded in the graph that parallel_run was given: build the graph after "
+            "`import parallax_runner`, and make gradients by tf.gradients, compute_gradients or minimize "
+            "(GradientTape is not seen)"
+        )
+    updates = updates_of(imported, recorded)
+    if not updates:
+        raise CaptureError("no gradient of the graph that parallel_run was given updates a variable: add a train op")
+    _refuse_unseen_updates(imported, updates)
+    step = [*updates, *_last_behind(updates)]
+    meta_graph.graph_def.node.add(name=TRAIN_OP, op="NoOp", input=sorted({f"^{op.name}" for op in step}))
+    meta_graph.graph_def.node.append(_loss_node(meta_graph, imported))
+    whole = tf.Graph()
+    with whole.as_default():
+        tf.import_graph_def(meta_graph.graph_def, name="")
+    boundary = find_boundary(whole, TRAIN_OP, recorded)
+    return SingleDeviceGraph(
+        meta_graph=meta_graph,
+        features={},
+        loss=f"{LOSS}:0",
+        train_op=TRAIN_OP,
+        validation_loss=None,
+        validation_metric=None,
+        outputs={},
+        variables=variables,
+        gradients=boundary.gradients,
+        fingerprint=capture.fingerprint_of(meta_graph.graph_def),
+        callbacks=tuple(getattr(graph, "_py_funcs_used_in_graph", ())),
+        asked=_scalars_behind(whole, boundary.gradients, boundary.region),
+    )
+
+
+def updates_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> set[tf.Operation]:
+    """All ops that write a variable and depend on one of the gradients, by data or by control."""
+    names = [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
+    return {op for op in _behind([graph.get_tensor_by_name(name).op for name in names]) if _writes(op)}
+
+
+def has_partitioner(graph: tf.Graph) -> bool:
+    """Whether `get_partitioner` marked a variable of the graph."""
+    return bool(graph.get_collection(PARTITIONERS))
+
+
+def _writes(op: tf.Operation) -> bool:
+    return op.type.startswith(WRITES) or (op.type.startswith("Assign") and op.type.endswith("VariableOp"))
+
+
+def _behind(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
+    found: set[tf.Operation] = set()
+    stack = list(starts)
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found.add(op)
+            stack += [consumer for output in op.outputs for consumer in output.consumers()]
+            stack += op._control_outputs
+    return found
+
+
+def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
+    """The ops for which no other waits, of those that wait for an update."""
+    behind = _behind(updates)
+    return [op for op in behind if not op._control_outputs and not any(out.consumers() for out in op.outputs)]
+
+
+def _refuse_unseen_updates(graph: tf.Graph, updates: set[tf.Operation]) -> None:
+    for op in graph.get_operations():
+        if op.type.startswith(("ResourceApply", "ResourceSparseApply")) and op not in updates:
+            raise CaptureError(
+                f"«{op.name}» updates «{edit.handle_of(op)[0].name}» by a gradient that was not recorded: build the "
+                "whole graph after `import parallax_runner`, and make gradients by tf.gradients, compute_gradients or "
+                "minimize"
+            )
+
+
+def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
+    """A copy of the only scalar whose gradients were taken; NaN where there is none, or more than one."""
+    collected = meta_graph.collection_def[gradients_hook.LOSSES].bytes_list.value
+    names = sorted({name.decode() for name in collected})
+    node = tf.NodeDef(name=LOSS)
+    loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None
+    if loss is not None and loss.shape.rank == 0 and loss.dtype.is_floating:
+        node.op = "Identity"
+        node.input.append(loss.name)
+        node.attr["T"].type = loss.dtype.as_datatype_enum
+    else:
+        node.op = "Const"
+        node.attr["dtype"].type = tf.float32.as_datatype_enum
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(float("nan"), tf.float32, []))
+    return node
+
+
+def _scalars_behind(graph: tf.Graph, gradients: Iterable[Gradient], region: frozenset[tf.Operation]) -> tuple[str, ...]:
+    """Ops that make a number of the aggregated gradients, such as their norm: every worker may ask for it in a step."""
+    names = [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
+    reached = edit.descendants([graph.get_tensor_by_name(name) for name in names], within=set(region))
+    return tuple(
+        sorted(op.name for op in reached if len(op.outputs) == 1 and op.outputs[0].shape.rank == 0 and not _writes(op))
+    )
+
+
+def min_partitions(meta_graph: tf.MetaGraphDef, full_name: str, full_shape: tuple[int, ...]) -> int | None:
+    """Into how many pieces at least `get_partitioner` wants a variable to be cut; None where none was used for it."""
+    for serialized in meta_graph.collection_def[PARTITIONERS].bytes_list.value:
+        mark = json.loads(serialized)
+        scope = f"{mark['scope']}/" if mark["scope"] else ""
+        if full_name.startswith(scope) and tuple(mark["shape"]) == full_shape:
+            return int(mark["min_partitions"])
+    return None

@@ -1,0 +1,38 @@
+"""Which part of the data is a replica's: two numbers that the graph reads and that rewriting sets for each replica."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import attr_value_pb2
+
+# An attribute of the constants that hold the numbers. Export, import and every way of copying an op into a function
+# keep it; names change there, and collections know nothing of functions.
+ATTRIBUTE = "_parallax_runner_shard"
+NUM_SHARDS = "num_shards"
+SHARD_ID = "shard_id"
+ON_ONE_DEVICE = {NUM_SHARDS: 1, SHARD_ID: 0}
+
+
+def shard_number(which: str) -> tf.Tensor:
+    """A scalar (int64) that `set_shards` sets: NUM_SHARDS, 1 until then, or SHARD_ID, 0 until then."""
+    number = tf.constant(ON_ONE_DEVICE[which], tf.int64, name=f"{which}/on_one_device")
+    number.op._set_attr(ATTRIBUTE, attr_value_pb2.AttrValue(s=which.encode()))
+    # A bare constant's value would become part of static shapes while the graph is built.
+    return tf.placeholder_with_default(number, [], name=which)
+
+
+def set_shards(graph_def: tf.GraphDef, *, num_shards: int, shard_id: int) -> tf.GraphDef:
+    """A copy of `graph_def` whose data is that of replica `shard_id` of `num_shards`.
+
+    Dataset functions hold copies of the numbers (those of a one-shot iterator always do), so the function library is
+    searched too.
+    """
+    numbers = {NUM_SHARDS: num_shards, SHARD_ID: shard_id}
+    sharded = tf.GraphDef()
+    sharded.CopyFrom(graph_def)
+    for nodes in (sharded.node, *(function.node_def for function in sharded.library.function)):
+        for node in nodes:
+            if ATTRIBUTE in node.attr:
+                number = numbers[node.attr[ATTRIBUTE].s.decode()]
+                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int64, []))
+    return sharded

@@ -1,0 +1,67 @@
+"""An optimizer that averages gradients over ranks before another one applies them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import CollectiveError
+from parallax_runner.mpi_collectives.exchange import allreduce
+
+
+class DistributedOptimizer(tf.train.Optimizer):
+    """Wraps a tf.train.Optimizer: `compute_gradients` averages, all else is the wrapped optimizer's own.
+
+    Slots, their names, and so checkpoints are as without it. Ranks must begin with equal values (the same graph seed,
+    or one checkpoint for all): only gradients are exchanged.
+    """
+
+    def __init__(self, optimizer: tf.train.Optimizer, name: str | None = None, use_locking: bool = False) -> None:
+        """`name` is that of the ops that apply gradients, by default Distributed and the wrapped optimizer's class."""
+        if not isinstance(optimizer, tf.train.Optimizer):
+            raise CollectiveError(
+                f"DistributedOptimizer: expected a tensorflow.compat.v1.train.Optimizer, got {optimizer!r}"
+            )
+        super().__init__(use_locking, name or f"Distributed{type(optimizer).__name__}")
+        self._optimizer = optimizer
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, tf.Variable]]:
+        """As the wrapped optimizer's, averaged over all ranks; None stays None."""
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        return [(None if gradient is None else allreduce(gradient), variable) for gradient, variable in pairs]
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None, **kwargs: Any
+    ) -> tf.Operation:
+        """As the wrapped optimizer's; nothing is averaged here."""
+        return self._optimizer.apply_gradients(grads_and_vars, global_step, name or self.get_name(), **kwargs)
+
+    def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
+        """The wrapped optimizer's."""
+        return self._optimizer.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """The wrapped optimizer's."""
+        return self._optimizer.get_slot_names()
+
+    def variables(self) -> list[tf.Variable]:
+        """The wrapped optimizer's."""
+        return self._optimizer.variables()
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked for what this class lacks; its own attribute is missing only while it is being made or copied.
+        if name == "_optimizer":
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+    # What tf.train.Checkpoint asks for.
+
+    def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return self._optimizer._trackable_children(*args, **kwargs)
+
+    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer._lookup_dependency(*args, **kwargs)
+
+    def _create_or_restore_slot_variable(self, *args: Any, **kwargs: Any) -> None:
+        self._optimizer._create_or_restore_slot_variable(*args, **kwargs)

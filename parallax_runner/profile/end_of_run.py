@@ -1,0 +1,102 @@
+"""After the processes have ended: from the ranks' RunMetadata to what people look at. Never fails a run."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from parallax_runner.profile.files import (
+    HEAVIEST_TABLE,
+    HEAVIEST_TEXT,
+    PLOT,
+    SHARES,
+    TRACE,
+    run_metadata_files,
+)
+from parallax_runner.profile.heaviest import OpTotals
+from parallax_runner.profile.shares import Part, StepShares, shares_of_step, total_by_rank
+from parallax_runner.profile.steps import Profile
+from parallax_runner.profile.text import one_line, write_text
+from parallax_runner.profile.timeline import StepTimeline, read_timeline
+from parallax_runner.profile.trace import TraceWriter
+from parallax_runner.stages import stage
+
+log = logging.getLogger(__name__)
+
+
+@stage("summarize the profile")
+def summarize_profile(profile: Profile) -> str | None:
+    """Writes all that is made of RunMetadata to the profile's folder, and returns one line that says what came out.
+
+    None where nothing is profiled; where something went wrong the line says what.
+    """
+    if profile.name == "off":
+        return None
+    assert profile.dir is not None
+    folder = Path(profile.dir)
+    try:
+        shares = write_summaries(folder)
+    except Exception as error:  # Whatever is wrong with a trace or the disk, the run has been done.
+        log.warning("no profile: %s", error, exc_info=True)
+        return f"profile: {type(error).__name__}: {error}"
+    if not shares:
+        return "profile: the run did not come to a step that was to be profiled"
+    steps = sorted({step for one in shares for step in one.steps})
+    counted = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps"
+    return f"profile of {counted}: {one_line(shares)}; {folder / TRACE} (opens in ui.perfetto.dev)"
+
+
+def write_summaries(folder: Path) -> list[StepShares]:
+    """Reads a step of all ranks at a time; returns all steps of each rank together. Raises OSError."""
+    files = run_metadata_files(folder)
+    if not files:
+        return []
+    shares: list[StepShares] = []
+    totals = OpTotals()
+    with TraceWriter(folder / TRACE) as trace:
+        for step, by_rank in files.items():
+            timelines = _read(step, by_rank)
+            if timelines:
+                trace.add(timelines)
+                shares += shares_of_step(timelines)
+            for timeline in timelines:
+                totals.add(timeline)
+    ranks = total_by_rank(shares)
+    if ranks:
+        totals.write(folder / HEAVIEST_TABLE)
+        _write_shares(folder / SHARES, shares)
+        write_text(folder / HEAVIEST_TEXT, ranks, totals)
+        _plot(ranks, folder / PLOT)
+    return ranks
+
+
+def _read(step: int, by_rank: dict[int, Path]) -> list[StepTimeline]:
+    timelines = []
+    for rank, path in by_rank.items():
+        try:
+            timelines.append(read_timeline(path, rank=rank, step=step))
+        except ValueError as error:
+            log.warning("left out of the profile: %s", error)
+    return timelines
+
+
+def _write_shares(path: Path, shares: Sequence[StepShares]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(
+            ["step", "rank", "span_ms", *(f"{part.value}_ms" for part in Part), "communicating_ms", "hidden_ms"]
+        )
+        for one in shares:
+            times = [one.span_ns, *(one.parts_ns[part] for part in Part), one.communication_ns, one.hidden_ns]
+            table.writerow([one.steps[0], one.rank, *(f"{time_ns / 1e6:.6f}" for time_ns in times)])
+
+
+def _plot(ranks: Sequence[StepShares], path: Path) -> None:
+    from parallax_runner.profile.plot import plot_shares
+
+    try:
+        plot_shares(ranks, path)
+    except Exception as error:  # Whatever a font cache has against it: the numbers are there.
+        log.warning("no plot of the profile: %s: %s", type(error).__name__, error)

@@ -1,0 +1,98 @@
+"""Adds up the executions of each op over steps and ranks, and sorts ops by their time."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from parallax_runner.profile.op_classes import OpClass
+from parallax_runner.profile.timeline import Op, Process, StepTimeline
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class OpName:
+    """What is one row of the table: an op on a device of a process."""
+
+    name: str
+    type: str
+    op_class: OpClass
+    process: Process
+    device: str
+
+    @classmethod
+    def of(cls, op: Op) -> OpName:
+        """That of an execution."""
+        return cls(op.name, op.type, op.op_class, op.process, op.device)
+
+
+@dataclass
+class Total:
+    """How often, and how long in all."""
+
+    count: int = 0
+    total_ns: int = 0
+
+    @property
+    def mean_ns(self) -> float:
+        """One execution's."""
+        return self.total_ns / self.count
+
+
+class OpTotals:
+    """Grows by a step of a rank at a time."""
+
+    def __init__(self) -> None:
+        self.ops: dict[OpName, Total] = {}
+
+    def add(self, timeline: StepTimeline) -> None:
+        """Counts every execution of a step."""
+        for op in timeline.ops:
+            _count(self.ops, OpName.of(op), op.end_ns - op.start_ns, 1)
+
+    def heaviest(self, *, waiting: bool) -> list[tuple[OpName, Total]]:
+        """The ops that only wait, or all the others; longest first."""
+        return _sorted(
+            (name, total) for name, total in self.ops.items() if (name.op_class is OpClass.WAITING) == waiting
+        )
+
+    def by_type(self) -> list[tuple[tuple[str, OpClass], Total]]:
+        """The types of ops that do not only wait; longest first."""
+        return self._grouped(lambda name: (name.type, name.op_class))
+
+    def share(self, total: Total) -> float:
+        """Of the time of all executions that do not only wait, 0 to 1. What ran side by side counts twice."""
+        busy_ns = sum(one.total_ns for name, one in self.ops.items() if name.op_class is not OpClass.WAITING)
+        return total.total_ns / busy_ns if busy_ns else 0.0
+
+    def _grouped(self, key: Callable[[OpName], Key]) -> list[tuple[Key, Total]]:
+        groups: dict[Key, Total] = {}
+        for name, total in self.heaviest(waiting=False):
+            _count(groups, key(name), total.total_ns, total.count)
+        return _sorted(groups.items())
+
+    def write(self, path: Path) -> None:
+        """Every op as a row of CSV, longest first; those that only wait come last and have no share."""
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(["op", "type", "class", "process", "device", "count", "total_ms", "mean_ms", "share"])
+            for waiting in (False, True):
+                for name, total in self.heaviest(waiting=waiting):
+                    share = "" if waiting else f"{self.share(total):.6f}"
+                    times = [f"{total.total_ns / 1e6:.6f}", f"{total.mean_ns / 1e6:.6f}", share]
+                    row = [name.name, name.type, name.op_class.value, str(name.process), name.device, total.count]
+                    table.writerow([*row, *times])
+
+
+def _count(totals: dict[Key, Total], key: Key, total_ns: int, count: int) -> None:
+    total = totals.setdefault(key, Total())
+    total.total_ns += total_ns
+    total.count += count
+
+
+def _sorted(totals: Iterable[tuple[Key, Total]]) -> list[tuple[Key, Total]]:
+    return sorted(totals, key=lambda pair: -pair[1].total_ns)

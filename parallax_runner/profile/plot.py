@@ -1,0 +1,47 @@
+"""Draws where a step's time goes, a bar for each rank. Imports matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from parallax_runner.profile.shares import Part, StepShares
+
+COLOURS = {
+    Part.COMPUTE: "tab:blue",
+    Part.COMMUNICATION: "tab:orange",
+    Part.SERVERS: "tab:green",
+    Part.WAITING: "tab:gray",
+    Part.IDLE: "gainsboro",
+}
+WIDTH_INCHES, BAR_INCHES, MARGIN_INCHES = 8.0, 0.45, 1.6
+MIN_LABELLED_SHARE = 0.06  # a narrower piece has no room for its number
+
+
+def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
+    """`ranks`: all profiled steps of each rank together. Milliseconds of a mean step, with each part's share in %."""
+    # Without pyplot: that would look for a display, and keep the figure.
+    figure = Figure(figsize=(WIDTH_INCHES, MARGIN_INCHES + BAR_INCHES * len(ranks)), layout="constrained")
+    axes = figure.subplots()
+    titles = [f"worker {one.rank}" for one in ranks]
+    left = [0.0] * len(ranks)
+    for part in Part:
+        widths = [one.parts_ns[part] / len(one.steps) / 1e6 for one in ranks]
+        bars = axes.barh(titles, widths, left=left, label=part.value, color=COLOURS[part])
+        labels = [f"{one.share(part):.0%}" if one.share(part) >= MIN_LABELLED_SHARE else "" for one in ranks]
+        axes.bar_label(bars, labels, label_type="center", fontsize="small")
+        left = [before + width for before, width in zip(left, widths, strict=True)]
+    axes.invert_yaxis()  # worker 0 on top
+    axes.set(xlabel="ms of a step, traced")
+    axes.set_title(_title(ranks), fontsize="small")
+    axes.legend(ncols=len(Part), loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize="small", frameon=False)
+    figure.savefig(path, dpi=100)
+
+
+def _title(ranks: Sequence[StepShares]) -> str:
+    steps = sorted({step for one in ranks for step in one.steps})
+    if len(steps) == 1:
+        return f"step {steps[0]}"
+    return f"mean of {len(steps)} steps, {steps[0]} to {steps[-1]}"

@@ -1,0 +1,50 @@
+"""Takes the RunMetadata of the steps that are profiled, on one rank. Imports TensorFlow only when it takes one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.profile.files import run_metadata_path
+from parallax_runner.profile.steps import Profile, profiled_steps
+
+log = logging.getLogger(__name__)
+
+
+class StepProfiler:
+    """Knows which steps this rank profiles, and writes what it is given of them."""
+
+    def __init__(self, profile: Profile, rank: int) -> None:
+        self._rank = rank
+        self._folder = None if profile.dir is None else Path(profile.dir)
+        takes_part = self._folder is not None and profile.worker in (None, rank)
+        self._steps: Container[int] = profiled_steps(profile) if takes_part else frozenset()
+
+    def wants(self, step: int) -> bool:
+        """Whether the RunMetadata of this step is wanted; steps count from 1."""
+        return step in self._steps
+
+    def write(self, step: int, run_metadata: Any) -> None:
+        """Writes a step's RunMetadata, whole or not at all; a disk that does not take it is told to the log."""
+        assert self._folder is not None
+        path = run_metadata_path(self._folder, rank=self._rank, step=step)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(run_metadata.SerializeToString())
+            partial.replace(path)
+        except OSError as error:  # training matters more
+            log.warning("step %d is not profiled: %s: %s", step, path, error.strerror)
+        else:
+            log.info("step %d profiled: %s", step, path)
+
+
+def run_traced(session: Any, fetches: Any, feed_dict: Any) -> tuple[Any, Any]:
+    """Runs with a full trace; returns the values and the RunMetadata."""
+    import tensorflow.compat.v1 as tf
+
+    run_metadata = tf.RunMetadata()
+    options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+    return session.run(fetches, feed_dict, options=options, run_metadata=run_metadata), run_metadata

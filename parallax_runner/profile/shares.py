@@ -1,0 +1,141 @@
+"""How a step's time divides, for each rank, into computing, communicating, servers' work, waiting and nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from parallax_runner.profile.intervals import Intervals, length, overlap, union
+from parallax_runner.profile.op_classes import OpClass
+from parallax_runner.profile.timeline import Op, StepTimeline
+
+
+class Part(Enum):
+    """What a moment of a step is counted as: the first of these that something traced is busy with."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"
+    SERVERS = "servers"
+    WAITING = "waiting"
+    IDLE = "idle"
+
+
+MEANING = {
+    Part.COMPUTE: "an op of the rank itself runs",
+    Part.COMMUNICATION: "else, a collective that all ranks have come to, or a transfer to or from a server",
+    Part.SERVERS: "else, a server runs an op for the rank",
+    Part.WAITING: "else, a collective waits for another rank, or, once the rank has pushed all its gradients, an op on "
+    "a server waits for other ranks' gradients or for the word that the step is done",
+    Part.IDLE: "else: nothing that was traced, such as a call on its way or the scheduler of ops",
+}
+
+
+@dataclass(frozen=True)
+class StepShares:
+    """One step, or several, of one rank. `parts_ns` add up to `span_ns`, from the first op's start to the last's end.
+
+    `communication_ns` is the time in which something was communicated, and `hidden_ns` what of it lies behind the
+    rank's own computing.
+    """
+
+    rank: int
+    steps: tuple[int, ...]
+    span_ns: int
+    parts_ns: Mapping[Part, int]
+    communication_ns: int
+    hidden_ns: int
+
+    def share(self, part: Part) -> float:
+        """0 to 1."""
+        return self.parts_ns[part] / self.span_ns if self.span_ns else 0.0
+
+
+def shares_of_step(timelines: Iterable[StepTimeline]) -> list[StepShares]:
+    """The shares of each rank, from the timelines that there are of one step.
+
+    Ranks' clocks are compared to tell when the last of them came to a collective; with one rank alone, all of a
+    collective counts as communication.
+    """
+    timelines = list(timelines)
+    complete = _complete_at(timelines)
+    return [_shares(timeline, complete) for timeline in timelines]
+
+
+def total_by_rank(shares: Iterable[StepShares]) -> list[StepShares]:
+    """All steps of a rank together, by rank."""
+    by_rank: dict[int, list[StepShares]] = defaultdict(list)
+    for one in shares:
+        by_rank[one.rank].append(one)
+    return [
+        StepShares(
+            rank=rank,
+            steps=tuple(step for one in own for step in one.steps),
+            span_ns=sum(one.span_ns for one in own),
+            parts_ns={part: sum(one.parts_ns[part] for one in own) for part in Part},
+            communication_ns=sum(one.communication_ns for one in own),
+            hidden_ns=sum(one.hidden_ns for one in own),
+        )
+        for rank, own in sorted(by_rank.items())
+    ]
+
+
+# A collective is known on all ranks by its name, and by how often that has been called before in the step.
+_Call = tuple[str, int]
+
+
+def _collectives(timeline: StepTimeline) -> Iterator[tuple[_Call, Op]]:
+    calls: Counter[str] = Counter()
+    for op in timeline.ops:
+        if op.is_collective:
+            yield (op.name, calls[op.name]), op
+            calls[op.name] += 1
+
+
+def _complete_at(timelines: Iterable[StepTimeline]) -> dict[_Call, int]:
+    """When the last rank came to each collective; before that it only waits."""
+    latest: dict[_Call, int] = {}
+    for timeline in timelines:
+        for call, op in _collectives(timeline):
+            latest[call] = max(latest.get(call, op.start_ns), op.start_ns)
+    return latest
+
+
+def _shares(timeline: StepTimeline, complete: Mapping[_Call, int]) -> StepShares:
+    busy: dict[Part, Intervals] = {part: [] for part in Part}
+    pushed_ns = max((op.end_ns for op in timeline.ops if op.is_push), default=timeline.start_ns)
+    for op in timeline.ops:
+        if not op.is_collective:
+            part = _part_of(op)
+            # Servers are asked at a step's beginning for what comes at its end; till this rank has given its own part
+            # it is not for others that it waits.
+            is_for_others = part is Part.WAITING and op.process.is_server
+            busy[part].append((max(op.start_ns, pushed_ns) if is_for_others else op.start_ns, op.end_ns))
+    for call, op in _collectives(timeline):
+        begins = min(max(complete[call], op.start_ns), op.end_ns)
+        busy[Part.WAITING].append((op.start_ns, begins))
+        busy[Part.COMMUNICATION].append((begins, op.end_ns))
+    span_ns = timeline.end_ns - timeline.start_ns
+    parts_ns: dict[Part, int] = {}
+    covered: Intervals = []
+    for part in Part:
+        grown = union([*covered, *busy[part]])
+        parts_ns[part] = length(grown) - length(covered)
+        covered = grown
+    parts_ns[Part.IDLE] = span_ns - length(covered)
+    communication = union(busy[Part.COMMUNICATION])
+    return StepShares(
+        rank=timeline.rank,
+        steps=(timeline.step,),
+        span_ns=span_ns,
+        parts_ns=parts_ns,
+        communication_ns=length(communication),
+        hidden_ns=overlap(communication, union(busy[Part.COMPUTE])),
+    )
+
+
+def _part_of(op: Op) -> Part:
+    if op.op_class is OpClass.COMPUTE:
+        return Part.SERVERS if op.process.is_server else Part.COMPUTE
+    return Part.COMMUNICATION if op.op_class is OpClass.COMMUNICATION else Part.WAITING

@@ -1,0 +1,33 @@
+"""Which steps are profiled."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Protocol
+
+
+class Profile(Protocol):
+    """The configuration's group `profile`. `range` is [start, end): the end is not profiled."""
+
+    name: str
+    dir: str | None
+    steps: Sequence[int]
+    range: Sequence[int]
+    worker: int | None
+
+
+def profiled_steps(profile: Profile) -> Container[int]:
+    """The numbers of the steps, counted from 1, as in `train.steps`; to ask for one takes the same time for any."""
+    if profile.name == "steps":
+        return frozenset(profile.steps)
+    if profile.name == "range":
+        return range(*profile.range)
+    return frozenset()
+
+
+def listed_until(profile: Profile, last: int) -> list[int]:
+    """The steps to be profiled that are not beyond the step `last`, in order."""
+    if profile.name == "range":
+        start, end = profile.range
+        return list(range(start, min(end, last + 1)))
+    return sorted({step for step in profile.steps if step <= last})

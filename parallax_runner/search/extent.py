@@ -1,0 +1,28 @@
+"""Which numbers of pieces can be tried with a plan."""
+
+from __future__ import annotations
+
+from parallax_runner.errors import PlanError
+from parallax_runner.plan.plan import Plan, Route
+from parallax_runner.search.candidates import Range
+
+# Where no bound is given. Pieces are there to be worked on side by side, and few servers have more cores.
+PIECES_PER_SERVER = 64
+
+
+def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
+    """The numbers between `least` and `most` for the sparse variables that a plan has on servers, none if there are
+    none. It begins with a piece a server, the fewest that let all servers work (the original's one server a host).
+
+    Raises PlanError where a variable has fewer than `least` rows.
+    """
+    cut = [variable for variable in plan.by_route(Route.PS) if variable.gradient == "sparse"]
+    if not cut:
+        return None
+    smallest = min(cut, key=lambda variable: variable.shape[0])
+    rows = smallest.shape[0]
+    if least > rows:
+        raise PlanError(f"partition.min={least}: variable «{smallest.name}» has {rows} rows; choose at most {rows}")
+    bound = max(least, PIECES_PER_SERVER * plan.servers) if most is None else most
+    bound = min(bound, rows)
+    return Range(start=min(max(least, plan.servers), bound), least=least, most=bound)

@@ -1,0 +1,33 @@
+"""What a process may take of this machine's GPUs, as part of its session's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """`visible` are ids of GPUs, in the order in which TensorFlow is to number them; none where there is no GPU.
+
+    `memory_fraction` (more than 0, at most 1) is how much of each one's memory is taken at the start, None for
+    TensorFlow's own choice; with `allow_growth` memory is taken as it is needed.
+    """
+
+    visible: tuple[int, ...] = ()
+    memory_fraction: float | None = None
+    allow_growth: bool = False
+
+    def apply(self, config: tf.ConfigProto) -> None:
+        """Sets the limits in a session's or a server's configuration."""
+        options = config.gpu_options
+        options.visible_device_list = ",".join(map(str, self.visible))
+        options.allow_growth = self.allow_growth
+        if self.memory_fraction is not None:
+            options.per_process_gpu_memory_fraction = self.memory_fraction
+
+
+def hide_gpus(config: tf.ConfigProto) -> None:
+    """For a process that computes on the CPU alone: it would take the memory that workers need."""
+    config.device_count["GPU"] = 0

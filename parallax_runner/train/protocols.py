@@ -1,0 +1,30 @@
+"""Which protocols this TensorFlow's servers can speak."""
+
+from __future__ import annotations
+
+import re
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import PlanError
+
+# What TensorFlow's error calls the factories of its own protocols.
+NAMES = {
+    "GRPC_SERVER": "grpc",
+    "VERBS_SERVER": "grpc+verbs",
+    "GDR_SERVER": "grpc+gdr",
+    "MPI_SERVER": "grpc+mpi",
+}
+
+
+def check_protocol(protocol: str) -> None:
+    """Raises PlanError with the list of those that there are, where this TensorFlow lacks `protocol`."""
+    if protocol == "grpc":  # Every TensorFlow has it.
+        return
+    try:
+        tf.train.Server({"worker": ["127.0.0.1:0"]}, protocol=protocol, start=False)
+    except tf.errors.NotFoundError as error:
+        factories = re.search(r"available server factories are: \[(.*)\]", str(error))
+        names = re.findall(r"\w+", factories[1]) if factories else []
+        listed = ", ".join(NAMES.get(name, name) for name in names) or "none"
+        raise PlanError(f"comm.ps.protocol={protocol}: this TensorFlow lacks it, expected one of: {listed}") from error

@@ -1,0 +1,84 @@
+"""A script of the tests: a lookup times dense weights; what it does is said on its command line, as JSON."""
+
+import json
+import sys
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import parallax_runner as parallax
+
+ASKED = {"run_dir": "out", "steps": 4, "partitioner": 0, "config": {}, "overrides": []} | json.loads(sys.argv[1])
+LEARNING_RATE = 0.1
+
+tf.disable_v2_behavior()
+
+
+class StopAndSee(tf.train.SessionRunHook):
+    """Prints the loss that it asks for itself, and stops after some steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.seen = steps, 0
+
+    def before_run(self, context):
+        return tf.train.SessionRunArgs({"loss": "loss:0"})
+
+    def after_run(self, context, values):
+        self.seen += 1
+        print(f"hook {self.seen} {values.results['loss']:.6f}")
+        if self.seen == self.steps:
+            context.request_stop()
+
+    def end(self, session):
+        print(f"hook ends at {session.run('global_step:0')}")
+
+
+def build():
+    graph = tf.Graph()
+    with graph.as_default():
+        ids = tf.placeholder(tf.int32, [4], name="ids")
+        partitioner = parallax.get_partitioner(ASKED["partitioner"]) if ASKED["partitioner"] else None
+        with tf.variable_scope("embedding", partitioner=partitioner):
+            table = tf.get_variable("table", [6, 2], tf.float64, initializer=tf.ones_initializer())
+        weights = tf.get_variable("weights", [2], tf.float64, initializer=tf.ones_initializer())
+        step = tf.train.get_or_create_global_step()
+        rows = tf.nn.embedding_lookup(table, ids)
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(rows * weights, axis=1) - 3.0), name="loss")
+        optimizer = tf.train.GradientDescentOptimizer(LEARNING_RATE)
+        optimizer.minimize(loss, global_step=step, name="train")
+    return graph
+
+
+config = parallax.Config()
+config.run_dir = ASKED["run_dir"]
+config.tracking = False
+config.overrides = ASKED["overrides"]
+config.ckpt_config = parallax.CheckPointConfig(**ASKED["config"].pop("ckpt", {}))
+config.profile_config = parallax.ProfileConfig(**ASKED["config"].pop("profile", {}))
+mpi = parallax.MPIConfig(**ASKED["config"].pop("mpi", {}))
+config.communication_config = parallax.CommunicationConfig(parallax.PSConfig(), mpi)
+if "cpus" in ASKED:
+    config.sess_config = tf.ConfigProto(device_count={"CPU": ASKED["cpus"]})
+if "hook" in ASKED:
+    config.hooks = [StopAndSee(ASKED["hook"])]
+for name, value in ASKED["config"].items():
+    setattr(config, name, value)
+session, workers, worker, replicas = parallax.parallel_run(
+    build(), ["localhost: 0,1"], sync=ASKED.get("sync", True), parallax_config=config
+)
+print(f"worker {worker} of {workers}, {replicas} replica(s), {len(session.tf_session.list_devices())} devices")
+for number in range(ASKED["steps"]):
+    if session.should_stop():
+        break
+    # Each replica of all has rows of its own, and one that it shares with others.
+    all_ids = [[0, 1, 2, 2], [2, 3, 4, 5]]
+    feeds = [all_ids[worker * replicas + replica] for replica in range(replicas)]
+    fetched = session.run(["train", {"loss": "loss:0"}], {"ids:0": feeds})
+    assert fetched[0] == [None] * replicas and len(fetched[1]["loss"]) == replicas
+    if ASKED.get("fails") == worker and number == 1:
+        raise RuntimeError("broken on purpose")
+    if ASKED.get("exits") == worker and number == 1:
+        sys.exit(7)
+# Fed, because hooks have fetches of their own.
+values = session.run(["weights:0", "global_step"], {"ids:0": feeds})
+print("values", json.dumps([np.asarray(value[0]).tolist() for value in values]))

@@ -1,0 +1,33 @@
+"""comm.mpi.use_allgatherv from the command line, and where there is no MPI for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import launch
+
+SHORT = ("comm=mpi", "comm.mpi.use_allgatherv=true", "train.steps=3", "tracking=off", "ckpt=off")
+
+
+def test_a_run_equals_one_device(lm: tuple[str, ...], tmp_path: Path) -> None:
+    run = launch(*lm, *SHORT, "action=verify", cwd=tmp_path).expect_success()
+    assert run.plan["use_allgatherv"] is True
+    assert {variable["route"] for variable in run.plan["variables"]} >= {"allreduce", "allgather"}
+    assert run.summary["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("HOROVOD_CPU_OPERATIONS=gloo", "it needs MPI, and HOROVOD_CPU_OPERATIONS=gloo connects the ranks by Gloo"),
+        ("HOROVOD_MPI_THREADS_DISABLE=1", "it needs MPI_THREAD_MULTIPLE"),
+    ],
+)
+def test_refused_before_training(lm: tuple[str, ...], tmp_path: Path, variable: str, words: str) -> None:
+    run = launch(*lm, *SHORT, f"comm.mpi.mpirun_options='-x {variable}'", cwd=tmp_path)
+    assert run.exit_status != 0
+    assert f"comm.mpi.use_allgatherv=true: {words}" in run.stderr
+    assert run.summary["status"] == "failed"
+    assert run.summary["steps"] == 0

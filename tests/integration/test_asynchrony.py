@@ -1,0 +1,118 @@
+"""One worker is slow, by a model of the test's own: sync waits, async does not, and bounded staleness stops at k."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from mlflow import MlflowClient
+
+from tests.integration.runs import Run, launch
+
+STEPS, WORKERS, SLOW_SECS, BOUND = 16, 2, 0.15, 2
+# The gradient is 1 everywhere, in float64 exactly. Each step notes when it has pulled; rank 1 then sleeps.
+MODEL = f"""
+import os
+import time
+
+import tensorflow.compat.v1 as tf
+
+
+def note(x):
+    rank = os.environ["OMPI_COMM_WORLD_RANK"]
+    with open(f"began_{{rank}}.txt", "a") as file:
+        print(time.monotonic(), file=file)
+    if rank == "1":
+        time.sleep({SLOW_SECS})
+    return x
+
+
+def build(features, optimizer):
+    weights = tf.get_variable("weights", [1000], tf.float64, initializer=tf.zeros_initializer())
+    x = tf.numpy_function(note, [features["x"]], tf.float32)
+    loss = tf.reduce_sum(weights) + tf.cast(0 * tf.reduce_sum(x), tf.float64)
+    train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
+    return {{"loss": loss, "train_op": train_op}}
+"""
+OPTIONS = (
+    *("--config-dir", "own", "model=slow", "data=linear", "optimizer=momentum"),
+    *("optimizer.learning_rate=1", "optimizer.momentum=1", f"train.steps={STEPS}", f"cluster.workers={WORKERS}"),
+    *("comm=ps", "cluster.servers=2", "train.log_every=4", "ckpt.save_steps=1", "ckpt.keep=100"),
+)
+
+
+@pytest.fixture(scope="session")
+def slow_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """A run of the model with one slow worker; each kind of run is made once."""
+    made: dict[tuple[str, ...], Run] = {}
+
+    def run(*options: str) -> Run:
+        if options not in made:
+            cwd = tmp_path_factory.mktemp("slow")
+            (cwd / "slow_model.py").write_text(MODEL)
+            (cwd / "own" / "model").mkdir(parents=True)
+            (cwd / "own" / "model" / "slow.yaml").write_text("_target_: slow_model.build\n")
+            made[options] = launch(*OPTIONS, *options, cwd=cwd).expect_success()
+        return made[options]
+
+    return run
+
+
+def lead(run: Run) -> int:
+    """By how many steps rank 0 was ahead of the slow one, at most, when it began one."""
+    # What comes behind the steps is the export of the model, which tries it out.
+    fast, slow = (np.loadtxt(run.run_dir.parent / f"began_{rank}.txt")[:STEPS] for rank in (0, 1))
+    assert (len(fast), len(slow)) == (STEPS, STEPS)
+    return max(number + 1 - int(np.searchsorted(slow, began)) for number, began in enumerate(fast))
+
+
+def pushes_in(run: Run, step: int) -> int:
+    """How many pushes a checkpoint contains, the same in each of its variables."""
+    reader = tf.train.load_checkpoint(str(run.ckpt_dir / f"model.ckpt-{step}"))
+    pushes = int(reader.get_tensor("global_step"))
+    np.testing.assert_array_equal(reader.get_tensor("weights/Momentum"), float(pushes))
+    np.testing.assert_array_equal(reader.get_tensor("weights"), -pushes * (pushes + 1) / 2)
+    return pushes
+
+
+def test_sync_waits(slow_run: Callable[..., Run]) -> None:
+    run = slow_run("tracking=off")
+    assert lead(run) <= 1
+    assert "staleness_max" not in run.summary
+
+
+def test_async_does_not_wait(slow_run: Callable[..., Run]) -> None:
+    run = slow_run("comm.sync=false")
+    assert lead(run) > 2 * BOUND
+    assert run.summary["staleness_max"] > BOUND
+
+
+def test_bounded_staleness_stops_at_k(slow_run: Callable[..., Run]) -> None:
+    run = slow_run("comm.sync=false", f"comm.ps.staleness={BOUND}", "tracking=off")
+    assert lead(run) == BOUND
+    # While the slow one is in a step the other ends at most its bound of steps, and as many that it was behind.
+    assert 0 < run.summary["staleness_max"] <= 2 * BOUND
+
+
+@pytest.mark.parametrize("bound", [(), (f"comm.ps.staleness={BOUND}", "tracking=off")])
+def test_checkpoints_contain_whole_pushes_and_the_last_one_all(
+    slow_run: Callable[..., Run], bound: tuple[str, ...]
+) -> None:
+    run = slow_run("comm.sync=false", *bound)
+    pushes = [pushes_in(run, step) for step in range(1, STEPS + 1)]
+    assert pushes == sorted(pushes)
+    assert pushes[-1] == STEPS * WORKERS
+
+
+def test_staleness_is_in_mlflow(slow_run: Callable[..., Run]) -> None:
+    run = slow_run("comm.sync=false")
+    client = MlflowClient(tracking_uri=f"sqlite:///{run.run_dir.parent / 'mlflow.db'}")
+    run_id = run.summary["mlflow_run_id"]
+    metrics = client.get_run(run_id).data.metrics
+    bins = {key: count for key, count in metrics.items() if key.startswith("staleness/") and key[10].isdigit()}
+    assert sum(bins.values()) == STEPS * WORKERS
+    assert metrics["staleness/max"] == run.summary["staleness_max"]
+    assert metrics["staleness/mean"] == pytest.approx(run.summary["staleness_mean"])
+    assert "plots/staleness.png" in {entry.path for entry in client.list_artifacts(run_id, "plots")}

@@ -1,0 +1,81 @@
+"""Graphs of scripts: which ops are a step, and that gradients are recorded whichever import comes first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+import parallax_runner as parallax
+from parallax_runner.analysis.classify import classify
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph.script_graph import LOSS, TRAIN_OP, capture_script
+
+ROOT = Path(__file__).parents[3]
+BUILD = """
+graph = tf.Graph()
+with graph.as_default():
+    w = tf.get_variable("w", [2])
+    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(w * w))
+"""
+
+
+def captured_in(program: str) -> str:
+    end = "from parallax_runner.graph.script_graph import capture_script\nprint(len(capture_script(graph).gradients))\n"
+    result = subprocess.run([sys.executable, "-c", program + end], cwd=ROOT, capture_output=True, text=True)
+    return result.stdout.strip() or result.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("first", ["parallax_runner", "tensorflow"])
+def test_either_import_may_come_first(first: str) -> None:
+    imports = ["import parallax_runner\n", "import tensorflow.compat.v1 as tf\n"]
+    if first == "tensorflow":
+        imports.reverse()
+    assert captured_in("".join(imports) + BUILD) == "1"
+
+
+def test_a_graph_built_before_the_import_is_an_error_that_says_so() -> None:
+    assert "after `import parallax_runner`" in captured_in("import tensorflow.compat.v1 as tf\n" + BUILD)
+
+
+def test_importing_costs_no_tensorflow() -> None:
+    program = "import parallax_runner, sys; print({'tensorflow', 'hydra', 'numpy'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True).strip() == "set()"
+
+
+def two_train_ops() -> tf.Graph:
+    graph = tf.Graph()
+    with graph.as_default():
+        with tf.variable_scope("marked", partitioner=parallax.get_partitioner(3)):
+            table = tf.get_variable("table", [6, 2])
+        weights = tf.get_variable("weights", [2])
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [0, 1]) * weights)
+        for name, variable in (("first", next(iter(table))), ("second", weights)):
+            tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[variable], name=name)
+        tf.assign_add(tf.get_variable("other", []), 1.0, name="apart")
+    return graph
+
+
+def test_a_step_is_all_that_gradients_update_and_nothing_else() -> None:
+    single = capture_script(two_train_ops())
+    nodes = {node.name: node for node in single.meta_graph.graph_def.node}
+    assert {"^first", "^second"} <= set(nodes[TRAIN_OP].input)
+    assert not any("apart" in name for name in nodes[TRAIN_OP].input)
+    assert nodes[LOSS].op == "Identity"
+
+
+def test_get_partitioner_marks_its_own_variables() -> None:
+    wanted = {info.name: info.min_partitions for info in classify(capture_script(two_train_ops()))}
+    assert wanted == {"marked/table/part_0": 3, "weights": None, "other": None}
+
+
+def test_a_graph_without_updates_is_refused() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        weights = tf.get_variable("weights", [2])
+        tf.gradients(tf.reduce_sum(weights * weights), [weights])
+    with pytest.raises(CaptureError, match="add a train op"):
+        capture_script(graph)
