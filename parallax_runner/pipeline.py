@@ -5,6 +5,7 @@ config → data → captured graph → analysis → plan → launch (rank.py run
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -28,7 +29,7 @@ from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Plan
+from parallax_runner.plan.plan import Plan, PsOptions
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
@@ -136,7 +137,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
         workers=1 if config.comm.name == "local" else config.cluster.workers,
         servers=config.cluster.servers,
         replicas_per_worker=config.cluster.replicas_per_worker,
-        local_aggregation=config.comm.ps.local_aggregation,
+        ps=PsOptions(**{option.name: config.comm.ps[option.name] for option in dataclasses.fields(PsOptions)}),
         partitions=config.partition.num,
         average_sparse=config.comm.average_sparse,
         fingerprint=single.fingerprint,

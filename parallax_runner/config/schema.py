@@ -37,6 +37,9 @@ class PsConfig:
 
     protocol: str = "grpc"  # what TensorFlow's servers and workers speak
     local_aggregation: bool = True
+    replicate_variables: bool = False
+    boundary_among_servers: bool = True
+    boundary_between_workers_and_servers: bool = True
     staleness: int | None = field(default=None, metadata={"minimum": 1})  # steps
 
 
@@ -90,7 +93,7 @@ class CkptConfig:
 
 @dataclass
 class ProfileConfig:
-    """Group `profile`: of which steps RunMetadata is taken; `steps` goes with `profile=steps`, `range` with `=range`."""
+    """Group `profile`: of which steps RunMetadata is taken; `steps` and `range` go with the choice of that name."""
 
     name: str = field(default=MISSING, metadata={"choices": ("off", "steps", "range")})
     dir: str | None = None

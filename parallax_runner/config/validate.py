@@ -166,8 +166,12 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if comm.mpi.use_allgatherv and comm.name not in ("mpi", "hybrid"):
         needed = f"comm={comm.name} gathers nothing among the workers: it goes with mpi and hybrid"
         raise refusal("comm.mpi.use_allgatherv", origins, needed, value=True)
-    if comm.name not in ("ps", "hybrid") and "comm.ps.protocol" in origins.given():
-        raise refusal("comm.ps.protocol", origins, f"comm={comm.name} has no servers: it goes with ps and hybrid")
+    if comm.ps.replicate_variables and not comm.sync:
+        needed = "a copy is refreshed when all have updated, and none waits for all: it goes with comm.sync=true"
+        raise refusal("comm.ps.replicate_variables", origins, needed, value=True)
+    for key in origins.given("comm.ps"):
+        if comm.name not in ("ps", "hybrid"):
+            raise refusal(key, origins, f"comm={comm.name} has no servers: it goes with ps and hybrid")
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
         needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)

@@ -56,6 +56,16 @@ class VariablePlan:
 
 
 @dataclass(frozen=True)
+class PsOptions:
+    """Where work beside the servers' variables is done; the keys of the same names in `comm.ps` (docs/design/0022)."""
+
+    local_aggregation: bool = True
+    replicate_variables: bool = False
+    boundary_among_servers: bool = True
+    boundary_between_workers_and_servers: bool = True
+
+
+@dataclass(frozen=True)
 class Plan:
     """The whole plan; `plan.json` is this, field by field. `servers` is 0 where no route needs one.
 
@@ -73,7 +83,7 @@ class Plan:
     variables: tuple[VariablePlan, ...]
     notes: tuple[str, ...]
     replicas_per_worker: int = 1
-    local_aggregation: bool = True
+    ps: PsOptions = PsOptions()
     use_allgatherv: bool = False
     sync: bool = True
     staleness: int | None = None
@@ -88,7 +98,7 @@ class Plan:
     @property
     def aggregates_locally(self) -> bool:
         """Whether a worker adds up its replicas' gradients before it pushes."""
-        return self.local_aggregation and self.sync and self.replicas_per_worker > 1
+        return self.ps.local_aggregation and self.sync and self.replicas_per_worker > 1
 
     @property
     def pushes(self) -> int:
@@ -120,7 +130,9 @@ def load(path: Path) -> Plan:
     """Reads what `save` wrote."""
     fields = json.loads(path.read_text(encoding="utf-8"))
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
-    return Plan(variables=variables, notes=tuple(fields.pop("notes")), counters=tuple(fields.pop("counters")), **fields)
+    for name in ("notes", "counters"):
+        fields[name] = tuple(fields[name])
+    return Plan(variables=variables, ps=PsOptions(**fields.pop("ps")), **fields)
 
 
 def _variable(entry: dict) -> VariablePlan:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.placement import balance, split_rows
-from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
+from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
 PRESETS = {
@@ -38,7 +38,7 @@ def make_plan(
     average_sparse: bool,
     fingerprint: str,
     replicas_per_worker: int = 1,
-    local_aggregation: bool = True,
+    ps: PsOptions | None = None,
     use_allgatherv: bool = False,
     sync: bool = True,
     staleness: int | None = None,
@@ -47,6 +47,7 @@ def make_plan(
 
     Raises PlanError where a variable has fewer rows than it would have shards.
     """
+    ps = ps or PsOptions()
     variables = _marked_to_cut(variables, partitions)
     routes = {variable.name: _route(variable, comm) for variable in variables}
     shards = _place(variables, routes, servers)
@@ -60,7 +61,7 @@ def make_plan(
             route=routes[variable.name],
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
-            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers),
+            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers, ps),
             reason=_reason(variable, routes[variable.name], sync),
         )
         for variable in variables
@@ -68,6 +69,8 @@ def make_plan(
     notes = _notes(variables, comm, partitions, routes)
     if use_allgatherv and Route.ALLGATHER not in routes.values():
         notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
+    if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
+        notes.append("comm.ps.replicate_variables=true changes nothing: no dense variable is on a server")
     return Plan(
         comm=comm,
         workers=workers,
@@ -77,7 +80,7 @@ def make_plan(
         variables=planned,
         notes=tuple(notes),
         replicas_per_worker=replicas_per_worker,
-        local_aggregation=local_aggregation,
+        ps=ps,
         use_allgatherv=use_allgatherv,
         sync=sync,
         staleness=staleness,

@@ -7,12 +7,12 @@ without its discount for a server on a worker's own machine: here a server is a 
 from __future__ import annotations
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.plan import Route
+from parallax_runner.plan.plan import PsOptions, Route
 
 ID_BYTES = 8
 
 
-def predict_sent_bytes(variable: VariableInfo, route: Route, workers: int) -> int | None:
+def predict_sent_bytes(variable: VariableInfo, route: Route, workers: int, ps: PsOptions) -> int | None:
     """Bytes a step and rank; for a sparse gradient as if all ids were distinct; None where their number is unknown."""
     if route is Route.LOCAL:
         return 0
@@ -24,4 +24,6 @@ def predict_sent_bytes(variable: VariableInfo, route: Route, workers: int) -> in
     if route is Route.ALLGATHER:
         return push_bytes * (workers - 1)
     pull_bytes = variable.gradient_rows * (variable.row_bytes + ID_BYTES)
+    if not ps.boundary_between_workers_and_servers:
+        pull_bytes = variable.size_bytes
     return push_bytes + pull_bytes

@@ -7,6 +7,7 @@ import itertools
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.border import before_widening
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sharded_value import ShardedValue
@@ -39,8 +40,10 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
         )
         pushed = rewrite.pushes.get(gradient.name, (gradient.values, None))
         if pushed is not None:
-            rewrite.step_ops.append(accumulator.apply_grad(pushed[0], local_step=_never_stale()))
-            rewrite.sent.append((pushed[0], 1))
+            travelling = before_widening(rewrite, pushed[0])
+            wide = tf.cast(travelling, gradient.values.dtype)
+            rewrite.step_ops.append(accumulator.apply_grad(wide, local_step=_never_stale()))
+            rewrite.sent.append((travelling, 1))
         mean = _divide(accumulator.take_grad(rewrite.plan.pushes), rewrite)
         mean.set_shape(shape)
     return ShardedValue(pieces=(mean,), shards=tuple(shards), kind="full")

@@ -107,7 +107,9 @@ class Rewrite:
     `region` holds the ops that are to see aggregated gradients (graph/boundary.py); `step_ops` those that a step runs
     beside the train op; `sent` pairs of a tensor and how often its bytes are sent for this rank; `replaced` the names
     of tensors that no op of the region may read any more; `applied` whether the step changes variables, if that is
-    asked; `counters` the variables that are on server 0, one for all replicas; the rest as in `DistributedGraph`.
+    asked; `counters` the variables that are on server 0, one for all replicas; `pulled` what travels from servers for
+    the reads of a variable that wait for nothing; `updated` the op that has run when a step's updates on servers have;
+    `first_copies` the ops that give copies of servers' variables their first values; the rest as in `DistributedGraph`.
     """
 
     single: SingleDeviceGraph
@@ -130,6 +132,9 @@ class Rewrite:
     siblings: list[Rewrite] = field(default_factory=list, repr=False)
     pushes: dict[str, tuple[tf.Tensor, tf.Tensor | None] | None] = field(default_factory=dict)
     counters: set[str] = field(default_factory=set)
+    pulled: dict[str, tf.Tensor] = field(default_factory=dict)
+    updated: tf.Operation | None = None
+    first_copies: list[tf.Operation] = field(default_factory=list)
     turn: tf.Tensor | None = None
     staleness: tf.Tensor | None = None
     may_start: tf.Operation | None = None

@@ -47,7 +47,7 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
         initialize=tf.group(*own, *(rewrite.shard_initializers if rewrite.is_chief else [])),
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
         wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),
-        agree=tf.group(*(_take_from_chief(rewrite, [v.name for v in replicated]))),
+        agree=tf.group(*_take_from_chief(rewrite, [v.name for v in replicated]), *rewrite.first_copies),
     )
 
 

@@ -69,6 +69,8 @@ def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     writes = [op for op in update.server_ops if not op.outputs]
     with tf.control_dependencies(writes), tf.device(server_device(0)):
+        rewrite.updated = tf.no_op("updated")
+    with tf.control_dependencies([rewrite.updated]):
         rewrite.step_ops += announce(rewrite, tf.constant(True), name="step")
 
 
@@ -77,7 +79,7 @@ def _follow(rewrite: Rewrite, roots: list[tf.Operation], crossings: list[tf.Oper
         value = crossing.outputs[0]
         received = receive(rewrite, value, name=f"value_{number}")
         edit.reconnect(value, received, where=lambda consumer: consumer not in update.server_ops)
-    step_done = receive(rewrite, tf.constant(True), name="step").op
+    step_done = rewrite.updated = receive(rewrite, tf.constant(True), name="step").op
     for op in _needed_without(roots, update.server_ops):
         kept = [control for control in op.control_inputs if control not in update.server_ops]
         if len(kept) < len(op.control_inputs):

@@ -25,6 +25,7 @@ from parallax_runner.rewrite.merge import merge_sparse_gradients
 from parallax_runner.rewrite.pace import leave_together
 from parallax_runner.rewrite.parameter_server import update_on_servers
 from parallax_runner.rewrite.place import place_on_worker
+from parallax_runner.rewrite.replicate_variables import replicate_dense_variables
 from parallax_runner.rewrite.shards import shard_variables
 from parallax_runner.rewrite.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.skip_nonfinite import skip_nonfinite_steps
@@ -41,6 +42,7 @@ PASSES: tuple[Callable[[Rewrite], None], ...] = (
     update_at_once,
     update_on_servers,
     skip_nonfinite_steps,
+    replicate_dense_variables,
 )
 
 

@@ -66,7 +66,7 @@ class ShardedUpdate:
         return names[0] if names else None
 
     def _works_by_row(self, op: tf.Operation, inputs: list[Value], sharded: list[ShardedValue]) -> bool:
-        allowed = ON_IDS if sharded[0].kind.startswith("ids") else ELEMENTWISE
+        allowed = ON_IDS if sharded[0].kind.startswith("ids") else self._elementwise
         if op.type not in allowed or not all(value.matches(sharded[0]) for value in sharded):
             return False
         rank = sharded[0].pieces[0].shape.rank
@@ -74,8 +74,13 @@ class ShardedUpdate:
         # A plain operand must mean the same for every row: it may only have the dimensions behind the first.
         return all(plain == 0 or (None not in (plain, rank) and plain < rank) for plain in plain_ranks)
 
-    @staticmethod
-    def _sums_all(op: tf.Operation, sharded: list[ShardedValue]) -> bool:
+    @property
+    def _elementwise(self) -> frozenset[str]:
+        return ELEMENTWISE if self.rewrite.plan.ps.boundary_among_servers else frozenset()
+
+    def _sums_all(self, op: tf.Operation, sharded: list[ShardedValue]) -> bool:
+        if not self.rewrite.plan.ps.boundary_among_servers:
+            return False
         is_sum = op.type == "L2Loss" or (op.type == "Sum" and op.outputs[0].shape.rank == 0)
         return is_sum and len(sharded) == 1 and not sharded[0].kind.startswith("ids")
 
@@ -113,8 +118,10 @@ class ShardedUpdate:
             if value.layout == layout:
                 return value.pieces[number]
             value = self._leave(value)
-        if len(shards) == 1 or value.shape.rank == 0 or not is_write(op):
+        if value.shape.rank == 0 or not is_write(op):
             return value
+        if len(shards) == 1:
+            return self._sent(value)
         return self._rows_of(op, value, inputs, shards, number)
 
     def _rows_of(

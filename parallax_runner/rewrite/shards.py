@@ -7,6 +7,7 @@ partitions (docs/design/0004-partitioning.md).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
@@ -14,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
+from parallax_runner.rewrite.border import connect_casts, narrow_dtype
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 
 
@@ -62,62 +64,98 @@ def _initialize_shards(shards: list[Shard], initializer: tf.Operation) -> list[t
 def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> None:
     handle = rewrite.op(name).outputs[0]
     shards = rewrite.shards_of(name)
-    shared_read: tf.Tensor | None = None
-    for op in sorted(handle.consumers(), key=lambda op: op.name):
-        if op.type not in SERVER_READS:
-            continue
-        with tf.control_dependencies(op.control_inputs), tf.name_scope(f"shards/{op.name}/"):
-            if op.type == "ResourceGather":
-                result = gather(rewrite, shards, op.inputs[1], shape)
-            elif op.type == "VariableShape":
-                result = tf.constant(shape, op.outputs[0].dtype)
-            elif op.type == "VarIsInitializedOp":
-                # Asked where another variable starts from this one's value: its initial value is the same, and there.
-                result = tf.constant(False)
-            elif op.control_inputs:
-                result = read(shards, op.get_attr("dtype"))
-                rewrite.sent.append((result, 1))
-            else:
-                # Reads that wait for nothing may share one value: it travels once.
-                if shared_read is None:
-                    shared_read = read(shards, op.get_attr("dtype"))
-                    rewrite.sent.append((shared_read, 1))
-                result = shared_read
+    replaced = set() if rewrite.plan.ps.boundary_between_workers_and_servers else _look_up_on_worker(rewrite, handle)
+    # Reads that wait for nothing may share one value: it travels once.
+    plain = []
+    for op in sorted(set(handle.consumers()) - replaced, key=lambda op: op.name):
+        if op.type == "ReadVariableOp" and not op.control_inputs:
+            plain.append(op)
+        elif op.type in SERVER_READS:
+            with tf.control_dependencies(op.control_inputs), tf.name_scope(f"shards/{op.name}/"):
+                _redirect(rewrite, [op], functools.partial(_answer, rewrite, op, shards, shape))
+    if plain:
+        with tf.name_scope(f"shards/{plain[0].name}/"):
+            pulled = _redirect(rewrite, plain, functools.partial(_answer, rewrite, plain[0], shards, shape))
+        rewrite.pulled[name] = pulled
+
+
+def _look_up_on_worker(rewrite: Rewrite, handle: tf.Tensor) -> set[tf.Operation]:
+    """Lets lookups outside the update region take rows from a read of the whole variable; returns these lookups."""
+    lookups = {op for op in handle.consumers() if op.type == "ResourceGather" and op not in rewrite.region}
+    for op in sorted(lookups, key=lambda op: op.name):
+        with tf.control_dependencies(op.control_inputs), tf.name_scope(f"whole/{op.name}/"):
+            whole = tf.raw_ops.ReadVariableOp(resource=handle, dtype=op.get_attr("dtype"))
+            rows = tf.gather(whole, op.inputs[1])
+        edit.reconnect(op.outputs[0], rows, where=lambda _: True)
+        rewrite.stands_for[op.outputs[0].name] = rows
+    return lookups
+
+
+def _answer(
+    rewrite: Rewrite, op: tf.Operation, shards: list[Shard], shape: tuple[int, ...], narrow: tf.DType | None
+) -> tf.Tensor:
+    """What the shards give for an op that reads the variable, cast to `narrow` where they stand."""
+    if op.type == "ResourceGather":
+        return gather(rewrite, shards, op.inputs[1], shape, narrow=narrow)
+    if op.type == "VariableShape":
+        return tf.constant(shape, op.outputs[0].dtype)
+    if op.type == "VarIsInitializedOp":
+        # Asked where another variable starts from this one's value: its initial value is the same, and there.
+        return tf.constant(False)
+    value = read(shards, op.get_attr("dtype"), narrow=narrow)
+    rewrite.sent.append((value, 1))
+    return value
+
+
+def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Callable[[tf.DType | None], tf.Tensor]) -> tf.Tensor:
+    """Lets all that reads the output of these ops read `answer`'s; returns what travels for it in a step."""
+    narrow = narrow_dtype(rewrite, [op.outputs[0] for op in ops])
+    travelling = answer(narrow)
+    whole = travelling if narrow is None else answer(None)
+    for op in ops:
+        if narrow is not None:
+            connect_casts(rewrite, op.outputs[0], travelling)
         # In the update region the chief alone reads, between aggregating and updating (sharded_update.py).
         stays = op in rewrite.region and op.type in ("ReadVariableOp", "ResourceGather")
-        edit.reconnect(op.outputs[0], result, where=_outside(rewrite.region if stays else frozenset()))
-        rewrite.stands_for[op.outputs[0].name] = result
+        edit.reconnect(op.outputs[0], whole, where=_outside(rewrite.region if stays else frozenset()))
+        rewrite.stands_for[op.outputs[0].name] = whole
+    return travelling
 
 
 def _outside(region: frozenset[tf.Operation]) -> Callable[[tf.Operation], bool]:
     return lambda op: op not in region
 
 
-def read(shards: list[Shard], dtype: tf.DType) -> tf.Tensor:
-    """The whole variable, brought together from its shards."""
+def read(shards: list[Shard], dtype: tf.DType, *, narrow: tf.DType | None = None) -> tf.Tensor:
+    """The whole variable, brought together from its shards, each cast to `narrow` first if that is given."""
     parts = []
     for shard in shards:
         with tf.device(shard.device):
-            parts.append(tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=dtype))
+            part = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=dtype)
+            parts.append(part if narrow in (None, dtype) else tf.cast(part, narrow))
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
 
 
-def gather(rewrite: Rewrite, shards: list[Shard], ids: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
-    """Rows of a sharded variable: each distinct id asks its owner once, then rows are spread to where ids stand."""
+def gather(
+    rewrite: Rewrite, shards: list[Shard], ids: tf.Tensor, shape: tuple[int, ...], *, narrow: tf.DType | None = None
+) -> tf.Tensor:
+    """Rows of a sharded variable: each distinct id asks its owner once, then rows are spread to where ids stand.
+
+    With `narrow` they are cast before they travel.
+    """
     distinct, position = tf.unique(tf.reshape(ids, [-1]))
     parts, positions = partition_ids(distinct, shards)
     rows = []
     for shard, part in zip(shards, parts, strict=True):
         with tf.device(shard.device):
-            rows.append(
-                tf.raw_ops.ResourceGather(
-                    resource=shard.handle, indices=part - tf.cast(shard.offset, part.dtype), dtype=shard_dtype(shard)
-                )
+            found = tf.raw_ops.ResourceGather(
+                resource=shard.handle, indices=part - tf.cast(shard.offset, part.dtype), dtype=shard_dtype(shard)
             )
+            rows.append(found if narrow is None else tf.cast(found, narrow))
         rewrite.sent += [(part, 1), (rows[-1], 1)]
-    found = rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)
+    together = rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)
     row_shape = tf.constant(shape[1:], tf.int32)
-    result = tf.reshape(tf.gather(found, position), tf.concat([tf.shape(ids), row_shape], axis=0))
+    result = tf.reshape(tf.gather(together, position), tf.concat([tf.shape(ids), row_shape], axis=0))
     result.set_shape(ids.shape.concatenate(shape[1:]))
     return result
 

@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.accumulate import split_by_owner
+from parallax_runner.rewrite.border import before_widening
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.pace import count_round
 from parallax_runner.rewrite.routes import travelling_by
@@ -53,7 +54,9 @@ def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
         with tf.name_scope(f"push/{gradient.name}/"):
             if gradient.indices is None:
                 (shard,) = shards
-                pieces = [_sent(rewrite, gradient.values, shard.device)]
+                piece = _sent(rewrite, before_widening(rewrite, gradient.values), shard.device)
+                with tf.device(shard.device):
+                    pieces = [tf.cast(piece, gradient.values.dtype)]
                 pushed[gradient.values.name] = ShardedValue(tuple(pieces), shards, kind="full")
                 continue
             values, ids = [], []

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Plan
+from parallax_runner.plan.plan import Plan, PsOptions
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
@@ -65,6 +65,9 @@ class Case:
     use_allgatherv: bool = False
     replicas: int = 1
     local_aggregation: bool = True
+    replicate_variables: bool = False
+    among_servers: bool = True
+    between: bool = True
 
     @property
     def name(self) -> str:
@@ -88,7 +91,12 @@ class Case:
             comm=self.comm,
             workers=self.ranks,
             replicas_per_worker=self.replicas,
-            local_aggregation=self.local_aggregation,
+            ps=PsOptions(
+                local_aggregation=self.local_aggregation,
+                replicate_variables=self.replicate_variables,
+                boundary_among_servers=self.among_servers,
+                boundary_between_workers_and_servers=self.between,
+            ),
             servers=SERVERS,
             partitions=self.partitions,
             average_sparse=self.average_sparse,
@@ -183,7 +191,18 @@ def loop_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.function(lambda x: x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64), autograph=False)(x)
 
 
+def mixed_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Variables of which the model only ever uses values of half the size."""
+    table = tf.cast(tf.get_variable("table", [ROWS, WIDTH], tf.float64), tf.float32)
+    weights = tf.cast(tf.get_variable("weights", [WIDTH, WIDTH], tf.float64), tf.float32)
+    looked_up = tf.get_variable("other", [ROWS, WIDTH], tf.float64)
+    x = tf.cast(tf.nn.embedding_lookup(looked_up, features["ids"]), tf.float32)
+    x = tf.tanh(tf.matmul(x + tf.gather(table, features["ids"]), weights) + tf.cast(features["x"], tf.float32))
+    return tf.cast(tf.reduce_sum(x, axis=1), tf.float64)
+
+
 MODELS = {
+    "mixed": mixed_model,
     "loop": loop_model,
     "plain": plain_model,
     "batch_norm": batch_norm_model,
@@ -236,6 +255,7 @@ def special_cases() -> list[Case]:
     ] + [
         Case(model="function", clip=True),
         *replicated_cases(),
+        *placed_cases(),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
@@ -263,6 +283,30 @@ def replicated_cases() -> list[Case]:
         Case(comm="ps", replicas=3, gradients="dense", optimizer="adam"),
         Case(**two, optimizer="adam", clip=True, local_aggregation=False),
         Case(**two, optimizer="momentum", ranks=3, average_sparse=False, local_aggregation=False),
+    ]
+
+
+def placed_cases() -> list[Case]:
+    """Work beside the servers' variables on one side or the other."""
+    two = {"comm": "ps", "replicas": 2, "replicate_variables": True}
+    return [
+        Case(comm="ps", optimizer="adam", clip=True, replicate_variables=True),
+        Case(comm="ps", gradients="dense", ranks=3, model="decay_after", replicate_variables=True),
+        Case(comm="ps", optimizer="momentum", clip=True, spoilt_step=4, replicate_variables=True),
+        Case(**two, optimizer="adam", clip=True),
+        Case(**two, optimizer="momentum", ranks=3, model="batch_norm", variables="reference"),
+        *(Case(**{**two, "replicate_variables": copies}, gradients="dense", clip=True) for copies in (True, False)),
+        *(Case(comm="ps", model="mixed", partitions=4, between=between) for between in (True, False)),
+        Case(**two, model="mixed", optimizer="adam"),
+        Case(comm="hybrid", model="mixed", optimizer="adam", clip=True),
+        Case(comm="ps", optimizer="adam", clip=True, partitions=4),
+        *(Case(comm=comm, optimizer="adam", clip=True, partitions=4, between=False) for comm in ("ps", "hybrid")),
+        Case(comm="ps", ranks=3, user_parts=3, variables="reference", average_sparse=False, between=False),
+        Case(**two, optimizer="rmsprop", between=False, among_servers=False),
+        *(Case(comm=comm, optimizer="adam", clip=True, partitions=4, among_servers=False) for comm in ("ps", "hybrid")),
+        Case(comm="ps", ranks=3, optimizer="ftrl", model="row_decay", clip=True, partitions=4, among_servers=False),
+        Case(comm="ps", optimizer="momentum", variables="reference", user_parts=3, clip=True, among_servers=False),
+        Case(comm="hybrid", optimizer="adam", partitions=4, clip=True, spoilt_step=4, among_servers=False),
     ]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
-from tests.parallel.cases import AXES, FAULTY, MATRIX, SEED, STEPS, Case
+from tests.parallel.cases import AXES, FAULTY, MATRIX, SEED, STEPS, WIDTH, Case
 from tests.parallel.conftest import Launched
 
 TOLERANCE = 1e-8
@@ -101,21 +101,66 @@ def test_hybrid_runs_sparse_updates_on_servers(launched: dict[int, Launched]) ->
     assert len(servers) == 2, "four partitions are spread over both servers"
 
 
+@dataclass(frozen=True)
+class Step:
+    """The chief's last step: (device, type, name) of each op that ran, and the bytes that were sent for it."""
+
+    ops: list[tuple[str, str, str]]
+    sent_bytes: float
+
+    @classmethod
+    def of(cls, case: Case, launched: dict[int, Launched]) -> Step:
+        runs = launched[case.ranks]
+        labels = [(device, label.partition(" = ")) for device, label in runs.trace(case)]
+        ops = [(device, call.partition("(")[0], name) for device, (name, _, call) in labels]
+        return cls(ops, float(runs.arrays(case, "losses")["sent_bytes"]))
+
+    def count(self, type_: str, where: str) -> int:
+        return sum(type_ == each and where in device for device, each, _ in self.ops)
+
+
+def with_and_without(option: str, launched: dict[int, Launched], **fields: object) -> tuple[Step, Step]:
+    """Two cases of the matrix that differ in one option."""
+    cases = [Case(**fields | {option: value}) for value in (True, False)]
+    assert set(cases) <= set(MATRIX)
+    on, off = (Step.of(case, launched) for case in cases)
+    return on, off
+
+
 def test_replicas_push_once_for_all_or_each_its_own(launched: dict[int, Launched]) -> None:
-    """local_aggregation: ops of the step, devices, and bytes."""
-    once = next(case for case in MATRIX if case.replicas == 2 and case.clip and case.local_aggregation)
-    each = dataclasses.replace(once, local_aggregation=False)
-    sent, pushes, devices = {}, {}, {}
-    for case in (once, each):
-        trace = launched[2].trace(case)
-        calls = [(device, label.partition(" = ")[2]) for device, label in trace]
-        pushes[case] = sum("AccumulatorApplyGradient(" in call for _, call in calls)
-        devices[case] = {device for device, call in calls if call.startswith("Tanh(")}
-        sent[case] = float(launched[2].arrays(case, "losses")["sent_bytes"])
-    assert pushes[each] == 2 * pushes[once] > 0
-    assert sent[once] < 0.9 * sent[each]
-    for found in devices.values():
-        assert sorted(device[-6:] for device in found) == ["/CPU:0", "/CPU:1"] or len(found) == 2
+    fields = {"comm": "ps", "replicas": 2, "partitions": 4, "optimizer": "adam", "clip": True}
+    once, each = with_and_without("local_aggregation", launched, **fields)
+    pushes = [sum(type_.endswith("AccumulatorApplyGradient") for _, type_, _ in step.ops) for step in (once, each)]
+    assert pushes[1] == 2 * pushes[0] > 0
+    assert once.sent_bytes < 0.9 * each.sent_bytes
+    assert {device[-5:] for device, type_, _ in once.ops if type_ == "Tanh"} == {"CPU:0", "CPU:1"}
+
+
+def test_replicated_variables_are_read_once_for_all_replicas(launched: dict[int, Launched]) -> None:
+    fields = {"comm": "ps", "replicas": 2, "gradients": "dense", "clip": True}
+    on, off = with_and_without("replicate_variables", launched, **fields)
+    # weights [3, 3] and bias [3] of float64, which one read fewer of each brings.
+    assert off.sent_bytes - on.sent_bytes == 8 * (WIDTH * WIDTH + WIDTH)
+    copies = [(device[-5:], name) for device, type_, name in on.ops if type_ == "VarHandleOp" and "/copy" in name]
+    assert len({name for _, name in copies}) == 2 * 2
+    assert {device for device, _ in copies} == {"CPU:0", "CPU:1"}
+    assert not any("/copy" in name for _, _, name in off.ops)
+
+
+def test_gradients_are_clipped_where_their_server_is(launched: dict[int, Launched]) -> None:
+    fields = {"comm": "ps", "optimizer": "adam", "clip": True, "partitions": 4}
+    on, off = with_and_without("among_servers", launched, **fields)
+    assert on.count("L2Loss", "/job:ps/") > 0 == on.count("L2Loss", "/job:worker/")
+    assert off.count("L2Loss", "/job:worker/") > 0 == off.count("L2Loss", "/job:ps/")
+    assert on.sent_bytes < off.sent_bytes
+
+
+def test_lookups_and_casts_run_where_less_travels(launched: dict[int, Launched]) -> None:
+    on, off = with_and_without("between", launched, comm="ps", model="mixed", partitions=4)
+    assert on.count("ResourceGather", "/job:ps/") > 0
+    assert off.count("ResourceGather", "/job:ps/") == 0 < off.count("GatherV2", "/job:worker/")
+    assert on.count("Cast", "/job:ps/") > off.count("Cast", "/job:ps/")
+    assert on.sent_bytes < 0.7 * off.sent_bytes
 
 
 def test_mpi_uses_no_server(launched: dict[int, Launched]) -> None:

@@ -79,6 +79,16 @@ COMMAND_LINES = {
         "it goes with comm=ps comm.sync=false",
     ),
     "no bound": ("comm=ps comm.sync=false comm.ps.staleness=0", "comm.ps.staleness=0 (command line)", "at least 1"),
+    "copies async": (
+        "comm=ps comm.sync=false comm.ps.replicate_variables=true",
+        "comm.ps.replicate_variables=true (command line)",
+        "it goes with comm.sync=true",
+    ),
+    "servers' option without servers": (
+        "comm=mpi comm.ps.boundary_among_servers=false",
+        "comm.ps.boundary_among_servers=false (command line)",
+        "it goes with ps and hybrid",
+    ),
     "protocol without servers": (
         "comm=mpi comm.ps.protocol=grpc+verbs",
         "comm.ps.protocol=grpc+verbs (command line)",

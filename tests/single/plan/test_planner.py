@@ -9,7 +9,7 @@ import pytest
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Plan, Route, Shard
+from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
@@ -174,14 +174,14 @@ def test_partitions_do_not_matter_where_nothing_is_split() -> None:
     ],
 )
 def test_predicted_traffic(variable: VariableInfo, route: Route, two: int, eight: int) -> None:
-    assert predict_sent_bytes(variable, route, 2) == two
-    assert predict_sent_bytes(variable, route, 8) == eight
+    assert predict_sent_bytes(variable, route, 2, PsOptions()) == two
+    assert predict_sent_bytes(variable, route, 8, PsOptions()) == eight
 
 
 @pytest.mark.parametrize("route", [Route.ALLGATHER, Route.PS])
 def test_traffic_is_unknown_where_the_number_of_ids_is(route: Route) -> None:
     unknown = info("table", "sparse", gradient_rows=None)
-    assert predict_sent_bytes(unknown, route, 2) is None
+    assert predict_sent_bytes(unknown, route, 2, PsOptions()) is None
 
 
 def test_one_worker_allreduces_nothing() -> None:

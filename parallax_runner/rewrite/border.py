@@ -1,0 +1,50 @@
+"""Which side of the border between workers and servers casts: the one that makes what travels smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.rewrite.distributed_graph import Rewrite
+
+
+def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | None:
+    """The smaller dtype to which all readers outside the update region cast these tensors, if they agree on one."""
+    if not rewrite.plan.ps.boundary_between_workers_and_servers:
+        return None
+    found = {dtype for tensor in tensors for dtype in _wanted(rewrite, tensor)}
+    if len(found) != 1:
+        return None
+    (dtype,) = found
+    return dtype if all(dtype.size < tensor.dtype.size for tensor in tensors) else None
+
+
+def connect_casts(rewrite: Rewrite, tensor: tf.Tensor, narrow: tf.Tensor) -> None:
+    """Lets the readers of the casts of `tensor` read `narrow`, which has been cast already."""
+    for cast in _readers(rewrite, tensor):
+        edit.reconnect(cast.outputs[0], narrow, where=lambda _: True)
+        rewrite.stands_for[cast.outputs[0].name] = narrow
+
+
+def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
+    """What `tensor` was cast from, where that is smaller; otherwise itself."""
+    if not rewrite.plan.ps.boundary_between_workers_and_servers or tensor.op.type != "Cast":
+        return tensor
+    source = tensor.op.inputs[0]
+    return source if source.dtype.size < tensor.dtype.size else tensor
+
+
+def _wanted(rewrite: Rewrite, tensor: tf.Tensor) -> set[tf.DType]:
+    """The dtypes in which a tensor is read: of casts what they cast to."""
+    return {(op.outputs[0] if op.type == "Cast" else tensor).dtype for op in _readers(rewrite, tensor)}
+
+
+def _readers(rewrite: Rewrite, tensor: tf.Tensor) -> list[tf.Operation]:
+    """The consumers of a tensor outside the update region, in place of an Identity its own."""
+    found = []
+    for op in sorted(tensor.consumers(), key=lambda op: op.name):
+        if op not in rewrite.region:
+            found += _readers(rewrite, op.outputs[0]) if op.type == "Identity" else [op]
+    return found
