@@ -21,7 +21,7 @@ from parallax_runner import partition_search, recovery, report, stages
 from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.build import MODEL, Source
 from parallax_runner.config import frozen
-from parallax_runner.config.cluster_size import size_cluster
+from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, ParallaxError
@@ -130,8 +130,9 @@ def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interru
 def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
     """The plan for this graph and cluster."""
     from parallax_runner.analysis.classify import classify
+    from parallax_runner.analysis.devices import check_devices
 
-    return make_plan(
+    plan = make_plan(
         classify(single),
         comm=config.comm.name,
         workers=1 if config.comm.name == "local" else config.cluster.workers,
@@ -145,6 +146,9 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
         sync=config.comm.sync,
         staleness=config.comm.ps.staleness,
     )
+    tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
+    check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
+    return plan
 
 
 @stage("find a checkpoint")

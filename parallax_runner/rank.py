@@ -17,7 +17,7 @@ from rich.console import Console
 
 from parallax_runner.build import build_graph, build_serving_graph, load_dataset
 from parallax_runner.config import frozen
-from parallax_runner.config.cluster_size import visible_gpus
+from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -32,7 +32,7 @@ from parallax_runner.track.run_id import read_run_id
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
-from parallax_runner.train.cluster import join_cluster, merged, session_config
+from parallax_runner.train.cluster import device_filters, join_cluster, merged, session_config
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.gpu_limits import GpuLimits
 from parallax_runner.train.loop import Loop
@@ -70,7 +70,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
         config.cluster.threads_per_worker,
         protocol=config.comm.ps.protocol,
         gpus=gpus,
-        cpu_devices=max(plan.replicas_per_worker, config.cluster.cpu_devices or 1),
+        cpu_devices=devices_of_worker(config.cluster)["CPU"],
     ) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
         loop = Loop(
@@ -193,8 +193,7 @@ def open_session(
         cpu_devices=cpu_devices,
         sess_config=sess_config,
     )
-    filters = ["/job:ps", f"/job:worker/task:{distributed.rank}"]
-    config = merged(session_config(threads, filters, gpus, cpu_devices), sess_config)
+    config = merged(session_config(threads, device_filters(distributed), gpus, cpu_devices), sess_config)
     return tf.Session(server.target, graph=distributed.graph, config=config)
 
 

@@ -12,6 +12,7 @@ from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
 from parallax_runner.graph.boundary import Boundary, find_boundary
+from parallax_runner.graph.devices import named_server
 from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
@@ -61,6 +62,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             immovable_op=immovable.get(variable.name) or counters.get(variable.name),
             counts=variable.name in counters,
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
+            server=named_server(graph.get_operation_by_name(variable.name).device),
             nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
         )
         for variable in single.variables

@@ -24,7 +24,7 @@ class VariableInfo:
     `immovable_op` names the first op, if any, that keeps the variable from living on a server; `nonlinear_op` the first
     whose result on the sparse gradient depends on merging duplicate ids. `counts`: it is updated without a gradient,
     and alike on every replica, as global_step is. `min_partitions` is what a script's `get_partitioner` wants, None
-    without.
+    without. `server` is the one that the variable's device scope names, None where it names none.
     """
 
     name: str
@@ -40,6 +40,7 @@ class VariableInfo:
     immovable_op: str | None = None
     counts: bool = False
     min_partitions: int | None = None
+    server: int | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -12,6 +12,7 @@ from parallax_runner.api.fetches import Translator
 from parallax_runner.api.script import Worker
 from parallax_runner.api.session import HookSession, Session
 from parallax_runner.api.steps import Steps
+from parallax_runner.config.cluster_size import devices_of_worker
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import LOSS, capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -57,7 +58,7 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
         config.cluster.threads_per_worker,
         protocol=config.comm.ps.protocol,
         gpus=gpus,
-        cpu_devices=max(plan.replicas_per_worker, config.cluster.cpu_devices or 1),
+        cpu_devices=devices_of_worker(config.cluster)["CPU"],
         sess_config=api_config.sess_config,
     )
     resume = None if config.ckpt.resume == "never" else config.ckpt.resume

@@ -57,6 +57,14 @@ def check_cluster(config: DictConfig, origins: Origins) -> None:
         raise refusal("comm.name", origins, f"one process, and {key} lists {slots} ids: give one id", value="local")
 
 
+def devices_of_worker(cluster: Any) -> dict[str, int]:
+    """How many devices of each kind a worker has, by TensorFlow's name for the kind."""
+    return {
+        "CPU": max(cluster.replicas_per_worker, cluster.cpu_devices or 1),
+        "GPU": len(visible_gpus(cluster, rank=0)),
+    }
+
+
 def visible_gpus(cluster: Any, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
     """Ids of the GPUs that worker `rank` sees, one a replica; none on a machine without.
 

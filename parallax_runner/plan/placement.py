@@ -14,12 +14,20 @@ def split_rows(rows: int, partitions: int) -> list[tuple[int, int]]:
     return list(zip(offsets, sizes, strict=True))
 
 
-def balance(sizes_bytes: Sequence[int], servers: int) -> list[int]:
-    """The server of each item: largest first, each to the least loaded server (Graham 1969, LPT rule)."""
-    loads = [(0, server) for server in range(servers)]
-    chosen = [0] * len(sizes_bytes)
-    for item in sorted(range(len(sizes_bytes)), key=lambda item: (-sizes_bytes[item], item)):
-        load, server = heapq.heappop(loads)
+def balance(sizes_bytes: Sequence[int], servers: int, named: Sequence[int | None] = ()) -> list[int]:
+    """The server of each item: of one that `named` has a server for that one; of the others, largest first, each time
+    the least loaded (Graham 1969, LPT rule)."""
+    wanted = list(named) or [None] * len(sizes_bytes)
+    loads_bytes = [0] * servers
+    for size_bytes, server in zip(sizes_bytes, wanted, strict=True):
+        if server is not None:
+            loads_bytes[server] += size_bytes
+    heap = [(load_bytes, server) for server, load_bytes in enumerate(loads_bytes)]
+    heapq.heapify(heap)
+    chosen = [server or 0 for server in wanted]
+    free = [item for item, server in enumerate(wanted) if server is None]
+    for item in sorted(free, key=lambda item: (-sizes_bytes[item], item)):
+        load_bytes, server = heapq.heappop(heap)
         chosen[item] = server
-        heapq.heappush(loads, (load + sizes_bytes[item], server))
+        heapq.heappush(heap, (load_bytes + sizes_bytes[item], server))
     return chosen

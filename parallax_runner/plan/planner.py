@@ -91,6 +91,8 @@ def make_plan(
 def _reason(variable: VariableInfo, route: Route, sync: bool) -> str:
     if variable.counts and not sync:
         return "counts the updates of all replicas, on server 0"
+    if variable.server is not None and route is Route.PS:
+        return f"its device scope names /job:ps/task:{variable.server}"
     return REASONS.get((variable.gradient, route), "no gradient: each rank keeps its own")
 
 
@@ -107,6 +109,8 @@ def _counters(variables: Sequence[VariableInfo]) -> tuple[str, ...]:
 
 def _route(variable: VariableInfo, comm: str) -> Route:
     route = PRESETS[comm].get(variable.gradient, Route.LOCAL)
+    if route is Route.ALLREDUCE and comm == "hybrid" and variable.server is not None and not variable.immovable_op:
+        return Route.PS
     if route is not Route.PS or variable.immovable_op is None:
         return route
     if comm == "hybrid":
@@ -133,16 +137,21 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 
 def _place(variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int) -> dict[str, tuple[Shard, ...]]:
     ranges = {variable.name: _row_ranges(variable) for variable in variables if routes[variable.name] is Route.PS}
-    sizes_bytes = [
-        rows * variable.row_bytes * (1 + len(variable.slots))
+    items = [
+        (rows * variable.row_bytes * (1 + len(variable.slots)), _named_server(variable, servers))
         for variable in variables
         for _, rows in ranges.get(variable.name, ())
     ]
-    chosen = iter(balance(sizes_bytes, servers))
+    chosen = iter(balance([size_bytes for size_bytes, _ in items], servers, [server for _, server in items]))
     return {
         name: tuple(Shard(offset=offset, rows=rows, server=next(chosen)) for offset, rows in pieces)
         for name, pieces in ranges.items()
     }
+
+
+def _named_server(variable: VariableInfo, servers: int) -> int | None:
+    """The server of the variable's device scope; that it is there is checked with all other scopes."""
+    return variable.server if variable.server is not None and variable.server < servers else None
 
 
 def _row_ranges(variable: VariableInfo) -> list[tuple[int, int]]:
@@ -174,6 +183,12 @@ def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes
         f"«{variable.name}» stays with the ranks: «{variable.immovable_op}» uses it as no server can"
         for variable in variables
         if comm == "hybrid" and variable.immovable_op and variable.gradient is GradientKind.SPARSE
+    ]
+    notes += [
+        f"«{variable.name}» stays with the ranks, each of which keeps its own, though its device scope names "
+        f"/job:ps/task:{variable.server}"
+        for variable in variables
+        if variable.server is not None and routes[variable.name] is not Route.PS
     ]
     notes += [
         f"«{variable.nonlinear_op}» reads the sparse gradient of «{variable.name}»: it sees duplicate ids merged, "

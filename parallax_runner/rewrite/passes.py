@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.devices import named_workers
 from parallax_runner.graph.named_apart import named_apart
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
@@ -100,7 +101,9 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
     staleness = tf.stack(stale) if stale else None
     may_start = [rewrite.may_start for rewrite in replicas if rewrite.may_start is not None]
     bounded = tf.group(*may_start) if may_start else None
-    leave = leave_together(first) if stale else None
+    # Nobody goes while others may still run ops on its devices.
+    apart = bool(stale) or (first.plan.servers and named_workers(single.meta_graph.graph_def))
+    leave = leave_together(first) if apart else None
     place_on_worker(first)
     return DistributedGraph(
         graph=first.graph,

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.distributed_graph import Rewrite
 
 
 def place_on_worker(rewrite: Rewrite) -> None:
-    """Adds job and task to each op's device where servers exist, and keeps what the user's scopes say of the rest."""
+    """Adds job and task to each op's device where servers exist, and keeps what the user's scopes say.
+
+    A variable that is not on servers is each rank's own: of the task that its scope may name nothing is kept.
+    """
     if not rewrite.worker_device:
         return
     worker = tf.DeviceSpec.from_string(rewrite.worker_device)
+    own = _of_own_variables(rewrite)
     for op in rewrite.graph.get_operations():
         wanted = tf.DeviceSpec.from_string(op.device or "")
-        if wanted.job is None:
+        if op in own:
+            wanted = wanted.replace(job=None, task=None)
+        if wanted.job in (None, worker.job) and wanted.task is None:
             op._set_device(worker.make_merged_spec(wanted).to_string())
+
+
+def _of_own_variables(rewrite: Rewrite) -> set[tf.Operation]:
+    """Variables that are not on servers, and the ops that use them."""
+    on_servers = {name for planned in rewrite.plan.by_route(Route.PS) for name in (planned.name, *planned.slots)}
+    handles = [rewrite.op(one.name) for one in rewrite.single.variables if one.name not in on_servers]
+    return {op for handle in handles for op in (handle, *handle.outputs[0].consumers())}

@@ -6,9 +6,11 @@ import sys
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.devices import named_workers
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.rewrite.constant_folding import turn_off_constant_folding
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train.gpu_limits import GpuLimits, hide_gpus
 
 HOST = "127.0.0.1"
@@ -36,6 +38,12 @@ def session_config(
     else:
         gpus.apply(config)
     return config
+
+
+def device_filters(distributed: DistributedGraph) -> list[str]:
+    """The servers, this worker, and the workers that the model's scopes name; others need not be there to go on."""
+    workers = {distributed.rank, *named_workers(distributed.graph.as_graph_def())}
+    return ["/job:ps", *(f"/job:worker/task:{worker}" for worker in sorted(workers))]
 
 
 def merged(config: tf.ConfigProto, own: tf.ConfigProto | None) -> tf.ConfigProto:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ParallaxError
+from parallax_runner.graph.devices import without_devices
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 from parallax_runner.verify.aggregate import mean, merge
 from parallax_runner.verify.halves import split
@@ -44,7 +45,7 @@ class Reference:
             raise ValueError(f"a reference needs at least one rank, not {ranks}")
         self._single = single
         self._average_sparse = average_sparse
-        graph_def = single.meta_graph.graph_def
+        graph_def = without_devices(single.meta_graph.graph_def)
         self._ranks = [_Rank(single, seeds(graph_def, rank) if seeds else graph_def) for rank in range(ranks)]
         self._prepared = False
 

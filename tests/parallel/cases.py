@@ -201,7 +201,35 @@ def mixed_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.cast(tf.reduce_sum(x, axis=1), tf.float64)
 
 
+def halves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Two halves on two devices of each worker."""
+    with tf.device("/cpu:0"):
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+        weights = tf.get_variable("weights", [WIDTH, WIDTH], tf.float64)
+        x = tf.tanh(tf.matmul(features["x"] + tf.nn.embedding_lookup(table, features["ids"]), weights))
+    with tf.device("/cpu:1"):
+        other = tf.get_variable("other", [ROWS], tf.float64)
+        bias = tf.get_variable("bias", [WIDTH], tf.float64, initializer=tf.ones_initializer())
+        return tf.reduce_sum(tf.sigmoid(x + bias), axis=1) + tf.gather(other, features["ids"])
+
+
+def on_tasks_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Variables and ops on tasks of the cluster: all workers use those of one."""
+    with tf.device("/job:ps/task:1"):
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+        weights = tf.get_variable("weights", [WIDTH, WIDTH], tf.float64)
+        tf.get_variable("untrained", [], tf.float64, initializer=tf.zeros_initializer(), trainable=False)
+        x = tf.matmul(features["x"] + tf.nn.embedding_lookup(table, features["ids"]), weights)
+    with tf.device("/job:worker/task:1/cpu:2"):
+        x = tf.tanh(x)
+    with tf.device("/job:worker"):
+        bias = tf.get_variable("bias", [WIDTH], tf.float64, initializer=tf.ones_initializer())
+        return tf.reduce_sum(tf.sigmoid(x + bias), axis=1)
+
+
 MODELS = {
+    "halves": halves_model,
+    "on_tasks": on_tasks_model,
     "mixed": mixed_model,
     "loop": loop_model,
     "plain": plain_model,
@@ -256,6 +284,7 @@ def special_cases() -> list[Case]:
         Case(model="function", clip=True),
         *replicated_cases(),
         *placed_cases(),
+        *device_cases(),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
@@ -307,6 +336,18 @@ def placed_cases() -> list[Case]:
         Case(comm="ps", ranks=3, optimizer="ftrl", model="row_decay", clip=True, partitions=4, among_servers=False),
         Case(comm="ps", optimizer="momentum", variables="reference", user_parts=3, clip=True, among_servers=False),
         Case(comm="hybrid", optimizer="adam", partitions=4, clip=True, spoilt_step=4, among_servers=False),
+    ]
+
+
+def device_cases() -> list[Case]:
+    """Models that name devices, of each worker or of the cluster's tasks."""
+    return [
+        Case(comm="mpi", model="halves", optimizer="adam", clip=True),
+        Case(comm="ps", model="halves", optimizer="adam", ranks=3, clip=True, partitions=4),
+        Case(comm="ps", model="halves", replicas=2, optimizer="momentum", replicate_variables=True),
+        Case(comm="hybrid", model="halves", optimizer="adam", clip=True, partitions=4),
+        Case(comm="ps", model="on_tasks", optimizer="adam", clip=True),
+        Case(comm="hybrid", model="on_tasks", optimizer="momentum", ranks=3, partitions=4),
     ]
 
 

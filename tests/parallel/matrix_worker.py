@@ -15,7 +15,7 @@ from parallax_runner.rank import initialize
 from parallax_runner.rewrite import collectives, passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.train.checkpoint import CheckpointOps
-from parallax_runner.train.cluster import join_cluster, session_config
+from parallax_runner.train.cluster import device_filters, join_cluster, session_config
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 
@@ -43,7 +43,7 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
     passes.PASSES = original
     checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
     config = session_config(
-        1, cpu_devices=CPU_DEVICES, device_filters=["/job:ps", f"/job:worker/task:{rank}"] if plan.servers else None
+        1, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
     )
     with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
         initialize(session, distributed, checkpoints, None)

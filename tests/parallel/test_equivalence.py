@@ -163,6 +163,27 @@ def test_lookups_and_casts_run_where_less_travels(launched: dict[int, Launched])
     assert on.sent_bytes < 0.7 * off.sent_bytes
 
 
+def test_halves_of_a_model_run_on_two_devices_of_a_worker(launched: dict[int, Launched]) -> None:
+    for comm in ("mpi", "hybrid"):
+        (case,) = [case for case in MATRIX if (case.comm, case.model) == (comm, "halves")]
+        ops = Step.of(case, launched).ops
+        assert {device[-5:] for device, type_, _ in ops if type_ == "Tanh"} == {"CPU:0"}
+        assert {device[-5:] for device, type_, _ in ops if type_ == "Sigmoid"} == {"CPU:1"}
+
+
+def test_a_scope_that_names_a_task_means_it(launched: dict[int, Launched]) -> None:
+    for case in (case for case in MATRIX if case.model == "on_tasks"):
+        ops = Step.of(case, launched).ops
+        places = {type_: {device for device, each, _ in ops if each == type_} for type_ in ("MatMul", "Tanh")}
+        assert any("/job:ps/replica:0/task:1/" in device for device in places["MatMul"])
+        assert all("/job:worker/replica:0/task:1/device:CPU:2" in device for device in places["Tanh"])
+        planned = {variable.name.rpartition("/")[2]: variable for variable in case.plan(case.single()).variables}
+        for name in ("table", "weights"):
+            assert {shard.server for shard in planned[name].shards} == {1}
+            assert planned[name].reason == "its device scope names /job:ps/task:1"
+        assert planned["untrained"].route == "local"
+
+
 def test_mpi_uses_no_server(launched: dict[int, Launched]) -> None:
     case = next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "both")
     assert not any("/job:ps/" in device for device, _ in launched[case.ranks].trace(case))
