@@ -326,7 +326,7 @@ def test_processes_that_ignore_sigterm_and_their_children_are_ended(job: Job) ->
     start = time.monotonic()
     result = job.run("hang_deaf,hang_deaf", "serve_deaf,kill")
     assert (result.failure.role, result.failure.index) == ("server", 1)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
 
 
 def test_a_rank_that_ends_before_it_says_hello(job: Job) -> None:

@@ -99,12 +99,9 @@ def test_first_call_sets_up_and_says_so(checkout: Checkout) -> None:
     assert "--require-hashes" in calls and "--no-deps" in calls and "--editable ." in calls
 
 
-def test_second_call_does_nothing_and_is_fast(checkout: Checkout) -> None:
+def test_second_call_does_nothing(checkout: Checkout) -> None:
     checkout.run()
-    start = time.monotonic()
-    status, output = checkout.run()
-    assert time.monotonic() - start < 1.0
-    assert (status, output) == (0, "")
+    assert checkout.run() == (0, "")
     assert checkout.calls() == EVERYTHING
 
 

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -306,27 +305,19 @@ def test_flags_that_exclude_each_other(tmp_path: Path) -> None:
         assert "Traceback" not in result.stderr
 
 
-def test_fast_and_without_heavy_imports(tmp_path: Path) -> None:
-    """A refusal costs less than importing TensorFlow (4 s) or MLflow (1.2 s) would."""
-    fastest = float("inf")
-    for _ in range(3):
-        start = time.monotonic()
-        refused(run("train.step=5", cwd=tmp_path))
-        fastest = min(fastest, time.monotonic() - start)
-    assert fastest < 2.0
-    result = run("train.step=5", cwd=tmp_path, python=("-X", "importtime"))
+@pytest.mark.parametrize("arguments", [("train.step=5",), ("--cfg", "job", "--resolve")])
+def test_without_heavy_imports(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """A refusal, or what is shown of the configuration, does not wait for TensorFlow (4 s) or MLflow (1.2 s)."""
+    result = run(*arguments, cwd=tmp_path, python=("-X", "importtime"))
     imported = set(re.findall(r"\| +(\w+)$", result.stderr, flags=re.MULTILINE))
     assert "hydra" in imported
     assert not imported & {"tensorflow", "mlflow", "horovod", "keras"}
 
 
-def test_shown_configuration_is_resolved_fast(tmp_path: Path) -> None:
-    start = time.monotonic()
+def test_shown_configuration_is_resolved(tmp_path: Path) -> None:
     result = run("--cfg", "job", "--resolve", cwd=tmp_path)
-    seconds = time.monotonic() - start
     assert result.returncode == 0, result.stderr
     assert "${" not in result.stdout and "run_dir: outputs/" in result.stdout
-    assert seconds < 2.0
 
 
 @pytest.mark.parametrize("flag", ["--help", "--info=searchpath", "--hydra-help"])

@@ -51,3 +51,7 @@ def test_the_bound_of_largest_first(sizes: list[int], servers: int) -> None:
 def test_equal_shards_go_round_the_servers() -> None:
     assert balance([5, 5, 5, 5], 2) == [0, 1, 0, 1]
     assert balance([1, 9, 4, 4], 2) == [1, 0, 1, 1]
+
+
+def test_what_has_a_server_stays_there_and_counts() -> None:
+    assert balance([9, 5, 5, 1], 2, [0, None, None, None]) == [0, 1, 1, 0]

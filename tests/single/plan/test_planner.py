@@ -223,3 +223,38 @@ def test_under_ps_it_is_refused_with_the_op_and_the_remedy() -> None:
     kernel = info("kernel", "dense", immovable_op="while")
     with pytest.raises(PlanError, match=r"«kernel».*«while».*comm=hybrid or comm=mpi"):
         plan(kernel, comm="ps")
+
+
+def test_a_scope_that_names_a_server_goes_before_the_preset() -> None:
+    made = plan(info("kernel", "dense", server=1), info("table", "sparse", server=1), comm="hybrid", partitions=2)
+    assert routes(made) == {"kernel": "ps", "table": "ps"}
+    assert {shard.server for variable in made.variables for shard in variable.shards} == {1}
+    assert {variable.reason for variable in made.variables} == {"its device scope names /job:ps/task:1"}
+
+
+def test_a_scope_that_names_a_server_cannot_move_what_each_rank_keeps() -> None:
+    made = plan(DENSE, SPARSE, info("global_step", "none", (), server=0), comm="ps")
+    assert routes(made)["global_step"] == "local"
+    assert any("«global_step» stays with the ranks" in note and "/job:ps/task:0" in note for note in made.notes)
+
+
+def test_copies_of_nothing_are_noted() -> None:
+    def notes(comm: str) -> tuple[str, ...]:
+        return make_plan(
+            [DENSE, SPARSE],
+            comm=comm,
+            workers=2,
+            servers=1,
+            partitions=1,
+            average_sparse=True,
+            fingerprint="f",
+            ps=PsOptions(replicate_variables=True),
+        ).notes
+
+    assert not any("replicate_variables" in note for note in notes("ps"))
+    assert any("replicate_variables=true changes nothing" in note for note in notes("hybrid"))
+
+
+def test_without_the_boundary_a_whole_table_travels() -> None:
+    ps = PsOptions(boundary_between_workers_and_servers=False)
+    assert predict_sent_bytes(SPARSE, Route.PS, 2, ps) == 50 * (40 + 8) + 4000
