@@ -52,3 +52,19 @@ def test_beside_an_installed_package(tmp_path: Path) -> None:
     assert run.summary["model"] == "mymodel.build"
     assert yaml.safe_load((run.run_dir / "config.yaml").read_text())["model"]["start"] == 4.0
     assert run.summary["steps"] == 3
+
+
+def test_devices_that_it_names(tmp_path: Path) -> None:
+    """One that is not there is told with the plan; two halves on two devices of each worker equal one device."""
+    scope = '    with tf.device("/cpu:1"):\n        error = w * features["x"] - features["y"]\n    loss = '
+    line = '    loss = tf.reduce_mean(tf.square(w * features["x"] - features["y"]))\n'
+    (tmp_path / "mymodel.py").write_text(MODEL.replace(line, scope + "tf.reduce_mean(tf.square(error))\n"))
+    (tmp_path / "myconf" / "model").mkdir(parents=True)
+    (tmp_path / "myconf" / "model" / "mine.yaml").write_text(CONFIG.format(target="mymodel.build"))
+    arguments = ("--config-dir", "myconf", "model=mine", "comm=ps", "action=verify", *ARGUMENTS)
+    refused = launch(*arguments, cwd=tmp_path)
+    refused.expect_nothing_started()
+    assert refused.exit_status == 2
+    assert "is placed on /device:CPU:1, which does not exist: each worker has CPU:0 to 0" in refused.stderr
+    proven = launch(*arguments, "cluster.cpu_devices=2", cwd=tmp_path).expect_success()
+    assert "every variable equals one device's" in proven.stdout

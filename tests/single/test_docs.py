@@ -17,6 +17,7 @@ from parallax_runner.config.schema import RunConfig
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 NOTES = sorted((ROOT / "docs" / "design").glob("*.md"))
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 PATH = re.compile(r"(?<![\w/.-])(?:parallax_runner|conf|models|scripts|tests|docs)/[\w./-]*")
 OF_THE_EXAMPLE = {"models/bigram.py", "conf/model/bigram.yaml"}
 FREE_GROUPS = ("model", "data", "optimizer")
@@ -59,7 +60,7 @@ def choices_in_conf(group: str) -> set[str]:
     return {path.stem for path in (conf_dir() / group).glob("*.yaml")}
 
 
-@pytest.mark.parametrize("document", [README, *NOTES], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [README, *NOTES, *PAGES], ids=lambda path: path.name)
 def test_named_paths_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     named = {path.rstrip(".") for path in PATH.findall(text)} - OF_THE_EXAMPLE
@@ -139,3 +140,27 @@ def test_named_actions_are_those_of_the_schema() -> None:
     named = re.search(r"stand `action` \(([^)]*)\)", README.read_text(encoding="utf-8"))
     assert named is not None
     assert tuple(codes(named[1])) == RunConfig.__dataclass_fields__["action"].metadata["choices"]
+
+
+COMING_FROM = ROOT / "docs" / "coming-from.md"
+
+
+def test_every_row_of_coming_from_names_a_test_that_is_there() -> None:
+    rows = [line for line in COMING_FROM.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.startswith("| there |")]
+    assert len(rows) > 30
+    for row in rows:
+        path, _, name = codes(row.split(" | ")[-1])[0].partition("::")
+        assert (ROOT / path).is_file(), row
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8") if name else True, row
+
+
+def test_every_setting_of_coming_from_is_one() -> None:
+    cells = [
+        row.split(" | ")[1] for row in COMING_FROM.read_text(encoding="utf-8").splitlines() if row.count(" | ") == 2
+    ]
+    given = [code for cell in cells for code in codes(cell) if re.match(r"[\w.]+=", code)]
+    assert len(given) > 25
+    for overrides in given:
+        needed = ["profile=steps"] if overrides.startswith(("profile.dir", "profile.worker")) else []
+        composed(*needed, *overrides.replace("hosts.txt", "[localhost]").split(" ", overrides.count("=") - 1))
