@@ -27,6 +27,7 @@ BIN = Path(sys.executable).parent
 # What is appended to a command: the first line whose pattern is found in it.
 SMALL = "train.steps=2 data.batch_size=8 data.validation_examples=64"
 SHORTER = (
+    ("python train.py", ""),
     ("scripts/test", "--collect-only -q tests/single/test_docs.py"),
     ("mlflow ui", ""),
     ("action=plan", ""),
@@ -59,7 +60,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     for name in ("parallax_runner", "conf", "models"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "models" / "bigram.py").write_text(blocks("python")[0], encoding="utf-8")
+    (model,) = [block for block in blocks("python") if "def build(" in block]
+    (script,) = [block for block in blocks("python") if "parallel_run(" in block]
+    (folder / "models" / "bigram.py").write_text(model, encoding="utf-8")
+    (folder / "train.py").write_text(script, encoding="utf-8")
     (folder / "conf" / "model" / "bigram.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
     (folder / "corpus.txt").write_text("the cat sat on the mat , and the dog did not .\n" * 500, encoding="utf-8")
     return folder
@@ -91,10 +95,14 @@ def test_command(command: str, project: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     summaries = [json.loads(path.read_text(encoding="utf-8")) for path in runs_of(project) - before]
-    trains = "parallax_runner" in command or "scripts/train" in command
+    trains = any(word in command for word in ("parallax_runner", "scripts/train", "train.py"))
     assert len(summaries) == (2 if " -m model=" in command else int(trains))
     assert {summary["status"] for summary in summaries} <= {"finished"}
-    if trains and "action=plan" not in shortened(command):
+    if "action=search" in command:
+        assert summaries[0]["partition_choice"] >= 1
+    elif "train.py" in command:
+        assert len(re.findall(r"^\[worker [01]\] loss 0\.\d+$", done.stdout, re.M)) == 2
+    elif trains and "action=plan" not in shortened(command):
         assert {summary["steps"] for summary in summaries} == {4 if "ckpt.resume=" in command else 2}
     if "ckpt.resume=" in command:
         assert summaries[0]["first_step"] == 2
@@ -154,4 +162,4 @@ def test_no_command_is_left_out() -> None:
         "model=bigram",
     ]:
         assert any(word in command for command in COMMANDS), word
-    assert len(blocks("python")) == len(blocks("yaml")) == 1
+    assert len(blocks("yaml")) == 1
