@@ -52,7 +52,7 @@ def _comm(run_option: Any) -> str:
     if run_option is None:
         return "hybrid"
     # A comma at the end of the line, as in the original's own example, makes a tuple of it.
-    if isinstance(run_option, tuple) and len(run_option) == 1:
+    if isinstance(run_option, tuple | list) and len(run_option) == 1:
         return _comm(run_option[0])
     comm = RUN_OPTIONS.get(str(run_option).upper())
     if comm is None:

@@ -47,9 +47,10 @@ def _check_steps(config: DictConfig, origins: Origins) -> None:
     steps, last = config.profile.steps, config.train.steps
     if not steps:
         raise refusal("profile.steps", origins, "expected at least one step, as in profile.steps=[100,200]", value="[]")
-    outside = [step for step in steps if not 1 <= step <= last]
+    outside = [step for step in steps if step < 1 or (last is not None and step > last)]
     if outside:
-        expected = f"expected steps from 1 to train.steps={last}, and {outside[0]} is none of them"
+        upto = "on" if last is None else f"to train.steps={last}"
+        expected = f"expected steps from 1 {upto}, and {outside[0]} is none of them"
         raise refusal("profile.steps", origins, expected, value=written(steps))
 
 
@@ -64,6 +65,8 @@ def _check_range(config: DictConfig, origins: Origins) -> None:
         raise refusal(
             "profile.range", origins, expected, value=written(bounds), hint=f"profile.range=[{start},{start + 1}]"
         )
-    if start < 1 or end > last + 1:
+    if last is None and start < 1:  # a script decides itself when it ends
+        raise refusal("profile.range", origins, "expected steps from 1 on", value=written(bounds))
+    if last is not None and (start < 1 or end > last + 1):
         expected = f"expected steps from 1 to train.steps={last}, so at least 1 and at most {last + 1}"
         raise refusal("profile.range", origins, expected, value=written(bounds))

@@ -17,7 +17,8 @@ import tensorflow.compat.v1 as tf
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
-STEPS, RATE = 4, 0.1
+STEPS = 4
+RATE = float(np.float32(0.1))  # TensorFlow casts it on the way to float64
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,23 +18,32 @@ ROOT = Path(__file__).parents[3]
 BUILD = """
 graph = tf.Graph()
 with graph.as_default():
-    w = tf.get_variable("w", [2])
-    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(w * w))
+    table, w = tf.get_variable("table", [6, 2]), tf.get_variable("w", [2])
+    loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [0, 1]) * w)
+    tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+"""
+END = """
+from parallax_runner.graph.script_graph import capture_script
+single = capture_script(graph)
+recorded = [len(graph.get_collection(f"parallax_runner/{name}")) for name in ("gradients", "losses")]
+raw = [node for node in single.meta_graph.graph_def.node if node.name.endswith("/raw/values")]
+print(len(single.gradients), *recorded, len(raw), single.fingerprint)
 """
 
 
 def captured_in(program: str) -> str:
-    end = "from parallax_runner.graph.script_graph import capture_script\nprint(len(capture_script(graph).gradients))\n"
-    result = subprocess.run([sys.executable, "-c", program + end], cwd=ROOT, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", program + END], cwd=ROOT, capture_output=True, text=True)
     return result.stdout.strip() or result.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("first", ["parallax_runner", "tensorflow"])
-def test_either_import_may_come_first(first: str) -> None:
-    imports = ["import parallax_runner\n", "import tensorflow.compat.v1 as tf\n"]
-    if first == "tensorflow":
-        imports.reverse()
-    assert captured_in("".join(imports) + BUILD) == "1"
+def test_either_import_may_come_first_and_records_each_gradient_once() -> None:
+    """Of the same script driver and workers must see the same graph, and workers import this package first."""
+    ours, tensorflows = "import parallax_runner\n", "import tensorflow.compat.v1 as tf\n"
+    hook = "import parallax_runner.graph.gradients_hook\n"
+    orders = (ours + tensorflows, tensorflows + ours, ours + tensorflows + hook, ours + hook + tensorflows)
+    found = {captured_in(order + BUILD) for order in orders}
+    assert len(found) == 1
+    assert found.pop().split()[:4] == ["2", "2", "1", "1"]
 
 
 def test_a_graph_built_before_the_import_is_an_error_that_says_so() -> None:
