@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from parallax_runner import recovery, report, stages
+from parallax_runner import early_end, recovery, report, stages
 from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.config import frozen
 from parallax_runner.data.dataset import Dataset
@@ -64,8 +64,8 @@ def supervise(
             on_validated=_best_keeper(config),
         )
 
-        on_message = _listener(record, artifacts)
         while True:
+            on_message = _listener(record, artifacts, early_end.Watch())
             prepare(config.profile, first_step=recovery.step_of(config))
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, interrupts=interrupts)
@@ -86,7 +86,7 @@ def supervise(
             record.last_step = step
 
 
-def _listener(record: RunRecord, artifacts: RunArtifacts) -> Callable[[processes.Message], None]:
+def _listener(record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch) -> Callable[[processes.Message], None]:
     """Hands what a rank reports to who wants to know."""
 
     def on_progress(rank: int, **fields: Any) -> None:
@@ -94,9 +94,14 @@ def _listener(record: RunRecord, artifacts: RunArtifacts) -> Callable[[processes
             stages.tell("first step", sum(fields["step_secs"]))
         record.on_progress(rank, **fields)
 
+    def on_alive(rank: int, step: int | None, doing: str, **_: Any) -> None:
+        record.on_alive(rank, step)
+        watch.on_alive(rank, doing)
+
     handlers: dict[str, Callable[..., None]] = {
         "progress": on_progress,
-        "alive": lambda rank, step, **_: record.on_alive(rank, step),
+        "alive": on_alive,
+        "leave": watch.on_leave,
         "validation": record.on_validation,
         "checkpoint": lambda _, prefix: artifacts.on_checkpoint(Path(prefix)),
         "skipped": lambda _, step: report.tell_skipped(step),

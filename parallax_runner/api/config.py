@@ -11,14 +11,14 @@ from typing import Any
 class PSConfig:
     """For run_option PS and HYBRID: how workers and servers talk, and what is done where.
 
-    None leaves an option as `conf/comm` has it.
+    What is True by default is on where it can have an effect: `replicate_variables` under PS with sync=True only.
     """
 
-    protocol: str | None = None
-    replicate_variables: bool | None = None
-    local_aggregation: bool | None = None
-    boundary_among_servers: bool | None = None
-    boundary_between_workers_and_servers: bool | None = None
+    protocol: str = "grpc"
+    replicate_variables: bool = True
+    local_aggregation: bool = True
+    boundary_among_servers: bool = True
+    boundary_between_workers_and_servers: bool = True
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Config:
     """What `parallel_run` takes as `parallax_config`.
 
     The first eight and `export_graph_path` are the original's. Beside them: `run_dir`, what the run leaves behind;
-    `hooks`, `tf.train.SessionRunHook`s; `tracking`, False for none, or the address of an MLflow store (the command
+    `hooks`, `tf.train.SessionRunHook`s of all workers, and `chief_only_hooks`, of worker 0 alone; `tracking`, False for none, or the address of an MLflow store (the command
     line's by default); `overrides`, any further settings as on the command line, such as `train.max_restarts=2`.
     """
 
@@ -76,6 +76,7 @@ class Config:
     export_graph_path: str | None = None
     run_dir: str | None = None
     hooks: Sequence[Any] = ()
+    chief_only_hooks: Sequence[Any] = ()
     tracking: bool | str | None = None
     overrides: Sequence[str] = ()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework.indexed_slices import IndexedSlicesValue
 from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.ops.variables import PartitionedVariable
 
@@ -37,6 +38,7 @@ class Translator:
         self._user_graph, self._captured, self._distributed = user_graph, captured, distributed
         self._variables = [self._reads(prefix) for prefix in distributed.prefixes]
         self._local_reads: dict[tuple[str, str], tf.Tensor] = {}
+        self._op_names = {op.name for op in captured.get_operations()}
         for op in captured.get_operations():
             if op.type == "VarHandleOp":
                 for prefix in distributed.prefixes:
@@ -54,11 +56,13 @@ class Translator:
             return self._variable(fetch.op.name)
         if isinstance(fetch, tf.IndexedSlices):
             parts = [fetch.values, fetch.indices, *([] if fetch.dense_shape is None else [fetch.dense_shape])]
-            return self._composite(parts, lambda v: tf.compat.v1.IndexedSlicesValue(v[0], v[1], (*v[2:], None)[0]))
+            return self._composite(parts, lambda v: IndexedSlicesValue(v[0], v[1], (*v[2:], None)[0]))
         if isinstance(fetch, tf.SparseTensor):
             return self._composite(
-                [fetch.indices, fetch.values, fetch.dense_shape], lambda v: tf.compat.v1.SparseTensorValue(*v)
+                [fetch.indices, fetch.values, fetch.dense_shape], lambda v: tf.SparseTensorValue(*v)
             )
+        if isinstance(fetch, str) and self._is_partitioned(fetch.removesuffix(":0")):
+            return self._variable(fetch.removesuffix(":0"))
         element = self.element(fetch)
         if isinstance(element, tf.Operation):
             return self._variable(element.name) if element.type in VARIABLES else self._op(element.name)
@@ -90,6 +94,10 @@ class Translator:
                 found.update(self._fed(prefix, key, value))
         return found
 
+    def feeds_of_all(self, feed_dict: Mapping[Any, Any] | None) -> dict[tf.Tensor, Any]:
+        """Feeds of the same values to all replicas."""
+        return self.feeds({key: [value] * len(self._distributed.prefixes) for key, value in (feed_dict or {}).items()})
+
     def _fed(self, prefix: str, key: Any, value: Any) -> dict[tf.Tensor, Any]:
         if isinstance(key, tf.SparseTensor):
             parts = {key.indices: value[0], key.values: value[1], key.dense_shape: value[2]}
@@ -117,6 +125,10 @@ class Translator:
             tuple(leaf.tensors[number][0] for leaf in leaves) for number in range(len(self._distributed.prefixes))
         )
         return Leaf(tuple(part.op.name for part in parts), tensors, make)
+
+    def _is_partitioned(self, name: str) -> bool:
+        """Whether a variable has this name and no op, as one has that a partitioner has cut, or left in one piece."""
+        return name in self._variables[0] and name not in self._op_names
 
     def _variable(self, name: str) -> Leaf:
         """The value of a variable, brought together from its pieces; a piece of a cut variable goes by its own name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -10,9 +11,10 @@ from parallax_runner import rank as stages_of_rank
 from parallax_runner.api.config import Config
 from parallax_runner.api.fetches import Translator
 from parallax_runner.api.script import Worker
-from parallax_runner.api.session import HookSession, Session
+from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.config.cluster_size import devices_of_worker
+from parallax_runner.api.training import Training
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import LOSS, capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -27,8 +29,9 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     """The session of one worker."""
     run_dir, rank, client, config = worker.run_dir, worker.rank, worker.client, worker.config
     plan = plans.load(run_dir / "plan.json")
+    hooks = [*api_config.hooks, *(api_config.chief_only_hooks if rank == 0 else ())]
     with stages_of_rank.joining(plan), stage("graph"):
-        single = _capture(graph, api_config)
+        single = capture_with(graph, hooks)
     if single.fingerprint != plan.fingerprint:
         raise PlanError(
             f"worker {rank} built another graph than the process that was started first: a script must build the same "
@@ -63,12 +66,8 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     )
     resume = None if config.ckpt.resume == "never" else config.ckpt.resume
     stages_of_rank.initialize(tf_session, distributed, checkpoints, resume)
-    session = Session(
-        graph=graph,
+    training = Training(
         distributed=distributed,
-        plan=plan,
-        steps=steps,
-        translator=translator,
         tf_session=tf_session,
         control=client,
         profiler=StepProfiler(config.profile, rank),
@@ -77,19 +76,16 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
         log_every=config.train.log_every,
         knows_loss=steps.graph.get_operation_by_name(LOSS).type == "Identity",
         saver=stages_of_rank.make_saver(config, checkpoints, single, client) if rank == 0 else None,
-        hooks=tuple(api_config.hooks),
     )
-    for hook in session.hooks:
-        hook.after_create_session(HookSession(session), tf.train.Coordinator())
-    return session
+    return Session(graph, plan, steps, translator, training, hooks)
 
 
-def _capture(graph: tf.Graph, config: Config) -> SingleDeviceGraph:
+def capture_with(graph: tf.Graph, hooks: Sequence[tf.train.SessionRunHook]) -> SingleDeviceGraph:
     """The captured graph with what hooks add to it; its fingerprint is without, for the driver calls no hook."""
     single = capture_script(graph)
-    if not config.hooks:
+    if not hooks:
         return single
     with graph.as_default():
-        for hook in config.hooks:
+        for hook in hooks:
             hook.begin()
     return dataclasses.replace(capture_script(graph), fingerprint=single.fingerprint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import Any
 
 from parallax_runner.api.config import Config, ProfileConfig
@@ -13,6 +12,15 @@ from parallax_runner.config.schema import PsConfig
 from parallax_runner.errors import ConfigError
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
+# Under which comm an option of PSConfig is passed on, to `comm.ps` and its own name there: where it can have an effect.
+PS_OPTIONS = {
+    "protocol": ("ps", "hybrid"),
+    "replicate_variables": ("ps",),
+    "local_aggregation": ("ps",),
+    "boundary_among_servers": ("ps", "hybrid"),
+    "boundary_between_workers_and_servers": ("ps", "hybrid"),
+}
+SYNC_ONLY = ("replicate_variables",)
 
 
 def overrides_of(
@@ -25,7 +33,7 @@ def overrides_of(
         f"comm={_comm(config.run_option)}",
         f"comm.sync={value_of(bool(sync))}",
         f"comm.average_sparse={value_of(bool(config.average_sparse))}",
-        *_communication(config),
+        *_communication(config, comm=_comm(config.run_option), sync=bool(sync)),
         *_checkpoints(config),
         *_profile(config.profile_config),
     ]
@@ -60,14 +68,12 @@ def _comm(run_option: Any) -> str:
     return comm
 
 
-def _communication(config: Config) -> Iterator[str]:
+def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
     ps, mpi = config.communication_config.ps_config, config.communication_config.mpi_config
-    for option in fields(ps):
-        value = getattr(ps, option.name)
-        is_known = option.name in PsConfig.__dataclass_fields__
-        # What is not there to be switched on is off.
-        if value is not None and (is_known or value is not False):
-            yield f"comm.ps.{option.name}={value_of(value)}"
+    for option, comms in PS_OPTIONS.items():
+        is_known = option in PsConfig.__dataclass_fields__
+        if is_known and comm in comms and (sync or option not in SYNC_ONLY):
+            yield f"comm.ps.{option}={value_of(getattr(ps, option))}"
     if mpi.use_allgatherv:
         yield "comm.mpi.use_allgatherv=true"
     if mpi.mpirun_options:

@@ -40,8 +40,9 @@ class Printed(io.TextIOBase):
         """Flushes the log; a line that is not complete stays."""
         self._stream.flush()
 
-    def finish(self) -> None:
-        """Tells the driver a last line that no newline ends."""
+    def finish(self) -> TextIO:
+        """Tells the driver a last line that no newline ends; returns the stream that this one stands for."""
         if self._line:
             self._client.report("printed", stream=self._name, line=self._line)
             self._line = ""
+        return self._stream

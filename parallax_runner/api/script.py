@@ -115,13 +115,29 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
             worker.session.give_up()
         raise
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, Printed):
-                stream.finish()
+        _print_plainly()
     if worker.session is None:
         raise ScriptError("the script ended and had not called parallel_run", exit_status=1)
     worker.session.close()
-    client.done(**worker.session.outcome())
+    _leave(worker)
+    client.done(**worker.session.training.outcome())
+
+
+def _print_plainly() -> None:
+    """What is printed from now on, a traceback included, is for the log alone."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, Printed):
+            setattr(sys, name, stream.finish())
+
+
+def _leave(worker: Worker) -> None:
+    """Waits for the other workers' scripts: the driver sees where one of them waits for a step that never comes."""
+    assert worker.session is not None
+    plan = worker.session.plan
+    if plan.sync and plan.workers > 1:
+        worker.client.doing = "waiting for the other workers' scripts"
+        worker.client.leave(worker.session.training.step)
 
 
 def _run(config: DictConfig) -> None:

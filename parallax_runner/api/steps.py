@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.classify import is_write
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.script_graph import updates_of
@@ -14,7 +15,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 class Steps:
-    """Knows which ops of the captured graph belong to a step."""
+    """Knows which ops of the captured graph belong to a step: the `updates`, and the `whole` of what runs with them."""
 
     def __init__(self, single: SingleDeviceGraph) -> None:
         self.graph = tf.Graph()
@@ -25,6 +26,8 @@ class Steps:
         names = [name for gradient in single.gradients for name in (gradient.values, gradient.indices) if name]
         tensors = [self.graph.get_tensor_by_name(name) for name in names]
         self._aggregated = {op.name for op in edit.descendants(tensors, within=set(region))}
+        self.whole = self._needed_by(single.train_op)
+        self._initializers = {variable.initializer for variable in single.variables if variable.saved}
 
     def updates_needed(self, ops: Iterable[str]) -> frozenset[str]:
         """Names of the updates that fetching these ops runs."""
@@ -33,6 +36,31 @@ class Steps:
     def aggregate_needed(self, op: str) -> str | None:
         """An op behind the aggregation of gradients that `op` needs, None if it needs none."""
         return next((name for name in sorted(self._needed_by(op)) if name in self._aggregated), None)
+
+    def grouped(self, op: str) -> list[str]:
+        """The ops that a group waits for, those of groups in it included; `op` alone if it is no group."""
+        found: dict[str, None] = {}
+        stack = [self.graph.get_operation_by_name(op)]
+        while stack:
+            one = stack.pop()
+            if one.type == "NoOp" and one.control_inputs:
+                stack += reversed(one.control_inputs)
+            else:
+                found[one.name] = None
+        return list(found)
+
+    def initial_values_given_by(self, op: str) -> bool:
+        """Whether fetching `op` gives a saved variable its initial value."""
+        return not self._initializers.isdisjoint(self._needed_by(op))
+
+    def assignments_of(self, op: str) -> list[tuple[str, str]]:
+        """(op, variable) of what fetching `op` writes beside updates and initial values."""
+        return [
+            (name, handle.name)
+            for name in sorted(self._needed_by(op) - self.updates - self._initializers)
+            if is_write(written := self.graph.get_operation_by_name(name))
+            for handle in edit.handle_of(written)
+        ]
 
     @functools.cache  # noqa: B019 - there is one for the process
     def _needed_by(self, op: str) -> frozenset[str]:

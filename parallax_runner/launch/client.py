@@ -38,6 +38,7 @@ class ControlClient:
         self._heard = threading.Event()
         self._leaving = False
         self._last_step_known = threading.Event()
+        self._all_left = threading.Event()
         self.stop_requested = threading.Event()
         self.last_step: int | None = None
         self.step: int | None = None
@@ -113,6 +114,11 @@ class ControlClient:
         self._last_step_known.wait(HEARD_TIMEOUT_SECS)
         self.last_step = step
 
+    def leave(self, step: int) -> None:
+        """Says that this worker takes part in no step after `step`; blocks until all workers have said so."""
+        self._send(wire.LEAVE, step=step)
+        self._all_left.wait()
+
     def wait_for_stop(self) -> None:
         """Blocks until the driver asks this process to end: for a server, when all workers are done."""
         self.stop_requested.wait()
@@ -163,6 +169,8 @@ class ControlClient:
         elif kind == wire.LAST_STEP:
             self.last_step = int(fields["step"])
             self._last_step_known.set()
+        elif kind == wire.ALL_LEFT:
+            self._all_left.set()
         elif kind == wire.STOP:
             self.stop_requested.set()
         elif kind == wire.WHERE:

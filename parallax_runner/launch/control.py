@@ -35,6 +35,7 @@ class ControlServer:
         self._connections: dict[Member, socket.socket] = {}
         self._addresses: dict[Member, str] = {}
         self._stopping: set[str] = set()
+        self._left: set[Member] = set()
         self._listener = socket.create_server((host, 0), backlog=workers + servers + 16)
         self.address = f"{host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="control-accept", daemon=True).start()
@@ -121,6 +122,8 @@ class ControlServer:
             self._tell_last_step(int(message.fields["step"]))
             return
         self._messages.put(message)
+        if message.kind == wire.LEAVE:
+            self._let_leave(member)
         if message.kind in (wire.DONE, wire.FAIL, wire.PORT_TAKEN):
             self._send(member, wire.HEARD)
 
@@ -130,6 +133,14 @@ class ControlServer:
         # The chief goes on when it hears its own words again: it is told last.
         for member in reversed(members):
             self._send(member, wire.LAST_STEP, step=step)
+
+    def _let_leave(self, member: Member) -> None:
+        with self._lock:
+            self._left.add(member)
+            if self._left != {one for one in self._expected if one[0] == "worker"}:
+                return
+        for one in sorted(self._left):
+            self._send(one, wire.ALL_LEFT)
 
     def _publish(self, member: Member, address: str) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         faulthandler.enable(all_threads=False)
         body(run_dir, index, client)
     except Exception as error:
-        trace = traceback.format_exc()
+        trace = _trace(error)
         # The driver first: the log's disk may be full.
         wanted = error.exit_status if isinstance(error, ScriptError) else None
         recurs = isinstance(error, ParallaxError) or is_of_storage(error)
@@ -44,6 +44,15 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     # Not sys.exit: threads of TensorFlow and Horovod may wait for peers that are gone.
     if status or role == "server":
         os._exit(status)
+
+
+def _trace(error: Exception) -> str:
+    """The traceback; that of a script begins with the script's own line, not with what runs it."""
+    whole = traceback.TracebackException.from_exception(error)
+    runs_it = [number for number, frame in enumerate(whole.stack) if frame.filename == "<frozen runpy>"]
+    if runs_it:
+        del whole.stack[: runs_it[-1] + 1]
+    return "".join(whole.format())
 
 
 def _told(error: Exception, log: Path) -> str:

@@ -9,6 +9,8 @@ from parallax_runner.launch.logs import last_lines, log_path
 from parallax_runner.launch.mpirun_report import find_rank_exit, lines_of_rank
 
 LAST_LINES = 20
+# Of a traceback more is shown: where TensorFlow's own calls stand last, the user's line is further up.
+TRACEBACK_LINES = 100
 
 
 class Logs:
@@ -59,5 +61,5 @@ def _explains_nothing(member: Member) -> bool:
 def _last_words(member: Member, logs: Logs, mpirun_text: str) -> tuple[str, ...]:
     if member.role == "mpirun":
         return tuple(mpirun_text.splitlines()[-LAST_LINES:])
-    own = tuple(member.traceback.splitlines()[-LAST_LINES:]) or logs.tail(member.role, member.index)
+    own = tuple(member.traceback.splitlines()[-TRACEBACK_LINES:]) or logs.tail(member.role, member.index)
     return own if own or member.role != "worker" else lines_of_rank(mpirun_text, member.index, LAST_LINES)

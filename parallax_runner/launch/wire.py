@@ -14,11 +14,13 @@ HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail
 CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
 # The chief names the last step before a stop; the driver passes it on to all workers.
 LAST_STEP = "last_step"
+# A worker that takes part in no further step; the driver's answer when all have said so.
+LEAVE, ALL_LEFT = "leave", "all_left"
 CLOSED = "closed"
 # A sign of life; the driver's question at the moment of a failure; its answer.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
-    {HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, CLOSED, ALIVE, WHERE, STANDS}
+    {HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED, ALIVE, WHERE, STANDS}
 )
 # What a process is doing until it says otherwise.
 STARTING = "starting"

@@ -1,0 +1,97 @@
+"""What a fetch may ask for beside a step, and what it may not, because it has moved to servers or needs all workers."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.api.steps import Steps
+from parallax_runner.errors import TrainingError
+from parallax_runner.graph import edit
+from parallax_runner.plan.plan import Plan, Route
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
+
+log = logging.getLogger(__name__)
+
+
+class Border:
+    """Checks fetches of the single-device graph against what a worker's graph has of it."""
+
+    def __init__(self, plan: Plan, steps: Steps, distributed: DistributedGraph) -> None:
+        self._plan, self._steps, self._distributed = plan, steps, distributed
+        self._on_servers = {name for each in plan.by_route(Route.PS) for name in (each.name, *each.slots)}
+
+    def check_part(self, updates: frozenset[str]) -> None:
+        """Refuses to run some updates alone, where they are on servers."""
+        if self._plan.servers:
+            left_out = min(self._steps.updates - updates)
+            raise TrainingError(
+                f"this fetch runs only some of the updates, and not «{left_out}»: with variables on servers a step is "
+                "all of them; fetch all train ops together, or choose run_option='MPI'"
+            )
+
+    def check_fetches(
+        self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]
+    ) -> None:
+        """Raises TrainingError where a fetch would wait for ever, or would not do what it says."""
+        is_whole = updates == self._steps.updates
+        for name in needs:
+            aggregated = None if updates else self._steps.aggregate_needed(name)
+            if aggregated is not None:
+                raise TrainingError(
+                    f"«{name}» needs «{aggregated}», which is made from the gradients of all workers: fetch it "
+                    "together with the train op"
+                )
+            if not (is_whole and name in self._steps.whole):
+                self._check_assignments(name)
+        for tensor in tensors:
+            self._check_reachable(tensor.name)
+
+    def without_initial_values(self, op: str, *, has_trained: bool) -> list[str]:
+        """The op itself, or, where it groups ops that give variables their initial values, the others of the group.
+
+        All variables have their initial values, or a checkpoint's, when there is a session. Raises TrainingError where
+        they have changed since.
+        """
+        parts = self._steps.grouped(op)
+        kept = [part for part in parts if not self._steps.initial_values_given_by(part)]
+        if len(kept) == len(parts):
+            return [op]
+        if has_trained:
+            raise TrainingError(
+                f"«{op}» gives variables their initial values, and steps have been run since they had them: leave it "
+                "out; parallel_run gives all variables their initial values, or those of a checkpoint"
+            )
+        log.info("%s is left out: all variables have their values", op)
+        return kept
+
+    @functools.cache  # noqa: B019 - there is one for the process
+    def _check_assignments(self, name: str) -> None:
+        for op, variable in self._steps.assignments_of(name):
+            if variable in self._on_servers:
+                raise TrainingError(
+                    f"«{op}» assigns to «{variable}», which is on servers and changes by gradients only: leave it out, "
+                    "or choose run_option='MPI'"
+                )
+
+    @functools.cache  # noqa: B019
+    def _check_reachable(self, name: str) -> None:
+        """Refuses what only the chief's step has, or what is spread over servers."""
+        if not self._plan.servers:
+            return
+        for op in edit.ancestors([self._distributed.graph.get_tensor_by_name(name).op], control=False):
+            if op.name in self._moved or (self._distributed.rank > 0 and op.type.endswith("TakeGradient")):
+                raise TrainingError(
+                    f"«{name}» needs «{op.name}», which is done on the servers: fetch what is not, such as the "
+                    "variables, or choose run_option='MPI'"
+                )
+
+    @functools.cached_property
+    def _moved(self) -> frozenset[str]:
+        """Ops of the single-device graph of which the servers do a copy each."""
+        ops = self._distributed.graph.get_operations()
+        names = {op.name for op in ops}
+        return frozenset(op.name for op in ops if f"{op.name}/shard_0" in names and op.type != "VarHandleOp")

@@ -1,0 +1,115 @@
+"""Session hooks of TensorFlow: called as `tf.train.MonitoredSession` calls them, they see the first replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.client.session import SessionInterface
+
+from parallax_runner.api.fetches import Leaf, Translator, flatten
+
+Values = list[list[Any]]
+
+
+class Runner(Protocol):
+    """What hooks need of the session of `parallel_run`; `values` has for each leaf one value a replica."""
+
+    graph: tf.Graph
+    translator: Translator
+
+    def values(
+        self, leaves: list[Leaf], feeds: Mapping[tf.Tensor, Any], options: Any = None, run_metadata: Any = None
+    ) -> Values:
+        """Runs, and calls no hooks."""
+        ...
+
+
+class HookSession(SessionInterface):
+    """What a hook gets as its session: values are those of the first replica, feeds go to all."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The single-device graph."""
+        return self._runner.graph
+
+    @property
+    def sess_str(self) -> str:
+        """No target that another session could connect to."""
+        return ""
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """Like `tf.Session.run` on one device."""
+        leaves: list[Leaf] = []
+        make = flatten(fetches, self._runner.translator.leaf, leaves)
+        feeds = self._runner.translator.feeds_of_all(feed_dict)
+        return make([value[0] for value in self._runner.values(leaves, feeds, options, run_metadata)])
+
+
+class Hooks:
+    """The hooks of a session."""
+
+    def __init__(self, hooks: Sequence[tf.train.SessionRunHook], runner: Runner) -> None:
+        self._hooks, self._runner = tuple(hooks), runner
+        self._session = HookSession(runner)
+        self.stop_requested = False
+
+    def after_create(self) -> None:
+        """The session is there."""
+        for hook in self._hooks:
+            hook.after_create_session(self._session, tf.train.Coordinator())
+
+    def run(
+        self,
+        fetches: Any,
+        leaves: list[Leaf],
+        feed_dict: Mapping[Any, Any],
+        feeds: Mapping[tf.Tensor, Any],
+        options: Any,
+        run_metadata: Any,
+    ) -> Values:
+        """The values of `leaves`; hooks fetch, feed and ask for options beside them, and get theirs afterwards."""
+        if not self._hooks:
+            return self._runner.values(leaves, feeds, options, run_metadata)
+        context = tf.train.SessionRunContext(tf.train.SessionRunArgs(fetches, feed_dict, options), self._session)
+        translator, all_leaves = self._runner.translator, list(leaves)
+        fed: dict[tf.Tensor, Any] = {}
+        makers: list[Callable[[Sequence[Any]], Any] | None] = []
+        for hook in self._hooks:
+            asked = hook.before_run(context) or tf.train.SessionRunArgs(None)
+            fetched = asked.fetches is not None
+            makers.append(flatten(asked.fetches, translator.leaf, all_leaves) if fetched else None)
+            own = translator.feeds_of_all(asked.feed_dict)
+            twice = sorted(tensor.name for tensor in own if tensor in fed or tensor in feeds)
+            if twice:
+                raise RuntimeError(f"{type(hook).__name__} feeds «{twice[0]}», which another hook or the script feeds")
+            fed |= own
+            if asked.options is not None:
+                options = _merged(options, asked.options)
+                run_metadata = run_metadata or tf.RunMetadata()
+        values = self._runner.values(all_leaves, {**feeds, **fed}, options, run_metadata)
+        first = [value[0] for value in values]
+        for hook, make in zip(self._hooks, makers, strict=True):
+            results = None if make is None else make(first)
+            hook.after_run(context, tf.train.SessionRunValues(results, options, run_metadata))
+        self.stop_requested |= context.stop_requested
+        return values[: len(leaves)]
+
+    def end(self) -> None:
+        """The script is through; not called where it has failed."""
+        for hook in self._hooks:
+            hook.end(self._session)
+
+
+def _merged(options: tf.RunOptions | None, asked: tf.RunOptions) -> tf.RunOptions:
+    found = tf.RunOptions()
+    if options is not None:
+        found.CopyFrom(options)
+    trace_level = max(found.trace_level, asked.trace_level)
+    found.MergeFrom(asked)
+    found.trace_level = trace_level
+    return found

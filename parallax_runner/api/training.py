@@ -1,0 +1,140 @@
+"""What a session does around each step: it counts, reports, profiles and saves, and ends with the other workers."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.profile.record import StepProfiler
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.train.checkpoint_saver import CheckpointSaver
+from parallax_runner.train.loop import Control
+from parallax_runner.train.throughput import Throughput
+
+
+@dataclass
+class Training:
+    """The steps of one worker: `step` of them are done, `first_step` by an earlier run.
+
+    `last_step` ends the process after as many steps, None never; `saver` is the chief's; `knows_loss` says whether
+    `distributed.loss` is one.
+    """
+
+    distributed: DistributedGraph
+    tf_session: tf.Session
+    control: Control
+    profiler: StepProfiler
+    first_step: int
+    last_step: int | None
+    log_every: int
+    knows_loss: bool
+    saver: CheckpointSaver | None
+    step: int = -1
+    _losses: list[float] = field(default_factory=list)
+    _staleness: list[int] = field(default_factory=list)
+    _throughput: Throughput = field(default_factory=Throughput)
+    _ckpt_path: str | None = None
+
+    def __post_init__(self) -> None:
+        self.step = self.first_step
+        if self.saver:
+            self.saver.start(self.step)
+            self.saver.warm_up(self.tf_session)
+
+    def run_step(
+        self,
+        tensors: list[tf.Tensor],
+        ops: list[tf.Operation],
+        feeds: dict[tf.Tensor, Any],
+        options: Any,
+        run_metadata: Any,
+        *,
+        is_whole: bool,
+    ) -> list[Any]:
+        """The values of `tensors` in one step, which also runs `ops`; `is_whole` where these are all updates.
+
+        Raises SystemExit(0) where no step is left.
+        """
+        if self.is_last():
+            raise SystemExit(0)  # the script goes on, and its run has done what it should
+        graph, step = self.distributed, self.step + 1
+        if graph.leave is not None:
+            # Who does not wait for others cannot know which step is the last; the last one is saved when all have left.
+            self._save_if_due()
+        if graph.may_start is not None:
+            self.control.doing = f"waiting for slower workers before step {step}"
+            self.tf_session.run(graph.may_start)
+        self.control.doing = f"step {step}"
+        told: dict[str, Any] = {"loss": graph.loss} if self.knows_loss else {}
+        if is_whole:
+            told["sent_bytes"] = graph.sent_bytes
+        if graph.staleness is not None:
+            told["staleness"] = graph.staleness
+        is_profiled = self.profiler.wants(step) and run_metadata is None
+        if is_profiled:
+            run_metadata = tf.RunMetadata()
+            options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+        started = time.perf_counter()
+        fetches = [tensors, told, ops]
+        values, seen, _ = self.tf_session.run(fetches, feeds, options=options, run_metadata=run_metadata)
+        self._throughput.add(time.perf_counter() - started, float(seen.get("sent_bytes", 0.0)))
+        if is_profiled:
+            self.profiler.write(step, run_metadata)
+        self.step = self.control.step = step
+        self._losses.append(float(seen.get("loss", math.nan)))
+        self._staleness += seen["staleness"].tolist() if "staleness" in seen else []
+        if step % self.log_every == 0 or step == self.first_step + 1 or self.is_last():
+            self._report()
+        if graph.leave is None:
+            self._save_if_due()
+        self.control.doing = f"the script, after step {step}"
+        return list(values)
+
+    def is_last(self) -> bool:
+        """As the command line's loop: the chief chooses the last step, which no rank can be beyond."""
+        control = self.control
+        if self.distributed.rank == 0 and control.stop_requested.is_set() and control.last_step is None:
+            control.announce_last_step(self.step + 1)
+        agreed = control.last_step is not None and self.step >= control.last_step
+        return agreed or (self.last_step is not None and self.step >= self.last_step)
+
+    def close(self) -> None:
+        """Reports what is not reported yet; the chief saves the last step."""
+        if self._losses:
+            self._report()
+        if self.distributed.leave is not None:
+            self.control.doing = "waiting for the other workers' last steps"
+            self.tf_session.run(self.distributed.leave)
+        if self.saver:
+            self.control.doing = f"saving step {self.step}"
+            self.saver.finish(self.tf_session, step=self.step, examples=0)
+            self._ckpt_path = str(self.saver.last_prefix)
+        self.tf_session.close()
+
+    def give_up(self) -> None:
+        """Waits for the checkpoint that is being written, where a run fails."""
+        if self.saver:
+            self.saver.close()
+
+    def outcome(self) -> dict[str, Any]:
+        """What the summary needs to know when all is closed."""
+        figures = self._throughput.figures() if self._throughput.step_secs else {}
+        return figures | {"steps": self.step, "first_step": self.first_step, "ckpt_path": self._ckpt_path}
+
+    def _save_if_due(self) -> None:
+        if self.saver is None:
+            return
+        self.saver.raise_if_failed()
+        if self.saver.is_due(self.step):
+            self.control.doing = f"saving step {self.step}"
+            self.saver.save(self.tf_session, step=self.step, examples=0)
+
+    def _report(self) -> None:
+        step_secs = self._throughput.step_secs[-len(self._losses) :]
+        observed = {} if self.distributed.staleness is None else {"staleness": self._staleness}
+        self.control.report("progress", step=self.step, losses=self._losses, step_secs=step_secs, **observed)
+        self._losses, self._staleness = [], []

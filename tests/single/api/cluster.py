@@ -1,0 +1,121 @@
+"""Workers and servers of `parallel_run` in one process: everything but launching is what a run has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.classify import classify
+from parallax_runner.api.fetches import Translator
+from parallax_runner.api.join import capture_with
+from parallax_runner.api.session import Session
+from parallax_runner.api.steps import Steps
+from parallax_runner.api.training import Training
+from parallax_runner.config.schema import ProfileConfig
+from parallax_runner.launch.ports import pick_port
+from parallax_runner.plan.planner import make_plan
+from parallax_runner.profile.record import StepProfiler
+from parallax_runner.rank import initialize
+from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.train.checkpoint import CheckpointOps
+from parallax_runner.train.cluster import session_config
+
+WORKERS, SERVERS, DEVICES = 2, 2, 2
+T = TypeVar("T")
+
+
+@dataclass
+class Told:
+    """Stands for the connection to the driver; keeps what it is told."""
+
+    stop_requested: threading.Event = field(default_factory=threading.Event)
+    last_step: int | None = None
+    step: int | None = None
+    doing: str = ""
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Keeps it."""
+        self.reports.append({"kind": kind, **fields})
+
+    def announce_last_step(self, step: int) -> None:
+        """Ends the training after this step."""
+        self.last_step = step
+
+
+class Cluster:
+    """TensorFlow's servers of two workers, with two CPU devices each, and of two servers."""
+
+    def __init__(self) -> None:
+        spec = tf.train.ClusterSpec({"worker": _free(WORKERS), "ps": _free(SERVERS)})
+        config = session_config(1, cpu_devices=DEVICES)
+        self._servers = [
+            tf.train.Server(spec, job_name=job, task_index=index, config=config)
+            for job, number in (("worker", WORKERS), ("ps", SERVERS))
+            for index in range(number)
+        ]
+
+    def sessions(
+        self,
+        graph: tf.Graph,
+        *,
+        comm: str = "ps",
+        workers: int = 1,
+        partitions: int = 2,
+        hooks: Sequence[Any] = (),
+        training: dict[str, Any] | None = None,
+        **planned: Any,
+    ) -> list[Session]:
+        """The sessions of all workers for a script's graph, whose variables no other test may have."""
+        single = capture_with(graph, hooks)
+        plan = make_plan(
+            classify(single),
+            comm=comm,
+            workers=workers,
+            servers=SERVERS,
+            partitions=partitions,
+            fingerprint=single.fingerprint,
+            **{"average_sparse": False, **planned},
+        )
+
+        def open_one(rank: int) -> Session:
+            distributed = rewrite_for_rank(single, plan, rank=rank, seed=1)
+            steps, checkpoints = Steps(single), CheckpointOps(distributed)
+            with distributed.graph.as_default(), tf.device(distributed.device):
+                translator = Translator(graph, steps.graph, distributed)
+            distributed.graph.finalize()
+            filters = ["/job:ps", f"/job:worker/task:{rank}"]
+            # What waits for what never comes is to fail, not to hang.
+            config = session_config(1, filters if plan.servers else None, cpu_devices=DEVICES)
+            config.operation_timeout_in_ms = 30_000
+            target = self._servers[rank].target if plan.servers else ""
+            session = tf.Session(target, graph=distributed.graph, config=config)
+            initialize(session, distributed, checkpoints, None)
+            own: dict[str, Any] = {
+                "control": Told(),
+                "profiler": StepProfiler(ProfileConfig(name="off"), rank),
+                "first_step": 0,
+                "last_step": None,
+                "log_every": 1,
+                "knows_loss": True,
+                "saver": None,
+            }
+            work = Training(distributed=distributed, tf_session=session, **(own | (training or {})))
+            return Session(graph, plan, steps, translator, work, hooks)
+
+        return at_once([lambda rank=rank: open_one(rank) for rank in range(workers)])
+
+
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """What the calls return, each made in a thread of its own, as workers are."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [future.result(60) for future in [threads.submit(call) for call in calls]]
+
+
+def _free(number: int) -> list[str]:
+    return [f"127.0.0.1:{pick_port('0.0.0.0')}" for _ in range(number)]

@@ -1,0 +1,235 @@
+"""What the session of `parallel_run` takes and gives: two replicas, or two workers, with rows on two servers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework.indexed_slices import IndexedSlicesValue
+
+import parallax_runner as parallax
+from parallax_runner.errors import TrainingError
+from tests.single.api.cluster import Cluster, at_once
+
+RATE = 0.5
+IDS = [[0, 1, 1], [1, 2, 5]]
+Pair = namedtuple("Pair", "first second")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def build(scope: str, *, partitioner: Any = None) -> tf.Graph:
+    """A table [6, 2] of ones, looked up by «ids», times «weights»; one loss, one train op."""
+    graph = tf.Graph()
+    with graph.as_default():
+        ids = tf.placeholder(tf.int32, [3], name="ids")
+        tf.sparse_placeholder(tf.float64, [2, 3], name="sparse")
+        with tf.variable_scope(scope, partitioner=partitioner):
+            table = tf.get_variable("table", [6, 2], tf.float64, initializer=tf.ones_initializer())
+        with tf.variable_scope(scope):
+            weights = tf.get_variable("weights", [2], tf.float64, initializer=tf.ones_initializer())
+            count = tf.get_variable("count", [], tf.int64, initializer=tf.zeros_initializer(), trainable=False)
+        step = tf.train.get_or_create_global_step()
+        rows = tf.nn.embedding_lookup(table, ids, name="rows")
+        loss = tf.reduce_mean(tf.reduce_sum(rows * weights, axis=1), name="loss")
+        optimizer = tf.train.GradientDescentOptimizer(RATE)
+        pairs = optimizer.compute_gradients(loss)
+        clipped, norm = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 100.0)
+        train_op = optimizer.apply_gradients(zip(clipped, [v for _, v in pairs], strict=True), step, name="train")
+        with tf.control_dependencies([train_op]):
+            tf.identity(loss, name="loss_of_step")
+        tf.identity(norm, name="norm")
+        tf.group(tf.assign_add(count, 1), name="counted")
+        tf.group(tf.assign(weights, [7.0, 7.0]), name="overwritten")
+        tf.group(tf.global_variables_initializer(), tf.tables_initializer(), tf.assign_add(count, 10), name="start")
+        graph.gradient = next(gradient for gradient, variable in pairs if isinstance(gradient, tf.IndexedSlices))
+        graph.table, graph.weights, graph.scope = table, weights, scope
+    return graph
+
+
+def raw(table: np.ndarray, weights: np.ndarray, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients of table and weights of one replica."""
+    sparse = np.zeros_like(table)
+    np.add.at(sparse, ids, weights / len(ids))
+    return sparse, table[ids].mean(axis=0)
+
+
+def one_device(steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Table and weights after some steps: sparse gradients summed, dense ones averaged."""
+    table, weights = np.ones((6, 2)), np.ones(2)
+    for _ in range(steps):
+        both = [raw(table, weights, ids) for ids in IDS]
+        table, weights = table - RATE * sum(s for s, _ in both), weights - RATE * sum(d for _, d in both) / 2
+    return table, weights
+
+
+@pytest.fixture(scope="module")
+def two_replicas(cluster: Cluster) -> Any:
+    """A session of one worker with two replicas, before its first step."""
+    graph = build("two_replicas", partitioner=parallax.get_partitioner(3))
+    (session,) = cluster.sessions(graph, replicas_per_worker=2)
+    return session
+
+
+def test_each_way_to_name_a_fetch(two_replicas: Any) -> None:
+    graph = two_replicas.graph
+    loss = graph.get_tensor_by_name("loss:0")
+    by_tensor, by_name = two_replicas.run([loss, "loss:0"], {"ids:0": IDS})
+    assert by_tensor == by_name == [2.0, 2.0]
+    assert two_replicas.run(graph.get_operation_by_name("counted")) == [None, None]
+    assert two_replicas.run("counted") == [None, None]
+    assert two_replicas.run(f"{graph.scope}/count:0") == [2, 2]
+
+
+def test_nests_of_fetches(two_replicas: Any) -> None:
+    nest = {
+        "list": ["loss:0", ["ids:0"]],
+        "tuple": ("loss:0", ("ids:0", [])),
+        "named": Pair("loss:0", {"x": "ids:0"}),
+        "ordered": OrderedDict(b="loss:0", a="ids:0"),
+    }
+    found = two_replicas.run(nest, feed={two_replicas.graph.get_tensor_by_name("ids:0"): IDS})
+    loss = [2.0, 2.0]
+    assert found["list"][0] == found["tuple"][0] == found["named"].first == found["ordered"]["b"] == loss
+    for ids in (found["list"][1][0], found["tuple"][1][0], found["named"].second["x"], found["ordered"]["a"]):
+        np.testing.assert_array_equal(ids, IDS)
+    assert isinstance(found["tuple"], tuple) and isinstance(found["named"], Pair) and found["tuple"][1][1] == []
+    assert list(found["ordered"]) == ["b", "a"]
+    assert two_replicas.run([]) == []
+
+
+def test_slices_and_sparse_tensors(two_replicas: Any) -> None:
+    graph = two_replicas.graph
+    slices = two_replicas.run(graph.gradient, {"ids:0": IDS})
+    for value, ids in zip(slices, IDS, strict=True):
+        assert isinstance(value, IndexedSlicesValue)
+        np.testing.assert_array_equal(value.indices, ids)  # as the backward pass gives them: not merged
+        np.testing.assert_allclose(value.values, np.full((3, 2), 1 / 3))
+        np.testing.assert_array_equal(value.dense_shape, [6, 2])
+    parts = [graph.get_tensor_by_name(f"sparse/{name}:0") for name in ("indices", "values", "shape")]
+    sparse = tf.SparseTensor(*parts)
+    given = [tf.SparseTensorValue([[0, 1]], [value], [2, 3]) for value in (4.0, 5.0)]
+    found = two_replicas.run({"sparse": sparse}, {sparse: given})["sparse"]
+    assert [type(value) for value in found] == [tf.SparseTensorValue] * 2
+    assert [value.values.tolist() for value in found] == [[4.0], [5.0]]
+
+
+def test_a_feed_has_one_value_for_each_replica(two_replicas: Any) -> None:
+    for wrong in (IDS[:1], np.array(IDS)):
+        with pytest.raises(TrainingError, match=r"expected a list of 2, one value for each replica"):
+            two_replicas.run("loss:0", {"ids:0": wrong})
+    rows = two_replicas.run("rows:0", {"ids:0": IDS})
+    assert [row.shape for row in rows] == [(3, 2), (3, 2)]
+    with pytest.raises(KeyError):
+        two_replicas.run("no_such_op")
+    with pytest.raises(TypeError):
+        two_replicas.run(None)
+
+
+def test_variables_are_initialized_by_whom_they_should(two_replicas: Any) -> None:
+    """An initializer that a script runs because TensorFlow needs it changes nothing; what it groups besides is run."""
+    count = f"{two_replicas.graph.scope}/count:0"
+    before = two_replicas.run(count)
+    assert two_replicas.run("start") == [None, None]
+    assert two_replicas.run(count) == [value + 10 for value in before]
+
+
+def test_a_step_with_all_around_it(cluster: Cluster) -> None:
+    graph = build("a_step", partitioner=parallax.get_partitioner(3))
+    (session,) = cluster.sessions(graph, replicas_per_worker=2)
+    table, weights = one_device(1)
+    # «counted» is no part of the step, and is run all the same.
+    found = session.run(["train", "loss_of_step:0", "counted", "norm:0"], {"ids:0": IDS})
+    assert found[:3] == [[None, None], [2.0, 2.0], [None, None]]
+    total = [raw(np.ones((6, 2)), np.ones(2), ids) for ids in IDS]
+    norm = np.sqrt(np.sum((total[0][0] + total[1][0]) ** 2) + np.sum(((total[0][1] + total[1][1]) / 2) ** 2))
+    np.testing.assert_allclose(found[3], [norm, norm])
+    assert session.run("a_step/count:0") == [1, 1]
+    names = [graph.table, "a_step/table:0", "a_step/table", next(iter(graph.table)), graph.weights, "a_step/weights"]
+    values = session.run([*names, "global_step", "a_step/table/part_0/Read/ReadVariableOp:0"])
+    for value in (value for both in [*values[:4], values[7]] for value in both):
+        np.testing.assert_allclose(value, table)
+    for value in (value for both in values[4:6] for value in both):
+        np.testing.assert_allclose(value, weights)
+    assert values[6] == [1, 1]
+    with pytest.raises(TrainingError, match="gives variables their initial values, and steps have been run"):
+        session.run("start")
+    session.run("loss_of_step:0", {"ids:0": IDS})  # a tensor behind the updates is a step as well
+    np.testing.assert_allclose(session.run(graph.table)[0], one_device(2)[0])
+
+
+def test_what_cannot_be_served_is_refused(two_replicas: Any) -> None:
+    with pytest.raises(TrainingError, match=r"«norm» needs .* together with the train op"):
+        two_replicas.run("norm:0", {"ids:0": IDS})
+    with pytest.raises(TrainingError, match=r"«AssignVariableOp» assigns to «two_replicas/weights», which is on servers"):
+        two_replicas.run("overwritten")
+    np.testing.assert_array_equal(two_replicas.run(two_replicas.graph.weights)[0], [1.0, 1.0])
+
+
+def test_two_workers_see_the_same_step(cluster: Cluster) -> None:
+    graph = build("two_workers")
+    sessions = cluster.sessions(graph, workers=2)
+
+    def train(rank: int) -> list[Any]:
+        feed = {"ids:0": [IDS[rank]]}
+        found = [sessions[rank].run(["train", "loss:0", "norm:0"], feed) for _ in range(3)]
+        return [*found[-1], *sessions[rank].run([graph.table, graph.weights])]
+
+    first, second = at_once([lambda: train(0), lambda: train(1)])
+    table, weights = one_device(3)
+    for found in (first, second):
+        np.testing.assert_allclose(found[3][0], table)
+        np.testing.assert_allclose(found[4][0], weights)
+    assert first[2] == second[2]  # the norm of the whole gradient
+
+
+def two_players(scope: str) -> tf.Graph:
+    """Two losses, each with variables and a train op of its own."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.placeholder(tf.float64, [2], name="x")
+        for name in ("generator", "discriminator"):
+            weights = tf.get_variable(f"{scope}/{name}", [2], tf.float64, initializer=tf.ones_initializer())
+            tf.train.GradientDescentOptimizer(RATE).minimize(
+                tf.reduce_sum(weights * x), var_list=[weights], name=f"train_{name}"
+            )
+    return graph
+
+
+def test_two_train_ops_take_turns_where_nothing_is_on_servers(cluster: Cluster) -> None:
+    (session,) = cluster.sessions(two_players("turns"), comm="local", training={"knows_loss": False})
+    for name in ("generator", "discriminator", "generator"):
+        session.run(f"train_{name}", {"x:0": [[1.0, 2.0]]})
+    generator, discriminator = session.run(["turns/generator:0", "turns/discriminator:0"])
+    np.testing.assert_allclose(generator[0], [0.0, -1.0])
+    np.testing.assert_allclose(discriminator[0], [0.5, 0.0])
+    assert session.training.step == 3
+
+
+def test_two_train_ops_with_servers_are_one_step(cluster: Cluster) -> None:
+    (session,) = cluster.sessions(two_players("refused"), training={"knows_loss": False})
+    with pytest.raises(TrainingError, match=r"only some of the updates, .* fetch all train ops together"):
+        session.run("train_generator", {"x:0": [[1.0, 2.0]]})
+    session.run(["train_generator", "train_discriminator"], {"x:0": [[1.0, 2.0]]})
+    for value in session.run(["refused/generator:0", "refused/discriminator:0"]):
+        np.testing.assert_allclose(value[0], [0.5, 0.0])
+
+
+def test_workers_that_do_not_wait_for_each_other(cluster: Cluster) -> None:
+    graph = build("at_once")
+    sessions = cluster.sessions(graph, workers=2, sync=False, staleness=1)
+    for session in sessions:  # one after the other: as far as the bound lets them
+        session.run("train", {"ids:0": [IDS[0]]})
+    assert sessions[0].run("global_step") == [2]
+    # Nobody has to wait: nothing of the first step is left in any queue.
+    sessions[1].run("train", {"ids:0": [IDS[0]]})
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        sessions[1].tf_session.run(sessions[1].training.distributed.may_start, options=tf.RunOptions(timeout_in_ms=500))
+    assert [report["staleness"] for report in sessions[1].training.control.reports] == [[0], [0]]
+    at_once([sessions[0].close, sessions[1].close])  # each waits for the other
