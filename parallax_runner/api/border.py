@@ -33,9 +33,7 @@ class Border:
                 "all of them; fetch all train ops together, or choose run_option='MPI'"
             )
 
-    def check_fetches(
-        self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]
-    ) -> None:
+    def check_fetches(self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]) -> None:
         """Raises TrainingError where a fetch would wait for ever, or would not do what it says."""
         is_whole = updates == self._steps.updates
         for name in needs:

@@ -58,9 +58,7 @@ class Translator:
             parts = [fetch.values, fetch.indices, *([] if fetch.dense_shape is None else [fetch.dense_shape])]
             return self._composite(parts, lambda v: IndexedSlicesValue(v[0], v[1], (*v[2:], None)[0]))
         if isinstance(fetch, tf.SparseTensor):
-            return self._composite(
-                [fetch.indices, fetch.values, fetch.dense_shape], lambda v: tf.SparseTensorValue(*v)
-            )
+            return self._composite([fetch.indices, fetch.values, fetch.dense_shape], lambda v: tf.SparseTensorValue(*v))
         if isinstance(fetch, str) and self._is_partitioned(fetch.removesuffix(":0")):
             return self._variable(fetch.removesuffix(":0"))
         element = self.element(fetch)

@@ -51,7 +51,7 @@ class HookSession(SessionInterface):
 
 
 class Hooks:
-    """The hooks of a session."""
+    """The hooks of a session; they find the script's graph as the default one."""
 
     def __init__(self, hooks: Sequence[tf.train.SessionRunHook], runner: Runner) -> None:
         self._hooks, self._runner = tuple(hooks), runner
@@ -60,8 +60,9 @@ class Hooks:
 
     def after_create(self) -> None:
         """The session is there."""
-        for hook in self._hooks:
-            hook.after_create_session(self._session, tf.train.Coordinator())
+        with self._runner.graph.as_default():
+            for hook in self._hooks:
+                hook.after_create_session(self._session, tf.train.Coordinator())
 
     def run(
         self,
@@ -75,34 +76,37 @@ class Hooks:
         """The values of `leaves`; hooks fetch, feed and ask for options beside them, and get theirs afterwards."""
         if not self._hooks:
             return self._runner.values(leaves, feeds, options, run_metadata)
-        context = tf.train.SessionRunContext(tf.train.SessionRunArgs(fetches, feed_dict, options), self._session)
-        translator, all_leaves = self._runner.translator, list(leaves)
-        fed: dict[tf.Tensor, Any] = {}
-        makers: list[Callable[[Sequence[Any]], Any] | None] = []
-        for hook in self._hooks:
-            asked = hook.before_run(context) or tf.train.SessionRunArgs(None)
-            fetched = asked.fetches is not None
-            makers.append(flatten(asked.fetches, translator.leaf, all_leaves) if fetched else None)
-            own = translator.feeds_of_all(asked.feed_dict)
-            twice = sorted(tensor.name for tensor in own if tensor in fed or tensor in feeds)
-            if twice:
-                raise RuntimeError(f"{type(hook).__name__} feeds «{twice[0]}», which another hook or the script feeds")
-            fed |= own
-            if asked.options is not None:
-                options = _merged(options, asked.options)
-                run_metadata = run_metadata or tf.RunMetadata()
-        values = self._runner.values(all_leaves, {**feeds, **fed}, options, run_metadata)
-        first = [value[0] for value in values]
-        for hook, make in zip(self._hooks, makers, strict=True):
-            results = None if make is None else make(first)
-            hook.after_run(context, tf.train.SessionRunValues(results, options, run_metadata))
-        self.stop_requested |= context.stop_requested
-        return values[: len(leaves)]
+        with self._runner.graph.as_default():
+            context = tf.train.SessionRunContext(tf.train.SessionRunArgs(fetches, feed_dict, options), self._session)
+            translator, all_leaves = self._runner.translator, list(leaves)
+            fed: dict[tf.Tensor, Any] = {}
+            makers: list[Callable[[Sequence[Any]], Any] | None] = []
+            for hook in self._hooks:
+                asked = hook.before_run(context) or tf.train.SessionRunArgs(None)
+                fetched = asked.fetches is not None
+                makers.append(flatten(asked.fetches, translator.leaf, all_leaves) if fetched else None)
+                own = translator.feeds_of_all(asked.feed_dict)
+                twice = [tensor.name for tensor in own if tensor in fed or tensor in feeds]
+                if twice:  # the first replica's name is that of the script's graph
+                    name = min(twice, key=len)
+                    raise RuntimeError(f"{type(hook).__name__} feeds «{name}», which another hook or the script feeds")
+                fed |= own
+                if asked.options is not None:
+                    options = _merged(options, asked.options)
+                    run_metadata = run_metadata or tf.RunMetadata()
+            values = self._runner.values(all_leaves, {**feeds, **fed}, options, run_metadata)
+            first = [value[0] for value in values]
+            for hook, make in zip(self._hooks, makers, strict=True):
+                results = None if make is None else make(first)
+                hook.after_run(context, tf.train.SessionRunValues(results, options, run_metadata))
+            self.stop_requested |= context.stop_requested
+            return values[: len(leaves)]
 
     def end(self) -> None:
         """The script is through; not called where it has failed."""
-        for hook in self._hooks:
-            hook.end(self._session)
+        with self._runner.graph.as_default():
+            for hook in self._hooks:
+                hook.end(self._session)
 
 
 def _merged(options: tf.RunOptions | None, asked: tf.RunOptions) -> tf.RunOptions:

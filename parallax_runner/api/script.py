@@ -107,19 +107,20 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
         sys.stdout = Printed(sys.stdout, "stdout", client)
         sys.stderr = Printed(sys.stderr, "stderr", client)
     try:
-        _run(config)
-    except SystemExit as end:
-        _check(end, worker)
+        try:
+            _run(config)
+        except SystemExit as end:
+            _check(end)
+        if worker.session is None:
+            raise ScriptError("the script ended and had not called parallel_run", exit_status=1)
+        worker.session.close()
+        _leave(worker.session, client)
     except BaseException:
         if worker.session is not None:
             worker.session.give_up()
         raise
     finally:
         _print_plainly()
-    if worker.session is None:
-        raise ScriptError("the script ended and had not called parallel_run", exit_status=1)
-    worker.session.close()
-    _leave(worker)
     client.done(**worker.session.training.outcome())
 
 
@@ -131,13 +132,11 @@ def _print_plainly() -> None:
             setattr(sys, name, stream.finish())
 
 
-def _leave(worker: Worker) -> None:
+def _leave(session: Session, client: ControlClient) -> None:
     """Waits for the other workers' scripts: the driver sees where one of them waits for a step that never comes."""
-    assert worker.session is not None
-    plan = worker.session.plan
-    if plan.sync and plan.workers > 1:
-        worker.client.doing = "waiting for the other workers' scripts"
-        worker.client.leave(worker.session.training.step)
+    if session.plan.sync and session.plan.workers > 1:
+        client.doing = "waiting for the other workers' scripts"
+        client.leave(session.training.step)
 
 
 def _run(config: DictConfig) -> None:
@@ -150,11 +149,10 @@ def _run(config: DictConfig) -> None:
         runpy.run_path(config.model.path, run_name="__main__")
 
 
-def _check(end: SystemExit, worker: Worker) -> None:
+def _check(end: SystemExit) -> None:
+    """Raises ScriptError where a script has not ended well."""
     if end.code is None or end.code == 0:
         return
-    if worker.session is not None:
-        worker.session.give_up()
     if isinstance(end.code, int):
         raise ScriptError(f"the script ended with exit status {end.code}", exit_status=end.code) from end
     raise ScriptError(str(end.code), exit_status=1) from end

@@ -20,7 +20,10 @@ CLOSED = "closed"
 # A sign of life; the driver's question at the moment of a failure; its answer.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
-    {HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED, ALIVE, WHERE, STANDS}
+    {
+        *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
+        *(ALIVE, WHERE, STANDS),
+    }
 )
 # What a process is doing until it says otherwise.
 STARTING = "starting"

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.profile.files import run_metadata_files
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 STEPS = 4
@@ -40,14 +42,16 @@ class Done:
         return json.loads((self.run_dir / "plan.json").read_text())
 
 
-def run(cwd: Path, **asked: Any) -> Done:
+def run(cwd: Path, *, as_module: bool = False, **asked: Any) -> Done:
+    """Starts the script plainly, as a file or as a module."""
+    script = ["-m", "tests.integration.scripts.train"] if as_module else [str(SCRIPT)]
     result = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps({"steps": STEPS, **asked})],
+        [sys.executable, *script, json.dumps({"steps": STEPS, **asked})],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     return Done(cwd / "out", result.returncode, result.stdout, result.stderr)
 
@@ -74,10 +78,20 @@ def expect(done: Done, *, average_sparse: bool = False, folder: Path | None = No
     assert saved["global_step"] == STEPS
 
 
+def told(done: Done, worker: int, what: str) -> list[str]:
+    """What a worker has printed on the terminal, behind `what`."""
+    return re.findall(rf"^\[worker {worker}\] {what} ?(.*)$", done.stdout, re.M)
+
+
 @pytest.fixture(scope="module")
 def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """run_option HYBRID, the rows in two pieces, and a hook."""
-    return run(tmp_path_factory.mktemp("hybrid"), partitioner=2, hook=STEPS, steps=100)
+    """run_option HYBRID by default, the rows in two pieces, hooks, all checkpoints and a range of profiles."""
+    config = {
+        "mpi": {"mpirun_options": "-x 'FROM_OPTIONS=of one string'"},
+        "ckpt": {"save_ckpt_secs": 0.000001},
+        "profile": {"profile_range": (2, 4)},
+    }
+    return run(tmp_path_factory.mktemp("hybrid"), partitioner=2, hook=STEPS + 1, steps=100, config=config)
 
 
 def test_hybrid_is_what_one_device_does(hybrid: Done) -> None:
@@ -92,68 +106,145 @@ def test_get_partitioner_cuts(hybrid: Done) -> None:
 
 def test_what_workers_print_is_on_the_terminal(hybrid: Done) -> None:
     for worker in (0, 1):
-        assert f"[worker {worker}] worker {worker} of 2, 1 replica(s)" in hybrid.stdout
+        assert told(hybrid, worker, "worker") == [f"{worker} of 2, 1 replica(s), 2 devices"]
     assert "stage rewrite" not in hybrid.stdout + hybrid.stderr  # our own lines are for the logs
     assert "stage rewrite" in (hybrid.run_dir / "logs" / "worker_0.log").read_text()
 
 
 def test_a_hook_sees_the_loss_and_stops(hybrid: Done) -> None:
-    assert len(re.findall(r"^\[worker 1\] hook \d ", hybrid.stdout, re.M)) == STEPS + 1
-    assert f"[worker 0] hook ends at {STEPS}" in hybrid.stdout
+    for worker in (0, 1):
+        # Beside the steps there is a call for the initializers, and one for the variables at the end.
+        assert len(told(hybrid, worker, r"hook \d")) == STEPS + 2
+    assert told(hybrid, 0, "hook ends at") == [f"{STEPS}"]
 
 
-def test_variables_are_fetched_by_name(hybrid: Done) -> None:
-    values = json.loads(re.findall(r"^\[worker 1\] values (.*)$", hybrid.stdout, re.M)[0])
-    np.testing.assert_allclose(values[0], one_device(average_sparse=False)[1], rtol=1e-12)
+def test_hooks_of_the_chief_alone(hybrid: Done) -> None:
+    files = list((hybrid.run_dir.parent / "summaries").iterdir())
+    assert len(files) == 1
+    events = [event for event in tf.train.summary_iterator(str(files[0])) if event.summary.value]
+    assert [event.step for event in events][-1] == STEPS
 
 
-def test_mpi_with_options_redirected_and_exported(tmp_path: Path) -> None:
+def test_variables_are_fetched_whole(hybrid: Done) -> None:
+    table, weights = one_device(average_sparse=False)
+    for worker in (0, 1):
+        values = json.loads(told(hybrid, worker, "values")[0])
+        np.testing.assert_allclose(values[0], weights, rtol=1e-12)
+        np.testing.assert_allclose(values[1], table, rtol=1e-12)
+
+
+def test_checkpoints_by_seconds(hybrid: Done) -> None:
+    assert len(list((hybrid.run_dir / "ckpt").glob("*.index"))) == STEPS
+
+
+def test_a_string_of_options_for_mpirun(hybrid: Done) -> None:
+    assert told(hybrid, 0, "environment") == told(hybrid, 1, "environment") == ["of one string"]
+
+
+def test_a_range_of_steps_is_profiled_on_all_workers(hybrid: Done) -> None:
+    assert profiled(hybrid.run_dir / "profile") == {(worker, step) for worker in (0, 1) for step in (2, 3)}
+
+
+def profiled(folder: Path) -> set[tuple[int, int]]:
+    """(worker, step) of each RunMetadata."""
+    return {(rank, step) for step, by_rank in run_metadata_files(folder).items() for rank in by_rank}
+
+
+def test_mpi_with_all_its_options(tmp_path: Path) -> None:
     logs, graphs = tmp_path / "logs", tmp_path / "graphs"
     config = {
         "run_option": "MPI",
         "average_sparse": True,
         "redirect_path": str(logs),
         "export_graph_path": str(graphs),
-        "mpi": {"mpirun_options": ["-x", "FROM_THE_LIST=1"]},
+        "mpi": {"mpirun_options": ["-x", "FROM_OPTIONS=of a list"], "use_allgatherv": True},
         "profile": {"profile_steps": [2], "profile_dir": str(tmp_path / "profile"), "profile_worker": 1},
-        "ckpt": {"ckpt_dir": str(tmp_path / "ckpt"), "save_ckpt_steps": 2},
+        "ckpt": {"ckpt_dir": str(tmp_path / "ckpt"), "save_ckpt_steps": 3},
     }
-    done = run(tmp_path, config=config, cpus=3)
+    done = run(tmp_path, config=config, cpus=3, critic=True)
     expect(done, average_sparse=True, folder=tmp_path / "ckpt")
+    # Its own train op took turns with the other one; the gradient is the mean of [0, 1] and [2, 3].
+    critic = done.checkpoint(tmp_path / "ckpt")["critic"]
+    np.testing.assert_allclose(critic, 1 - STEPS * RATE * np.array([1.0, 2.0]), rtol=1e-12)
     assert done.plan["comm"] == "mpi" and done.plan["servers"] == 0
     assert "worker 0 of 2" not in done.stdout and "step" not in done.stdout
-    assert "worker 1 of 2, 1 replica(s), 3 devices" in (logs / "worker_1.log").read_text()
-    assert "FROM_THE_LIST=1" in (logs / "driver.log").read_text()
+    log = (logs / "worker_1.log").read_text()
+    assert "worker 1 of 2, 1 replica(s), 3 devices" in log and "environment of a list" in log
     for worker in (0, 1):
-        with tf.Graph().as_default() as graph:
-            tf.train.import_meta_graph(str(graphs / f"worker_{worker}.meta"))
-        assert any(op.type == "HorovodAllreduce" for op in graph.get_operations())
-    assert {path.name for path in (tmp_path / "ckpt").glob("*.index")} == {"model.ckpt-2.index", "model.ckpt-4.index"}
-    profiled = [path for path in (tmp_path / "profile").rglob("*") if path.is_file()]
-    assert any("1" in path.name for path in profiled)
+        meta_graph = tf.MetaGraphDef.FromString((graphs / f"worker_{worker}.meta").read_bytes())
+        types = {node.op for node in meta_graph.graph_def.node}
+        # MPI's Allgatherv is called from Python.
+        assert any("Allreduce" in op for op in types) and "HorovodAllgather" not in types
+    steps = {int(path.stem.rpartition("-")[2]) for path in (tmp_path / "ckpt").glob("*.index")}
+    assert steps == {3, 6, 8}  # both train ops count, and the last step is saved
+    assert profiled(tmp_path / "profile") == {(1, 2)}
 
 
-def test_ps_drives_two_replicas_and_goes_on_from_ckpt_dir(tmp_path: Path) -> None:
-    ckpt = str(tmp_path / "ckpt")
-    first = run(tmp_path, steps=1, run_dir="first", config={"run_option": "PS", "ckpt": {"ckpt_dir": ckpt}})
+def test_ps_with_replicas_goes_on_from_ckpt_dir_in_another_cluster(tmp_path: Path) -> None:
+    """First two workers with two replicas each, whose rows are in two pieces; then one worker."""
+    config = {"run_option": "PS", "average_sparse": True, "ckpt": {"ckpt_dir": str(tmp_path / "ckpt")}}
+    first = run(
+        tmp_path,
+        steps=1,
+        run_dir="first",
+        partitioner=2,
+        resources=None,
+        overrides=["cluster.replicas_per_worker=2", "cluster.servers=2"],
+        config={**config, "ps": {"local_aggregation": False}},
+    )
     assert first.status == 0, first.stderr
-    rest = run(tmp_path, steps=STEPS - 1, config={"run_option": ("PS",), "ckpt": {"ckpt_dir": ckpt}})
-    expect(rest, folder=tmp_path / "ckpt")
-    assert "[worker 0] worker 0 of 1, 2 replica(s)" in rest.stdout
+    assert told(first, 1, "worker") == ["1 of 2, 2 replica(s), 4 devices"]
+    assert json.loads((tmp_path / "first" / "plan.json").read_text())["local_aggregation"] is False
+    (tmp_path / "hosts").write_text("# one host\nlocalhost: 0,1\n")
+    # A comma at the end of the line, as the original's own example has it.
+    rest = run(tmp_path, as_module=True, steps=STEPS - 1, resources="hosts", config={**config, "run_option": ("PS",)})
+    expect(rest, average_sparse=True, folder=tmp_path / "ckpt")
+    assert told(rest, 0, "worker") == ["0 of 1, 2 replica(s), 3 devices"]
+    assert rest.plan["local_aggregation"] is True
 
 
-def test_a_failing_worker_shows_its_traceback(tmp_path: Path) -> None:
-    done = run(tmp_path, fails=1)
+def test_without_waiting_for_each_other(tmp_path: Path) -> None:
+    done = run(tmp_path, resources=None, sync=False, config={"run_option": "PS", "ckpt": {"save_ckpt_steps": 1}})
+    assert done.status == 0, done.stderr
+    # Each push counts, and all of them are in the last checkpoint.
+    assert done.checkpoint()["global_step"] == 2 * STEPS
+    assert json.loads((done.run_dir / "summary.json").read_text())["staleness_max"] is not None
+
+
+def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
+    config = {"run_option": "PS", "search_partitions": True}
+    overrides = ["partition.max=2", "partition.steps_per_trial=2"]
+    done = run(tmp_path, partitioner=1, config=config, overrides=overrides)
+    expect(done)
+    summary = json.loads((done.run_dir / "summary.json").read_text())
+    assert sorted(summary["partition_candidates"]) == [1, 2]
+    (table,) = [v for v in done.plan["variables"] if v["name"].startswith("embedding/table")]
+    assert len(table["shards"]) == summary["partition_choice"]
+    assert len(told(done, 0, "values")) == 1  # what is printed in trials is for their logs
+
+
+def test_a_failing_worker_shows_its_traceback_once(tmp_path: Path) -> None:
+    done = run(tmp_path, fails=1, config={"run_option": "PS"}, resources=None)
     assert done.status == 1
-    assert "worker 1" in done.stderr and "RuntimeError: broken on purpose" in done.stderr
-    assert "scripts/train.py" in done.stderr
+    assert done.stderr.count("Traceback") == 1 and "Traceback" not in done.stdout
+    lines = [line.strip() for line in done.stderr.splitlines()]
+    start = lines.index("Traceback (most recent call last):")
+    assert f'File "{SCRIPT}", line ' in lines[start + 1]
+    assert lines[start + 2 : start + 4] == [
+        'raise RuntimeError("broken on purpose")',
+        "RuntimeError: broken on purpose",
+    ]
+    assert "parallax_runner: worker 1" in done.stderr
+    assert "Traceback" in (done.run_dir / "logs" / "worker_1.log").read_text()
 
 
 def test_the_exit_status_of_a_script_is_the_runs(tmp_path: Path) -> None:
     assert run(tmp_path, exits=0).status == 7
 
 
-def test_what_is_wrong_is_told_in_one_message(tmp_path: Path) -> None:
-    done = run(tmp_path, config={"run_option": "MPI"}, sync=False)
-    assert done.status == 2
-    assert "comm.sync=false (parallel_run)" in done.stderr and "Traceback" not in done.stderr
+@pytest.mark.parametrize("option", ["PS", "MPI"])
+def test_a_worker_that_ends_early_is_told(tmp_path: Path, option: str) -> None:
+    done = run(tmp_path, ends=[1, 2], resources=None, config={"run_option": option})
+    assert done.status == 1
+    assert "the script of worker 1 ended after step 2, and worker 0 waits for it in step 3" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,6 +1,7 @@
 """A script of the tests: a lookup times dense weights; what it does is said on its command line, as JSON."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -9,7 +10,10 @@ import tensorflow.compat.v1 as tf
 import parallax_runner as parallax
 
 ASKED = {"run_dir": "out", "steps": 4, "partitioner": 0, "config": {}, "overrides": []} | json.loads(sys.argv[1])
+ASKED = {"resources": ["localhost: 0,1"]} | ASKED
 LEARNING_RATE = 0.1
+# Each replica of all has rows of its own, and one that it shares with others.
+IDS = [[0, 1, 2, 2], [2, 3, 4, 5]]
 
 tf.disable_v2_behavior()
 
@@ -45,40 +49,56 @@ def build():
         rows = tf.nn.embedding_lookup(table, ids)
         loss = tf.reduce_mean(tf.square(tf.reduce_sum(rows * weights, axis=1) - 3.0), name="loss")
         optimizer = tf.train.GradientDescentOptimizer(LEARNING_RATE)
-        optimizer.minimize(loss, global_step=step, name="train")
-    return graph
+        pairs = optimizer.compute_gradients(loss)
+        gradients, norm = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 1e6)
+        tf.identity(norm, name="norm")
+        variables = [variable for _, variable in pairs]
+        optimizer.apply_gradients(zip(gradients, variables, strict=True), global_step=step, name="train")
+        if ASKED.get("critic"):
+            critic = tf.get_variable("critic", [2], tf.float64, initializer=tf.ones_initializer())
+            other = tf.reduce_sum(critic * tf.cast(ids[:2], tf.float64))
+            optimizer.minimize(other, var_list=[critic], name="train_critic")
+        summary = tf.summary.scalar("loss", loss)
+        tf.group(tf.global_variables_initializer(), name="start")
+    return graph, summary
 
 
+graph, summary = build()
 config = parallax.Config()
 config.run_dir = ASKED["run_dir"]
 config.tracking = False
 config.overrides = ASKED["overrides"]
 config.ckpt_config = parallax.CheckPointConfig(**ASKED["config"].pop("ckpt", {}))
 config.profile_config = parallax.ProfileConfig(**ASKED["config"].pop("profile", {}))
+ps = parallax.PSConfig(**ASKED["config"].pop("ps", {}))
 mpi = parallax.MPIConfig(**ASKED["config"].pop("mpi", {}))
-config.communication_config = parallax.CommunicationConfig(parallax.PSConfig(), mpi)
+config.communication_config = parallax.CommunicationConfig(ps, mpi)
 if "cpus" in ASKED:
     config.sess_config = tf.ConfigProto(device_count={"CPU": ASKED["cpus"]})
 if "hook" in ASKED:
-    config.hooks = [StopAndSee(ASKED["hook"])]
+    with graph.as_default():
+        config.hooks = [StopAndSee(ASKED["hook"])]
+        config.chief_only_hooks = [tf.train.SummarySaverHook(1, output_dir="summaries", summary_op=summary)]
 for name, value in ASKED["config"].items():
     setattr(config, name, value)
 session, workers, worker, replicas = parallax.parallel_run(
-    build(), ["localhost: 0,1"], sync=ASKED.get("sync", True), parallax_config=config
+    graph, ASKED["resources"], sync=ASKED.get("sync", True), parallax_config=config
 )
 print(f"worker {worker} of {workers}, {replicas} replica(s), {len(session.tf_session.list_devices())} devices")
+print("environment", os.environ.get("FROM_OPTIONS"))
+feeds = [IDS[(worker * replicas + replica) % 2] for replica in range(replicas)]
+# Fed, because hooks have fetches of their own.
+session.run("start", {"ids:0": feeds})
 for number in range(ASKED["steps"]):
-    if session.should_stop():
+    if session.should_stop() or ASKED.get("ends") == [worker, number]:
         break
-    # Each replica of all has rows of its own, and one that it shares with others.
-    all_ids = [[0, 1, 2, 2], [2, 3, 4, 5]]
-    feeds = [all_ids[worker * replicas + replica] for replica in range(replicas)]
-    fetched = session.run(["train", {"loss": "loss:0"}], {"ids:0": feeds})
+    fetched = session.run(["train", {"loss": "loss:0"}, ("norm:0",)], {"ids:0": feeds})
     assert fetched[0] == [None] * replicas and len(fetched[1]["loss"]) == replicas
+    if ASKED.get("critic"):
+        session.run("train_critic", {"ids:0": feeds})
     if ASKED.get("fails") == worker and number == 1:
         raise RuntimeError("broken on purpose")
     if ASKED.get("exits") == worker and number == 1:
         sys.exit(7)
-# Fed, because hooks have fetches of their own.
-values = session.run(["weights:0", "global_step"], {"ids:0": feeds})
+values = session.run(["weights:0", "embedding/table:0", "global_step"], {"ids:0": feeds})
 print("values", json.dumps([np.asarray(value[0]).tolist() for value in values]))

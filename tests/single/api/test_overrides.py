@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 import parallax_runner as parallax
 from parallax_runner.api.overrides import overrides_of
 from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.config.schema import PsConfig
+from parallax_runner.config.validate import validate
 from parallax_runner.errors import ConfigError
 
 
 def composed(config: parallax.Config, **options: Any) -> DictConfig:
     asked = {"resource_info": None, "sync": True, "has_partitioner": False} | options
-    return resolve(Composer().job([*overrides_of(config, **asked), "model.path=train.py"]))
+    job = Composer().job([*overrides_of(config, **asked), "model.path=train.py"])
+    told = resolve(job)
+    validate(told, job.origins)
+    return told
 
 
 def test_defaults_are_the_originals() -> None:
     config = composed(parallax.Config())
     assert config.comm.name == "hybrid" and config.comm.sync and not config.comm.average_sparse
     assert config.partition.name == "off" and config.redirect_path is None and config.train.steps is None
+
+
+def test_the_original_s_own_defaults_can_be_composed_in_every_mode() -> None:
+    """Its PSConfig has all of its options on."""
+    assert parallax.PSConfig() == parallax.PSConfig("grpc", True, True, True, True)
+    for option in ("PS", "MPI", "HYBRID"):
+        composed(parallax.Config(run_option=option))
+    assert not composed(parallax.Config(run_option="PS"), sync=False).comm.sync
 
 
 @pytest.mark.parametrize(("option", "comm"), [("PS", "ps"), ("mpi", "mpi"), (("HYBRID",), "hybrid")])
@@ -34,20 +50,81 @@ def test_a_wrong_run_option_is_refused() -> None:
         composed(parallax.Config(run_option="AR"))
 
 
-def test_what_is_set_is_said() -> None:
-    config = parallax.Config(average_sparse=True, redirect_path="a b", search_partitions=True, tracking=False)
-    config.communication_config = parallax.CommunicationConfig(
-        parallax.PSConfig(replicate_variables=False), parallax.MPIConfig(mpirun_options="--x 'a,b' $HOME")
+def everything(tmp_path: Path) -> parallax.Config:
+    """Nothing is as it is by default."""
+    config = parallax.Config(
+        run_option="PS",
+        average_sparse=True,
+        redirect_path="a b",
+        search_partitions=True,
+        export_graph_path="g",
+        run_dir=str(tmp_path / "run"),
+        tracking="sqlite:///other.db",
+        overrides=["train.max_restarts=2"],
     )
+    config.communication_config.ps_config = parallax.PSConfig("grpc+verbs", False, False, False, False)
+    config.communication_config.mpi_config = parallax.MPIConfig(mpirun_options="--x 'a,b' $HOME")
     config.ckpt_config = parallax.CheckPointConfig("it's", save_ckpt_steps=3)
-    config.profile_config = parallax.ProfileConfig(profile_range=(2, 4), profile_worker=1)
-    told = composed(config, sync=False, has_partitioner=True, resource_info=["localhost: 0,1"])
-    assert told.comm.average_sparse and not told.comm.sync and not told.tracking.enabled
-    assert told.redirect_path.endswith("/a b") and told.partition.name == "search"
-    assert told.comm.mpi.mpirun_options == "--x 'a,b' $HOME"
-    assert told.ckpt.dir.endswith("/it's") and (told.ckpt.save_steps, told.ckpt.save_secs) == (3, None)
-    assert (told.profile.name, list(told.profile.range), told.profile.worker) == ("range", [2, 4], 1)
-    assert list(told.cluster.resource_info) == ["localhost: 0,1"]
+    config.profile_config = parallax.ProfileConfig("p", profile_range=(2, 4), profile_worker=0)
+    return config
+
+
+# What `everything` says of each option, by its key; the paths are made absolute.
+SAID = {
+    "comm.name": "ps",
+    "comm.sync": False,
+    "comm.average_sparse": True,
+    "comm.ps.protocol": "grpc+verbs",
+    "comm.ps.replicate_variables": True,  # it goes with sync=True
+    "comm.ps.local_aggregation": False,
+    "comm.ps.boundary_among_servers": False,
+    "comm.ps.boundary_between_workers_and_servers": False,
+    "comm.mpi.mpirun_options": "--x 'a,b' $HOME",
+    "redirect_path": f"{os.getcwd()}/a b",
+    "export_graph_path": f"{os.getcwd()}/g",
+    "partition.name": "search",
+    "ckpt.dir": f"{os.getcwd()}/it's",
+    "ckpt.save_steps": 3,
+    "ckpt.save_secs": None,
+    "profile.name": "range",
+    "profile.dir": f"{os.getcwd()}/p",
+    "profile.range": [2, 4],
+    "profile.worker": 0,
+    "cluster.resource_info": ["localhost: 0,1"],
+    "tracking.uri": "sqlite:///other.db",
+    "train.max_restarts": 2,
+    "train.steps": None,
+}
+
+
+def test_what_is_set_is_said(tmp_path: Path) -> None:
+    told = composed(everything(tmp_path), sync=False, has_partitioner=True, resource_info=["localhost: 0,1"])
+    assert told.run_dir == str(tmp_path / "run")
+    known = {key: value for key, value in SAID.items() if not key.startswith("comm.ps.") or key[8:] in told.comm.ps}
+    assert {key: OmegaConf.select(told, key) for key in known} == known
+
+
+def test_each_option_of_ps_config_is_passed_on() -> None:
+    config = parallax.Config(run_option="PS")
+    config.communication_config.ps_config = parallax.PSConfig("grpc+x", False, False, False, False)
+    lines = overrides_of(config, resource_info=None, sync=True, has_partitioner=False)
+    said = dict(line.split("=", 1) for line in lines)
+    assert said["comm.ps.protocol"] == "'grpc+x'"
+    for option in dataclasses.fields(config.communication_config.ps_config)[1:]:
+        if option.name in PsConfig.__dataclass_fields__:
+            assert said[f"comm.ps.{option.name}"] == "false"
+
+
+def test_options_for_mpi() -> None:
+    config = parallax.Config(run_option="MPI")
+    config.communication_config.mpi_config = parallax.MPIConfig(True, ["-x", "A=b c, d"])
+    told = composed(config)
+    assert told.comm.mpi.use_allgatherv and list(told.comm.mpi.mpirun_options) == ["-x", "A=b c, d"]
+
+
+def test_profile_steps() -> None:
+    told = composed(parallax.Config(profile_config=parallax.ProfileConfig(profile_steps=[2, 7])))
+    assert (told.profile.name, list(told.profile["steps"])) == ("steps", [2, 7])
 
 
 def test_save_ckpt_secs() -> None:

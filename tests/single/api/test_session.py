@@ -167,7 +167,9 @@ def test_a_step_with_all_around_it(cluster: Cluster) -> None:
 def test_what_cannot_be_served_is_refused(two_replicas: Any) -> None:
     with pytest.raises(TrainingError, match=r"«norm» needs .* together with the train op"):
         two_replicas.run("norm:0", {"ids:0": IDS})
-    with pytest.raises(TrainingError, match=r"«AssignVariableOp» assigns to «two_replicas/weights», which is on servers"):
+    with pytest.raises(
+        TrainingError, match=r"«AssignVariableOp» assigns to «two_replicas/weights», which is on servers"
+    ):
         two_replicas.run("overwritten")
     np.testing.assert_array_equal(two_replicas.run(two_replicas.graph.weights)[0], [1.0, 1.0])
 

@@ -1,0 +1,96 @@
+"""What is wrong is told before anything is started: one message, status 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+import parallax_runner as parallax
+
+
+def graph_of_a_script() -> tf.Graph:
+    graph = tf.Graph()
+    with graph.as_default():
+        weights = tf.get_variable("weights", [2])
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(weights * weights))
+    return graph
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    """Calls parallel_run in an empty folder, and returns what is said to the user."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(resource_info: Any = None, *, sync: bool = True, graph: Any = None, **options: Any) -> str:
+        config = parallax.Config(tracking=False, run_dir="out")
+        for name, value in options.items():
+            setattr(config, name, value)
+        with pytest.raises(SystemExit) as end:
+            parallax.parallel_run(graph or graph_of_a_script(), resource_info, sync, config)
+        told = capfd.readouterr().err
+        assert end.value.code == 2, told
+        assert "Traceback" not in told and not list(tmp_path.glob("out/logs/worker*"))
+        return told
+
+    return call
+
+
+def test_asynchrony_without_servers(refused: Any) -> None:
+    for option in ("MPI", "HYBRID", None):
+        assert "comm.sync=false (parallel_run): asynchronous training needs servers" in refused(
+            run_option=option, sync=False
+        )
+
+
+def test_an_unknown_run_option(refused: Any) -> None:
+    assert "run_option='AR' (parallax.Config): expected PS, MPI or HYBRID" in refused(run_option="AR")
+
+
+def test_a_protocol_that_this_tensorflow_lacks(refused: Any) -> None:
+    communication = parallax.CommunicationConfig(parallax.PSConfig(protocol="grpc+gdr"))
+    told = refused(run_option="PS", communication_config=communication)
+    assert "comm.ps.protocol=grpc+gdr: this TensorFlow lacks it, expected one of: grpc" in told
+
+
+def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("# mine\nlocalhost: 0,x\n")
+    assert f"{tmp_path}/hosts:2: id 'x' in «0,x»" in refused("hosts")
+    assert "resource_info:1: id 0 stands twice" in refused(["localhost: 0,0"])
+    assert "cannot be read from here: No such file" in refused("nowhere")
+
+
+def test_both_profile_options(refused: Any) -> None:
+    both = parallax.ProfileConfig(profile_steps=[1], profile_range=(1, 2))
+    assert "profile_steps and profile_range (parallax.ProfileConfig): give one of the two" in refused(
+        profile_config=both
+    )
+    told = refused(profile_config=parallax.ProfileConfig(profile_steps=[0]))
+    assert "profile.steps=[0] (parallel_run): expected steps from 1 on" in told
+    told = refused(profile_config=parallax.ProfileConfig(profile_range=(0, 3)))
+    assert "profile.range=[0, 3] (parallel_run): expected steps from 1 on" in told
+    told = refused(profile_config=parallax.ProfileConfig(profile_steps=[1], profile_worker=2))
+    assert "profile.worker=2 (parallel_run): expected a rank, at most 1" in told
+
+
+def test_options_for_mpirun_that_no_shell_can_split(refused: Any) -> None:
+    communication = parallax.CommunicationConfig(mpi_config=parallax.MPIConfig(mpirun_options="-x 'A"))
+    assert "a shell cannot split it" in refused(communication_config=communication)
+
+
+def test_a_graph_that_cannot_be_distributed(refused: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.get_variable("weights", [2])
+    with pytest.raises(SystemExit) as end:
+        parallax.parallel_run(graph, None, True, parallax.Config(tracking=False, run_dir="out"))
+    assert end.value.code == 1
+    assert "no gradient was recorded in the graph that parallel_run was given" in capfd.readouterr().err
+
+
+def test_the_partitioner_s_number() -> None:
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="expected an integer, at least 1"):
+            parallax.get_partitioner(wrong)
