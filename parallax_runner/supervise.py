@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from parallax_runner import early_end, recovery, report, stages
+from parallax_runner import recovery, report, stages
 from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.config import frozen
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import CheckpointError
-from parallax_runner.launch import command, processes
+from parallax_runner.launch import command, early_end, processes
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.plan.plan import Plan
@@ -86,7 +86,9 @@ def supervise(
             record.last_step = step
 
 
-def _listener(record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch) -> Callable[[processes.Message], None]:
+def _listener(
+    record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch
+) -> Callable[[processes.Message], None]:
     """Hands what a rank reports to who wants to know."""
 
     def on_progress(rank: int, **fields: Any) -> None:

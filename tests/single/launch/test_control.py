@@ -199,3 +199,14 @@ def test_the_last_words_say_whether_it_would_come_again(control: ControlServer) 
     client = quiet(ControlClient.connect(role="worker", index=0))
     client.fail("the disk is full", "", recurs=True)
     assert take(control, "fail").fields["recurs"] is True
+
+
+def test_workers_leave_when_all_of_them_want_to(control: ControlServer) -> None:
+    first, second = (quiet(ControlClient.connect(role="worker", index=index)) for index in (0, 1))
+    left = threading.Event()
+    threading.Thread(target=lambda: (first.leave(3), left.set()), daemon=True).start()
+    message = take(control, "leave")
+    assert (message.index, message.fields) == (0, {"step": 3})
+    assert not left.wait(0.3)
+    second.leave(4)
+    assert left.wait(5.0)
