@@ -150,34 +150,71 @@ def profiled(folder: Path) -> set[tuple[int, int]]:
     return {(rank, step) for step, by_rank in run_metadata_files(folder).items() for rank in by_rank}
 
 
-def test_mpi_with_all_its_options(tmp_path: Path) -> None:
-    logs, graphs = tmp_path / "logs", tmp_path / "graphs"
+@pytest.fixture(scope="module")
+def mpi(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """run_option MPI with all its options; two train ops take turns."""
+    cwd = tmp_path_factory.mktemp("mpi")
     config = {
         "run_option": "MPI",
         "average_sparse": True,
-        "redirect_path": str(logs),
-        "export_graph_path": str(graphs),
+        "redirect_path": "logs",
+        "export_graph_path": "graphs",
         "mpi": {"mpirun_options": ["-x", "FROM_OPTIONS=of a list"], "use_allgatherv": True},
-        "profile": {"profile_steps": [2], "profile_dir": str(tmp_path / "profile"), "profile_worker": 1},
-        "ckpt": {"ckpt_dir": str(tmp_path / "ckpt"), "save_ckpt_steps": 3},
+        "profile": {"profile_steps": [2], "profile_dir": "profile", "profile_worker": 1},
+        "ckpt": {"ckpt_dir": "ckpt", "save_ckpt_steps": 3},
     }
-    done = run(tmp_path, config=config, cpus=3, critic=True)
-    expect(done, average_sparse=True, folder=tmp_path / "ckpt")
-    # Its own train op took turns with the other one; the gradient is the mean of [0, 1] and [2, 3].
-    critic = done.checkpoint(tmp_path / "ckpt")["critic"]
+    done = run(cwd, config=config, cpus=3, critic=True)
+    assert done.status == 0, done.stderr
+    return done
+
+
+def test_mpi_averages_sparse_gradients(mpi: Done) -> None:
+    expect(mpi, average_sparse=True, folder=mpi.run_dir.parent / "ckpt")
+    assert mpi.plan["comm"] == "mpi" and mpi.plan["servers"] == 0
+
+
+def test_a_second_train_op_takes_turns(mpi: Done) -> None:
+    # Its gradient is the mean of [0, 1] and [2, 3].
+    critic = mpi.checkpoint(mpi.run_dir.parent / "ckpt")["critic"]
     np.testing.assert_allclose(critic, 1 - STEPS * RATE * np.array([1.0, 2.0]), rtol=1e-12)
-    assert done.plan["comm"] == "mpi" and done.plan["servers"] == 0
-    assert "worker 0 of 2" not in done.stdout and "step" not in done.stdout
-    log = (logs / "worker_1.log").read_text()
-    assert "worker 1 of 2, 1 replica(s), 3 devices" in log and "environment of a list" in log
+
+
+def test_logs_are_redirected(mpi: Done) -> None:
+    assert "worker 1 of 2, 1 replica(s)" in (mpi.run_dir.parent / "logs" / "worker_1.log").read_text()
+    assert "worker 1 of 2" not in mpi.stdout + mpi.stderr and "plan: comm" not in mpi.stdout + mpi.stderr
+
+
+def test_a_session_s_own_configuration(mpi: Done) -> None:
+    assert "1 replica(s), 3 devices" in (mpi.run_dir / "logs" / "worker_1.log").read_text()
+
+
+def test_a_list_of_options_for_mpirun(mpi: Done) -> None:
+    assert "environment of a list" in (mpi.run_dir / "logs" / "worker_1.log").read_text()
+
+
+def test_graphs_are_exported(mpi: Done) -> None:
     for worker in (0, 1):
-        meta_graph = tf.MetaGraphDef.FromString((graphs / f"worker_{worker}.meta").read_bytes())
-        types = {node.op for node in meta_graph.graph_def.node}
-        # MPI's Allgatherv is called from Python.
-        assert any("Allreduce" in op for op in types) and "HorovodAllgather" not in types
-    steps = {int(path.stem.rpartition("-")[2]) for path in (tmp_path / "ckpt").glob("*.index")}
-    assert steps == {3, 6, 8}  # both train ops count, and the last step is saved
-    assert profiled(tmp_path / "profile") == {(1, 2)}
+        assert any("Allreduce" in op for op in ops_of(mpi.run_dir.parent / "graphs" / f"worker_{worker}.meta"))
+
+
+def test_sparse_gradients_travel_by_allgatherv(mpi: Done) -> None:
+    ops = ops_of(mpi.run_dir.parent / "graphs" / "worker_0.meta")
+    assert "HorovodAllgather" not in ops and "PyFunc" in ops  # MPI is called from Python
+
+
+def ops_of(meta_graph: Path) -> set[str]:
+    """The types of a graph's ops; Horovod's are not known here, so it is not imported."""
+    return {node.op for node in tf.MetaGraphDef.FromString(meta_graph.read_bytes()).graph_def.node}
+
+
+def test_checkpoints_by_steps_in_their_own_folder(mpi: Done) -> None:
+    folder = mpi.run_dir.parent / "ckpt"
+    # Both train ops count, and the last step is saved.
+    assert {int(path.stem.rpartition("-")[2]) for path in folder.glob("*.index")} == {3, 6, 8}
+
+
+def test_one_step_of_one_worker_is_profiled(mpi: Done) -> None:
+    assert profiled(mpi.run_dir.parent / "profile") == {(1, 2)}
 
 
 def test_ps_with_replicas_goes_on_from_ckpt_dir_in_another_cluster(tmp_path: Path) -> None:
