@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from omegaconf import OmegaConf
 
 from parallax_runner.profile.files import run_metadata_files
 
@@ -231,13 +232,13 @@ def test_ps_with_replicas_goes_on_from_ckpt_dir_in_another_cluster(tmp_path: Pat
     )
     assert first.status == 0, first.stderr
     assert told(first, 1, "worker") == ["1 of 2, 2 replica(s), 4 devices"]
-    assert json.loads((tmp_path / "first" / "plan.json").read_text())["local_aggregation"] is False
+    assert OmegaConf.load(tmp_path / "first" / "config.yaml").comm.ps.local_aggregation is False
     (tmp_path / "hosts").write_text("# one host\nlocalhost: 0,1\n")
     # A comma at the end of the line, as the original's own example has it.
     rest = run(tmp_path, as_module=True, steps=STEPS - 1, resources="hosts", config={**config, "run_option": ("PS",)})
     expect(rest, average_sparse=True, folder=tmp_path / "ckpt")
     assert told(rest, 0, "worker") == ["0 of 1, 2 replica(s), 3 devices"]
-    assert rest.plan["local_aggregation"] is True
+    assert OmegaConf.load(rest.run_dir / "config.yaml").comm.ps.local_aggregation is True
 
 
 def test_without_waiting_for_each_other(tmp_path: Path) -> None:
