@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.api.border import Border
 from parallax_runner.api.fetches import Leaf, Translator, flatten
 from parallax_runner.api.hooks import Hooks, Values
+from parallax_runner.api.queue_runners import start_queue_runners
 from parallax_runner.api.steps import Steps
 from parallax_runner.api.training import Training
 from parallax_runner.plan.plan import Plan
@@ -32,6 +33,7 @@ class Session:
         self._border = Border(plan, steps, training.distributed)
         self._hooks = Hooks(hooks, self)
         self._closed = False
+        start_queue_runners(graph, training)
         self._hooks.after_create()
 
     @property

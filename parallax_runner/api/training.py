@@ -21,7 +21,7 @@ class Training:
     """The steps of one worker: `step` of them are done, `first_step` by an earlier run.
 
     `last_step` ends the process after as many steps, None never; `saver` is the chief's; `knows_loss` says whether
-    `distributed.loss` is one.
+    `distributed.loss` is one. `coordinator` stops threads that feed queues.
     """
 
     distributed: DistributedGraph
@@ -33,6 +33,7 @@ class Training:
     log_every: int
     knows_loss: bool
     saver: CheckpointSaver | None
+    coordinator: tf.train.Coordinator = field(default_factory=tf.train.Coordinator)
     step: int = -1
     _losses: list[float] = field(default_factory=list)
     _staleness: list[int] = field(default_factory=list)
@@ -113,6 +114,7 @@ class Training:
             self.control.doing = f"saving step {self.step}"
             self.saver.finish(self.tf_session, step=self.step, examples=0)
             self._ckpt_path = str(self.saver.last_prefix)
+        self.coordinator.request_stop()
         self.tf_session.close()
 
     def give_up(self) -> None:

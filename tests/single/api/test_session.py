@@ -223,6 +223,25 @@ def test_two_train_ops_with_servers_are_one_step(cluster: Cluster) -> None:
         np.testing.assert_allclose(value[0], [0.5, 0.0])
 
 
+def test_queues_are_filled(cluster: Cluster) -> None:
+    """Each replica has a queue of its own, which threads fill from its part of the numbers."""
+    graph = tf.Graph()
+    with graph.as_default():
+        shards, shard = parallax.shard.create_num_shards_and_shard_id()
+        (number,) = tf.train.slice_input_producer([tf.range(8)], num_epochs=1, shuffle=False)
+        mine = tf.train.maybe_batch([number], tf.equal(tf.cast(number, tf.int64) % shards, shard), 2)
+        tf.identity(mine, name="mine")
+        weights = tf.get_variable("queued/weights", [2], tf.float64, initializer=tf.ones_initializer())
+        loss = tf.reduce_sum(weights * tf.cast(mine, tf.float64))
+        tf.train.GradientDescentOptimizer(RATE).minimize(loss, name="train")
+    (session,) = cluster.sessions(graph, replicas_per_worker=2)
+    seen = [session.run(["train", "mine:0"])[1] for _ in range(2)]
+    np.testing.assert_array_equal(seen, [[[0, 2], [1, 3]], [[4, 6], [5, 7]]])
+    with pytest.raises(tf.errors.OutOfRangeError):
+        session.run("mine:0")
+    session.close()
+
+
 def test_workers_that_do_not_wait_for_each_other(cluster: Cluster) -> None:
     graph = build("at_once")
     sessions = cluster.sessions(graph, workers=2, sync=False, staleness=1)
