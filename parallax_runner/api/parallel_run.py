@@ -83,5 +83,5 @@ def _check_for_scripts(config: DictConfig) -> None:
     if OmegaConf.select(config, "comm.ps.backup_workers"):
         raise ConfigError(
             f"comm.ps.backup_workers={config.comm.ps.backup_workers} (parallel_run): a script counts its own steps, "
-            "and a worker that is left out of one would count others than the rest: start training from the command line"
+            "and a worker that is left out of one would count others than the rest; train from the command line"
         )

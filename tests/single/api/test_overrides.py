@@ -75,7 +75,6 @@ SAID = {
     "comm.sync": False,
     "comm.average_sparse": True,
     "comm.ps.protocol": "grpc+verbs",
-    "comm.ps.replicate_variables": True,  # it goes with sync=True
     "comm.ps.local_aggregation": False,
     "comm.ps.boundary_among_servers": False,
     "comm.ps.boundary_between_workers_and_servers": False,
