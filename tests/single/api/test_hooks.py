@@ -101,6 +101,7 @@ def test_hooks_of_tensorflow(cluster: Cluster, tmp_path: Path, caplog: pytest.Lo
     assert "the loss = -9" in caplog.text
     assert any(event.summary.value for event in events_in(tmp_path / "counted"))
     assert {path.name for path in tmp_path.glob("timeline-*.json")} == {"timeline-2.json", "timeline-3.json"}
+    assert "traceEvents" in (timeline := (tmp_path / "timeline-3.json").read_text()) and '"ph": "X"' in timeline
     assert hooks[5].final_ops_values == {"last": 3}
     reader = tf.train.load_checkpoint(str(tmp_path / "saved" / "model.ckpt-3"))
     assert reader.get_tensor("w").tolist() == [-9.0]
