@@ -81,7 +81,7 @@ def test_hooks_of_tensorflow(cluster: Cluster, tmp_path: Path, caplog: pytest.Lo
     try:
         (session,) = cluster.sessions(graph, replicas_per_worker=2, hooks=hooks)
         steps = 0
-        while not session.should_stop():
+        while not session.should_stop() and steps < 10:
             values = session.run(["train", "loss:0"], {"x:0": [1.0, 3.0]})
             steps += 1
         session.close()
