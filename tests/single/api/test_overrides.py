@@ -40,6 +40,18 @@ def test_the_original_s_own_defaults_can_be_composed_in_every_mode() -> None:
     assert not composed(parallax.Config(run_option="PS"), sync=False).comm.sync
 
 
+def test_the_original_s_constructors() -> None:
+    """By position, as its documentation shows them."""
+    communication = parallax.CommunicationConfig(parallax.PSConfig("grpc"), parallax.MPIConfig(True, "-v"))
+    ckpt = parallax.CheckPointConfig("folder", 1, 2)
+    config = parallax.ParallaxConfig("PS", True, None, "logs", True, communication, ckpt)
+    assert (config.run_option, config.average_sparse, config.redirect_path) == ("PS", True, "logs")
+    assert config.search_partitions and config.communication_config.mpi_config.mpirun_options == "-v"
+    assert (config.ckpt_config.ckpt_dir, config.ckpt_config.save_ckpt_steps, ckpt.save_ckpt_secs) == ("folder", 1, 2)
+    profile = parallax.ProfileConfig("p", [1], (1, 2))
+    assert (profile.profile_dir, profile.profile_steps, profile.profile_range) == ("p", [1], (1, 2))
+
+
 @pytest.mark.parametrize(("option", "comm"), [("PS", "ps"), ("mpi", "mpi"), (("HYBRID",), "hybrid")])
 def test_run_option(option: Any, comm: str) -> None:
     assert composed(parallax.Config(run_option=option)).comm.name == comm
