@@ -145,6 +145,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
         use_allgatherv=config.comm.mpi.use_allgatherv,
         sync=config.comm.sync,
         staleness=config.comm.ps.staleness,
+        backup_workers=config.comm.ps.backup_workers,
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))

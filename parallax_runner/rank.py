@@ -73,15 +73,16 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
         cpu_devices=devices_of_worker(config.cluster)["CPU"],
     ) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
+        feed = Feed(dataset, config.data.batch_size, rank, plan.workers, plan.replicas_per_worker)
         loop = Loop(
             session=session,
             distributed=distributed,
-            feed=Feed(dataset, config.data.batch_size, rank, plan.workers, plan.replicas_per_worker),
+            feed=feed,
             control=client,
             log_every=config.train.log_every,
             validates=config.action != "search",
             validate_steps=config.train.validate_steps,
-            saver=make_saver(config, checkpoints, single, client) if rank == 0 else None,
+            saver=make_saver(config, checkpoints, single, client, feed.global_batch) if rank == 0 else None,
             profiler=StepProfiler(config.profile, rank),
         )
         if config.action == "verify":
@@ -230,7 +231,11 @@ def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> N
 
 
 def make_saver(
-    config: DictConfig, checkpoints: CheckpointOps, single: SingleDeviceGraph, client: ControlClient
+    config: DictConfig,
+    checkpoints: CheckpointOps,
+    single: SingleDeviceGraph,
+    client: ControlClient,
+    global_batch: int = 0,
 ) -> CheckpointSaver | None:
     if not config.ckpt.enabled:
         return None
@@ -243,6 +248,7 @@ def make_saver(
         keep=config.ckpt.keep,
         seed=config.train.seed,
         fingerprint=single.fingerprint,
+        global_batch=global_batch,
         check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
         on_written=functools.partial(_on_checkpoint, config, client),
         mlflow_run_id=lambda: read_run_id(Path(config.run_dir)),

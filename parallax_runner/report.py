@@ -17,7 +17,7 @@ from parallax_runner.launch.whereabouts import describe
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import plan_table
 from parallax_runner.profile.steps import Profile
-from parallax_runner.track.run_record import SUMMARY, RunRecord, histogram_of, write_summary
+from parallax_runner.track.run_record import SUMMARY, RunRecord, counts_of, histogram_of, write_summary
 from parallax_runner.train.checkpoint_files import step_of
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,9 @@ def summarize(record: RunRecord, done: Mapping[int, Mapping[str, Any]]) -> dict[
         *("saved_model", "saved_model_error"),
     )
     fields = {key: chief[key] for key in own if key in chief}
+    observed = histogram_of(record.staleness)
+    if record.contributors is not None:
+        observed |= counts_of(record.dropped, record.workers)
     sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
     return (
         {"steps": record.last_step, "global_batch": record.global_batch}
@@ -73,7 +76,7 @@ def summarize(record: RunRecord, done: Mapping[int, Mapping[str, Any]]) -> dict[
             "loss_first": record.loss_first,
             "loss_last": record.loss_last,
             "startup_secs": record.startup_secs,
-            **{key.replace("/", "_"): value for key, value in histogram_of(record.staleness).items()},
+            **{key.replace("/", "_"): value for key, value in observed.items()},
             "sent_bytes_per_step": sum(sent) / len(sent) if sent else None,
         }
     )

@@ -13,8 +13,8 @@ from parallax_runner.api.fetches import Translator
 from parallax_runner.api.script import Worker
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
-from parallax_runner.config.cluster_size import devices_of_worker
 from parallax_runner.api.training import Training
+from parallax_runner.config.cluster_size import devices_of_worker
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import LOSS, capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph

@@ -41,6 +41,7 @@ class PsConfig:
     boundary_among_servers: bool = True
     boundary_between_workers_and_servers: bool = True
     staleness: int | None = field(default=None, metadata={"minimum": 1})  # steps
+    backup_workers: int = field(default=0, metadata={"minimum": 0})
 
 
 @dataclass

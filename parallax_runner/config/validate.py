@@ -15,6 +15,7 @@ from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
+from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
 
 
@@ -31,6 +32,7 @@ def validate(config: DictConfig, origins: Origins) -> None:
     _check_unused(config, origins)
     check_cluster(config, origins)
     _check_comm(config, origins)
+    check_backup(config, origins)
     check_partition(config, origins)
     _check_data(config, origins)
     check_profile(config, origins)

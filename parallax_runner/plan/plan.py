@@ -72,7 +72,7 @@ class Plan:
     `workers` are processes; each runs `replicas_per_worker` replicas of the single-device graph. With `use_allgatherv`
     the route allgather is MPI's Allgatherv, and otherwise Horovod's allgather. Without `sync` each replica applies its
     own gradients at once, at most `staleness` steps ahead of the slowest (None: any number); `counters`, variables that
-    count updates, are then on server 0.
+    count updates, are then on server 0. So they are with `backup_workers`, of which no step waits for so many.
     """
 
     comm: str
@@ -87,13 +87,19 @@ class Plan:
     use_allgatherv: bool = False
     sync: bool = True
     staleness: int | None = None
+    backup_workers: int = 0
     counters: tuple[str, ...] = ()
     format: int = FORMAT
 
     @property
     def replicas(self) -> int:
-        """How many replicas of the graph there are in all: a step takes the mean of as many gradients."""
+        """How many replicas of the graph there are in all."""
         return self.workers * self.replicas_per_worker
+
+    @property
+    def contributors(self) -> int:
+        """How many replicas' gradients make a synchronous step, which takes their mean."""
+        return self.replicas - self.backup_workers
 
     @property
     def aggregates_locally(self) -> bool:
@@ -103,7 +109,7 @@ class Plan:
     @property
     def pushes(self) -> int:
         """How many pushes to its server make a step's gradient of a variable."""
-        return self.workers if self.aggregates_locally else self.replicas
+        return self.workers if self.aggregates_locally else self.contributors
 
     def by_route(self, route: Route) -> tuple[VariablePlan, ...]:
         """The variables that travel by `route`."""

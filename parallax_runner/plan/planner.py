@@ -42,6 +42,7 @@ def make_plan(
     use_allgatherv: bool = False,
     sync: bool = True,
     staleness: int | None = None,
+    backup_workers: int = 0,
 ) -> Plan:
     """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable.
 
@@ -51,6 +52,7 @@ def make_plan(
     variables = _marked_to_cut(variables, partitions)
     routes = {variable.name: _route(variable, comm) for variable in variables}
     shards = _place(variables, routes, servers)
+    shares_counters = not sync or backup_workers > 0
     planned = tuple(
         VariablePlan(
             name=variable.name,
@@ -62,7 +64,7 @@ def make_plan(
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
             sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers, ps),
-            reason=_reason(variable, routes[variable.name], sync),
+            reason=_reason(variable, routes[variable.name], shares_counters),
         )
         for variable in variables
     )
@@ -84,25 +86,27 @@ def make_plan(
         use_allgatherv=use_allgatherv,
         sync=sync,
         staleness=staleness,
-        counters=() if sync else _counters(variables),
+        backup_workers=backup_workers,
+        counters=_counters(variables, sync) if shares_counters else (),
     )
 
 
-def _reason(variable: VariableInfo, route: Route, sync: bool) -> str:
-    if variable.counts and not sync:
+def _reason(variable: VariableInfo, route: Route, shares_counters: bool) -> str:
+    if variable.counts and shares_counters:
         return "counts the updates of all replicas, on server 0"
     if variable.server is not None and route is Route.PS:
         return f"its device scope names /job:ps/task:{variable.server}"
     return REASONS.get((variable.gradient, route), "no gradient: each rank keeps its own")
 
 
-def _counters(variables: Sequence[VariableInfo]) -> tuple[str, ...]:
+def _counters(variables: Sequence[VariableInfo], sync: bool) -> tuple[str, ...]:
+    option, remedy = ("comm.ps.backup_workers", "0") if sync else ("comm.sync=false", "comm.sync=true")
     counters = [variable for variable in variables if variable.counts]
     for variable in counters:
         if variable.immovable_op is not None:
             raise PlanError(
-                f"comm.sync=false: variable «{variable.name}» counts the updates of all replicas on a server, and "
-                f"«{variable.immovable_op}» uses it directly (in a branch, a loop or a function): choose comm.sync=true"
+                f"{option}: variable «{variable.name}» counts the updates of all replicas on a server, and "
+                f"«{variable.immovable_op}» uses it directly (in a branch, a loop or a function): choose {remedy}"
             )
     return tuple(variable.name for variable in counters)
 

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.border import before_widening
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
+from parallax_runner.rewrite.only_if import only_if
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sharded_value import ShardedValue
 
@@ -44,7 +45,7 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
             wide = tf.cast(travelling, gradient.values.dtype)
             rewrite.step_ops.append(accumulator.apply_grad(wide, local_step=_never_stale()))
             rewrite.sent.append((travelling, 1))
-        mean = _divide(accumulator.take_grad(rewrite.plan.pushes), rewrite)
+        mean = _divide(accumulator.take_grad(_pushes(rewrite)), rewrite)
         mean.set_shape(shape)
     return ShardedValue(pieces=(mean,), shards=tuple(shards), kind="full")
 
@@ -67,7 +68,7 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
             if pushed is not None:
                 rewrite.step_ops.append(accumulator.apply_grad(local_ids, rows, local_step=_never_stale()))
                 rewrite.sent += [(rows, 1), (local_ids, 1)]
-            total = accumulator.take_indexed_slices_grad(rewrite.plan.pushes)
+            total = accumulator.take_indexed_slices_grad(_pushes(rewrite))
             mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
             mean.set_shape(rows.shape)
             values.append(mean)
@@ -83,8 +84,15 @@ def _never_stale() -> tf.Tensor:
     return tf.constant(tf.int64.max, tf.int64)
 
 
+def _pushes(rewrite: Rewrite) -> tf.Tensor | int:
+    """How many pushes are waited for; only by the one who leads, where that is not known before."""
+    if rewrite.leads is None:
+        return rewrite.plan.pushes
+    return only_if(rewrite.leads, tf.constant(rewrite.plan.pushes))
+
+
 def _divide(total: tf.Tensor, rewrite: Rewrite) -> tf.Tensor:
-    return total / tf.cast(rewrite.plan.replicas, total.dtype)
+    return total / tf.cast(rewrite.plan.contributors, total.dtype)
 
 
 def split_by_owner(values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]) -> list[tuple[tf.Tensor, tf.Tensor]]:

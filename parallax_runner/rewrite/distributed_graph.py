@@ -10,6 +10,8 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 
+CLOSED = -1  # the next step, where there is none
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -32,6 +34,21 @@ class LogicalVariable:
 
 
 @dataclass(frozen=True)
+class Admission:
+    """How a worker takes part in steps that are complete without some of them (rewrite/admission.py).
+
+    `next_step` (int64) is run after a step: how many steps are done, once that is more than when this worker began its
+    one; CLOSED after `close`, after which nobody is admitted. `admitted` (bool), fetched with a step, says whether the
+    step contains this worker's gradients. `steps_done` (int64) reads the number on server 0.
+    """
+
+    next_step: tf.Tensor
+    admitted: tf.Tensor
+    close: tf.Operation
+    steps_done: tf.Tensor
+
+
+@dataclass(frozen=True)
 class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
@@ -49,7 +66,8 @@ class DistributedGraph:
     The rest is for asynchronous training, None otherwise. `turn` is the lock that a push holds, and whoever reads all
     variables at one moment; `staleness` (int64, one a replica) says how many pushes of others the step's own came after
     its pull; `may_start` is run before a step and returns when the bound on staleness allows it; `leave` is run after
-    the last step and returns when all workers have come to theirs.
+    the last step and returns when all workers have come to theirs. `turn` and `leave` are also there with backup
+    workers, and only then `admission`.
     """
 
     graph: tf.Graph
@@ -73,6 +91,7 @@ class DistributedGraph:
     staleness: tf.Tensor | None = None
     may_start: tf.Operation | None = None
     leave: tf.Operation | None = None
+    admission: Admission | None = None
 
 
 @dataclass
@@ -109,7 +128,8 @@ class Rewrite:
     of tensors that no op of the region may read any more; `applied` whether the step changes variables, if that is
     asked; `counters` the variables that are on server 0, one for all replicas; `pulled` what travels from servers for
     the reads of a variable that wait for nothing; `updated` the op that has run when a step's updates on servers have;
-    `first_copies` the ops that give copies of servers' variables their first values; the rest as in `DistributedGraph`.
+    `first_copies` the ops that give copies of servers' variables their first values; `leads` whether
+    it is this replica that updates, where that is decided in each step; the rest as in `DistributedGraph`.
     """
 
     single: SingleDeviceGraph
@@ -124,6 +144,7 @@ class Rewrite:
     sent: list[tuple[tf.Tensor, float]] = field(default_factory=list)
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     shard_initializers: list[tf.Operation] = field(default_factory=list)
+    own_initializers: list[tf.Operation] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
     applied: tf.Tensor | None = None
     prefix: str = ""
@@ -138,6 +159,9 @@ class Rewrite:
     turn: tf.Tensor | None = None
     staleness: tf.Tensor | None = None
     may_start: tf.Operation | None = None
+    first_step: int = 0
+    admission: Admission | None = None
+    leads: tf.Tensor | None = None
 
     @property
     def is_chief(self) -> bool:

@@ -42,6 +42,7 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
     own = [rewrite.op(v.initializer) for v in replicated if rewrite.is_chief or v.name not in rewrite.counters]
     meta_graph = rewrite.single.meta_graph
     tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
+    own += rewrite.own_initializers
     own += [rewrite.op(name) for name in dict.fromkeys([*tables, *iterator_initializers(meta_graph.graph_def)])]
     return Initialization(
         initialize=tf.group(*own, *(rewrite.shard_initializers if rewrite.is_chief else [])),

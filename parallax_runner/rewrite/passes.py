@@ -31,6 +31,7 @@ from parallax_runner.rewrite.shards import shard_variables
 from parallax_runner.rewrite.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.skip_nonfinite import skip_nonfinite_steps
 from parallax_runner.rewrite.update_at_once import share_counters, update_at_once
+from parallax_runner.rewrite.update_with_backup import update_with_backup
 
 PASSES: tuple[Callable[[Rewrite], None], ...] = (
     merge_sparse_gradients,
@@ -41,6 +42,7 @@ PASSES: tuple[Callable[[Rewrite], None], ...] = (
     shard_variables,
     share_counters,
     update_at_once,
+    update_with_backup,
     update_on_servers,
     skip_nonfinite_steps,
     replicate_dense_variables,
@@ -102,7 +104,7 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
     may_start = [rewrite.may_start for rewrite in replicas if rewrite.may_start is not None]
     bounded = tf.group(*may_start) if may_start else None
     # Nobody goes while others may still run ops on its devices.
-    apart = bool(stale) or (first.plan.servers and named_workers(single.meta_graph.graph_def))
+    apart = bool(stale or first.admission) or (first.plan.servers and named_workers(single.meta_graph.graph_def))
     leave = leave_together(first) if apart else None
     place_on_worker(first)
     return DistributedGraph(
@@ -134,6 +136,7 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         staleness=staleness,
         may_start=bounded,
         leave=leave,
+        admission=first.admission,
     )
 
 
@@ -188,6 +191,7 @@ def start_replica(
         train_op=graph.get_operation_by_name(prefix + single.train_op),
         skip_nonfinite=skip_nonfinite,
         prefix=prefix,
+        first_step=first_step,
         device_type=device_type if plan.replicas_per_worker > 1 else None,
     )
 

@@ -28,5 +28,6 @@ def place_on_worker(rewrite: Rewrite) -> None:
 def _of_own_variables(rewrite: Rewrite) -> set[tf.Operation]:
     """Variables that are not on servers, and the ops that use them."""
     on_servers = {name for planned in rewrite.plan.by_route(Route.PS) for name in (planned.name, *planned.slots)}
+    on_servers |= rewrite.counters
     handles = [rewrite.op(one.name) for one in rewrite.single.variables if one.name not in on_servers]
     return {op for handle in handles for op in (handle, *handle.outputs[0].consumers())}

@@ -37,8 +37,7 @@ def update_at_once(rewrite: Rewrite) -> None:
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
-    own = (rewrite.region | update.server_ops) & step
-    guarded = {op for op in own if _uses_shared(rewrite, op)}
+    guarded = shared_by_all(rewrite, update, step)
     rewrite.turn = make_turn(rewrite)
     held = take_turn(rewrite.turn, guarded, step)
     with tf.name_scope("push/"):
@@ -75,10 +74,12 @@ def _sent(rewrite: Rewrite, tensor: tf.Tensor, device: str) -> tf.Tensor:
         return tf.identity(tensor)
 
 
-def _uses_shared(rewrite: Rewrite, op: tf.Operation) -> bool:
+def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operation]) -> set[tf.Operation]:
+    """What the update does with variables on servers: it may only be done in a turn."""
     shared = {shard.handle.op for shards in rewrite.shards.values() for shard in shards}
     shared |= {rewrite.op(name) for name in rewrite.counters}
-    return any(handle in shared for handle in edit.handle_of(op))
+    own = (rewrite.region | update.server_ops) & step
+    return {op for op in own if any(handle in shared for handle in edit.handle_of(op))}
 
 
 def _observe_staleness(rewrite: Rewrite, held: tf.Tensor) -> list[tf.Operation]:

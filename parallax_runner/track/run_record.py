@@ -28,7 +28,8 @@ MAX_BINS = 32  # of the histogram of staleness, each a metric
 class RunRecord:
     """What is known of a run so far. `workers` ranks report; `global_batch` examples a step, of `words_per_example`
     words each where words make sense. `validation_metric` names the exponential of the validation loss, if it has a
-    name; `on_validated` is told each step whose validation is complete, and its loss."""
+    name; `on_validated` is told each step whose validation is complete, and its loss. `contributors`, where they are
+    less than `workers`, is how many gradients make a step; the others' losses do not count."""
 
     workers: int
     steps: int | None
@@ -47,7 +48,9 @@ class RunRecord:
     on_validated: Callable[[int, float], None] | None = None
     validation: dict[str, float] = field(default_factory=dict)
     validation_step: int | None = None
+    contributors: int | None = None
     staleness: Counter[int] = field(default_factory=Counter)
+    dropped: Counter[int] = field(default_factory=Counter)
     _losses: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     _validations: dict[int, dict[int, tuple[float, int]]] = field(default_factory=lambda: defaultdict(dict))
     _recent_step_secs: list[float] = field(default_factory=list)
@@ -55,24 +58,34 @@ class RunRecord:
     _first_ranks_steps: int = 0
 
     def on_progress(
-        self, rank: int, step: int, losses: list[float], step_secs: list[float], staleness: Sequence[int] = ()
+        self,
+        rank: int,
+        step: int,
+        losses: list[float | None],
+        step_secs: list[float],
+        staleness: Sequence[int] = (),
+        dropped: int = 0,
     ) -> None:
         """One rank's losses of the steps up to `step`, the seconds that each of them took it, and, in asynchronous
-        training, after how many pushes of others its own came."""
+        training, after how many pushes of others its own came. A loss is None where the step went without this rank;
+        `dropped` are the gradients that it computed and that no step contains."""
         self.staleness.update(staleness)
+        self.dropped[rank] += dropped
         secs = math.fsum(step_secs)
         if self.startup_secs is None:
             self.startup_secs = time.monotonic() - self.started_secs - secs
         for offset, loss in enumerate(losses):
-            self._losses[step - len(losses) + 1 + offset][rank] = loss
+            if loss is not None:
+                self._losses[step - len(losses) + 1 + offset][rank] = loss
         self._note_times(rank, step_secs)
-        if len(self._losses[step]) < self.workers:
-            return
         means = {
             number: statistics.fmean(by_rank.values())
             for number, by_rank in sorted(self._losses.items())
-            if len(by_rank) == self.workers
+            if len(by_rank) == (self.contributors or self.workers)
         }
+        step = max(means, default=-1)
+        if step <= self.last_step:
+            return
         for number in means:
             del self._losses[number]
         if self.loss_first is None:
@@ -124,6 +137,8 @@ class RunRecord:
         self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
         if self.staleness:
             self.tracker.log_metrics(self.last_step, histogram_of(self.staleness))
+        if self.contributors is not None:
+            self.tracker.log_metrics(self.last_step, counts_of(self.dropped, self.workers))
 
     def _show(self, step: int, loss: float, steps_per_sec: float | None) -> None:
         rates = self.rates(steps_per_sec)
@@ -137,6 +152,8 @@ class RunRecord:
                 "throughput/examples_per_sec": rates["examples_per_sec"],
                 "throughput/words_per_sec": rates["words_per_sec"],
                 **times,
+                # What is known so far; the last reports of slow workers are in the total at the end.
+                **({} if self.contributors is None else {"train/dropped_gradients": float(self.dropped.total())}),
             },
         )
         self.display.update(Standing(step=step, steps=self.steps, loss=loss, steps_per_sec=steps_per_sec, **rates))
@@ -174,6 +191,12 @@ def histogram_of(staleness: Counter[int]) -> dict[str, float | None]:
         **shown,
         **({f"staleness/{MAX_BINS}_or_more": float(more)} if more else {}),
     }
+
+
+def counts_of(dropped: Counter[int], workers: int) -> dict[str, float | None]:
+    """`dropped_gradients/total` and `dropped_gradients/worker_R`: how many were computed, and are in no step."""
+    by_worker = {f"dropped_gradients/worker_{rank}": float(dropped[rank]) for rank in range(workers)}
+    return {"dropped_gradients/total": float(dropped.total()), **by_worker}
 
 
 def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:

@@ -11,7 +11,9 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import Variable
-from parallax_runner.rewrite.distributed_graph import DistributedGraph, LogicalVariable, Piece
+from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece
+
+UNKNOWN_STEP = -1  # the one that the chief counts itself
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class CheckpointOps:
                 for variable, piece in pairs
             )
             if distributed.rank == 0:
-                self._add_reads(pairs, distributed.turn)
+                self._add_reads(pairs, distributed)
             mine = [pair for pair in pairs if distributed.rank == 0 or not pair[1].on_server]
             mine += [(copy, piece) for copy in distributed.copies for piece in copy.pieces]
             self.restore = tf.group(*self._restore(mine))
@@ -52,12 +54,17 @@ class CheckpointOps:
 
         Steps may run from then on, while values still travel: what was read is a copy, or is copied by who writes.
         """
-        values: list[np.ndarray] = session.run([self.values, self.tell_read, self.end_turn])[0]
-        return values
+        return self.read_with_step(session)[0]
 
-    def wait_until_read(self, session: tf.Session) -> None:
-        """Returns when a `read` in another thread has read all variables, or `give_up` was called."""
-        session.run(self.wait)
+    def read_with_step(self, session: tf.Session) -> tuple[list[np.ndarray], int | None]:
+        """What `read` returns, and of how many steps it is where steps do not wait for the chief; None otherwise."""
+        values, step, *_ = session.run([self.values, self.step, self.tell_read, self.end_turn])
+        return values, _step_or_none(step)
+
+    def wait_until_read(self, session: tf.Session) -> int | None:
+        """Returns when a `read` in another thread has read all variables, or `give_up` was called; see
+        `read_with_step` for what."""
+        return _step_or_none(session.run(self.wait))
 
     def give_up(self, session: tf.Session) -> None:
         """Lets `wait_until_read` return after a `read` that failed."""
@@ -71,24 +78,26 @@ class CheckpointOps:
             whole[part.where] = value
         return found
 
-    def _add_reads(self, pairs: list[tuple[LogicalVariable, Piece]], turn: tf.Tensor | None) -> None:
-        """With `turn`, nobody pushes between the first read and the last (rewrite/turn.py)."""
-        held = None
+    def _add_reads(self, pairs: list[tuple[LogicalVariable, Piece]], distributed: DistributedGraph) -> None:
+        """Where there are turns, nobody updates between the first read and the last (rewrite/turn.py)."""
+        held, turn = None, distributed.turn
         if turn is not None:
             with tf.device(turn.device):
                 held = tf.raw_ops.MutexLock(mutex=turn)
         with tf.control_dependencies([] if held is None else [held.op]):
             self.values = [_read(variable, piece) for variable, piece in pairs]
-        with tf.control_dependencies([value.op for value in self.values]):
+            self.step = _read_step(distributed.admission)
+        reads = [value.op for value in (*self.values, self.step)]
+        with tf.control_dependencies(reads):
             self.end_turn = tf.no_op()
             if held is not None:
                 with tf.device(held.device):
                     self.end_turn = tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
         # A queue, and not the end of `read` itself: values of servers arrive long after they were read there.
-        queue = tf.FIFOQueue(capacity=2, dtypes=[tf.bool], shapes=[[]], name="read")
-        with tf.control_dependencies([value.op for value in self.values]):
-            self.tell_read = queue.enqueue(True)
-        self.tell_failed = queue.enqueue(False)
+        queue = tf.FIFOQueue(capacity=2, dtypes=[tf.int64], shapes=[[]], name="read")
+        with tf.control_dependencies(reads):
+            self.tell_read = queue.enqueue(self.step)
+        self.tell_failed = queue.enqueue(tf.constant(UNKNOWN_STEP, tf.int64))
         self.wait = queue.dequeue()
 
     def _restore(self, pairs: list[tuple[LogicalVariable, Piece]]) -> list[tf.Operation]:
@@ -141,3 +150,15 @@ def check_fits(prefix: Path, variables: Iterable[Variable]) -> None:
 def _read(variable: LogicalVariable, piece: Piece) -> tf.Tensor:
     with tf.device(piece.handle.op.device or None):
         return tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype)
+
+
+def _read_step(admission: Admission | None) -> tf.Tensor:
+    if admission is None:
+        return tf.constant(UNKNOWN_STEP, tf.int64)
+    handle = admission.steps_done.op.inputs[0]
+    with tf.device(handle.device):
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
+
+
+def _step_or_none(step: np.ndarray) -> int | None:
+    return None if step == UNKNOWN_STEP else int(step)

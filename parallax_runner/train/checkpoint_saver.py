@@ -32,7 +32,8 @@ class CheckpointSaver:
     The loop waits only until the variables have been read; a thread brings their values here, writes and checks them.
     A checkpoint with a variable of `check_finite` (full names) that is not finite is not published. `mlflow_run_id` is
     asked for when a sidecar is written, and `on_written` told of each checkpoint before older ones are deleted; both
-    by that thread.
+    by that thread. Where steps do not wait for the chief, a checkpoint is named by how many it contains;
+    `global_batch` is then what each of them has consumed of the data.
     """
 
     ops: CheckpointOps
@@ -45,6 +46,7 @@ class CheckpointSaver:
     mlflow_run_id: Callable[[], str | None]
     check_finite: frozenset[str] = frozenset()
     on_written: Callable[[Path], None] | None = None
+    global_batch: int = 0
     last_step: int = -1
     last_time_secs: float = 0.0
     last_prefix: Path | None = None
@@ -68,11 +70,11 @@ class CheckpointSaver:
         self._warming = threading.Thread(target=self._read_and_forget, args=(session,), name="warm up", daemon=True)
         self._warming.start()
 
-    def is_due(self, step: int) -> bool:
-        """Whether a checkpoint is to be written after `step` steps."""
-        by_steps = self.save_steps is not None and step % self.save_steps == 0
+    def is_due(self, step: int, passed: int = 1) -> bool:
+        """Whether a checkpoint is to be written after `step` steps, of which `passed` were since it was last asked."""
+        by_steps = self.save_steps is not None and step % self.save_steps < passed
         by_secs = self.save_secs is not None and time.monotonic() - self.last_time_secs >= self.save_secs
-        return step != self.last_step and (by_steps or by_secs)
+        return step > self.last_step and (by_steps or by_secs)
 
     def save(self, session: tf.Session, *, step: int, examples: int) -> None:
         """Takes the variables as they are and returns; if the one before is still being written, waits for it first.
@@ -91,9 +93,9 @@ class CheckpointSaver:
         self._writing = Future()
         arguments = (self._writing, session, written, step, examples)
         threading.Thread(target=self._write, args=arguments, name="checkpoint", daemon=True).start()
-        self.ops.wait_until_read(session)
+        step_read = self.ops.wait_until_read(session)
         self._waited_secs = time.perf_counter() - started
-        self._count_from(step)
+        self._count_from(step if step_read is None else step_read)
 
     def raise_if_failed(self) -> None:
         """Raises CheckpointError where a checkpoint could not be written; does not wait for one."""
@@ -150,7 +152,9 @@ class CheckpointSaver:
         """The thread: sets the new prefix and the seconds it took, or the error."""
         started = time.perf_counter()
         try:
-            values = self._read(session, step)
+            values, step_read = self._read(session, step)
+            if step_read is not None:
+                step, examples = step_read, examples + (step_read - step) * self.global_batch
             self._check_finite(step, values)
             prefix = self._write_files(written, values, step=step, examples=examples)
         except BaseException as error:
@@ -159,9 +163,9 @@ class CheckpointSaver:
         else:
             writing.set_result((prefix, time.perf_counter() - started))
 
-    def _read(self, session: tf.Session, step: int) -> list[np.ndarray]:
+    def _read(self, session: tf.Session, step: int) -> tuple[list[np.ndarray], int | None]:
         try:
-            return self.ops.read(session)
+            return self.ops.read_with_step(session)
         except BaseException as error:
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 self.ops.give_up(session)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,8 +13,10 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import TrainingError
 from parallax_runner.profile.record import StepProfiler, run_traced
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.train import peers
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
+from parallax_runner.train.peers import Peers
 from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.throughput import Throughput
 
@@ -22,25 +24,13 @@ from parallax_runner.train.throughput import Throughput
 MAX_SKIPPED_IN_A_ROW = 100
 
 
-class Control(Protocol):
+class Control(peers.Control, Protocol):
     """What a rank needs of its connection to the driver (launch/client.py)."""
 
-    stop_requested: threading.Event
-    last_step: int | None
     step: int | None
-
-    @property
-    def doing(self) -> str:
-        """What this rank is at, for messages when another one dies."""
-
-    @doing.setter
-    def doing(self, what: str) -> None: ...
 
     def report(self, kind: str, **fields: Any) -> None:
         """Tells the driver something."""
-
-    def announce_last_step(self, step: int) -> None:
-        """Lets all ranks end after `step`."""
 
 
 @dataclass
@@ -56,10 +46,14 @@ class Loop:
     validate_steps: int | None = None
     saver: CheckpointSaver | None = None
     profiler: StepProfiler | None = None
-    _losses: list[float] = field(default_factory=list)
-    _staleness: list[int] = field(default_factory=list)
+    _losses: list[float | None] = field(default_factory=list)
     _skipped: int = 0
     _skipped_in_a_row: int = 0
+
+    @functools.cached_property
+    def peers(self) -> Peers:
+        """The other workers."""
+        return Peers(self.session, self.distributed, self.control)
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
         """Trains until `steps` steps are done in all, or a stop is asked for; returns what the summary says of it.
@@ -75,25 +69,27 @@ class Loop:
 
     def _run(self, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
         throughput = Throughput()
-        step, position = first_step, first_example
+        step, missed, position = first_step, 0, first_example
         if self.saver:
             self.saver.start(step)
             self.saver.warm_up(self.session)
         with Prefetch(lambda number: self._batches(first_example, number), steps - first_step) as batches:
-            while step < steps and not self._is_last(step):
+            while step < steps and not self.peers.is_last(step):
                 self.control.doing = f"step {step + 1}"
                 started = time.perf_counter()
-                loss, sent_bytes = self._step(batches.next(), step + 1)
-                throughput.add(time.perf_counter() - started, sent_bytes)
-                step, position = step + 1, position + self.feed.global_batch
+                loss, sent_bytes = self._step(batches.next(missed), step + 1)
+                before, step = step, self.peers.next_step(step)
+                throughput.add(time.perf_counter() - started, sent_bytes, steps=step - before)
+                missed, position = step - before - 1, position + (step - before) * self.feed.global_batch
                 self.control.step = step
-                self._losses.append(loss)
-                if step % self.log_every == 0 or step in (first_step + 1, steps) or self._is_last(step):
+                self._losses += [loss, *[None] * missed][: step - before]
+                is_end = step >= steps or self.peers.is_last(step)
+                if step // self.log_every > before // self.log_every or before == first_step or is_end:
                     self._report(step, throughput)
-                is_end = step >= steps or self._is_last(step)
                 if self.distributed.leave is None or not is_end:  # else `_end` saves it, when all have pushed
-                    self._save_and_validate(step, steps, position)
-        self._end(step, position)
+                    self._save_and_validate(step, steps, position, passed=step - before)
+        step = self.peers.leave(step)
+        self._end(step, first_example + (step - first_step) * self.feed.global_batch)
         ckpt_path = None if self.saver is None else str(self.saver.last_prefix)
         return throughput.figures() | {"steps": step, "skipped_steps": self._skipped, "ckpt_path": ckpt_path}
 
@@ -116,46 +112,28 @@ class Loop:
     def _batches(self, first_example: int, number: int) -> Batches:
         return self.feed.train_batches(first_example + number * self.feed.global_batch)
 
-    def _is_last(self, step: int) -> bool:
-        """Whether a stop was asked for and `step` is the one after which all ranks agreed to end.
-
-        The chief chooses the step that it begins next: no rank can be beyond it, since every step needs the chief.
-        """
-        control = self.control
-        if self.distributed.rank == 0 and control.stop_requested.is_set() and control.last_step is None:
-            control.announce_last_step(step + 1)
-        return control.last_step is not None and step >= control.last_step
-
     def _fed(self, batches: Batches) -> dict[tf.Tensor, Any]:
         replicas = zip(self.distributed.features, batches, strict=False)
         return {features[name]: array for features, batch in replicas for name, array in batch.items()}
 
-    def _step(self, batches: Batches, step: int) -> tuple[float, float]:
+    def _step(self, batches: Batches, step: int) -> tuple[float | None, float]:
+        """The loss, None where the step does not contain this rank's gradients, and the bytes sent."""
         graph = self.distributed
-        fetches = [graph.loss, graph.sent_bytes, graph.train_op]
+        fetches = [self.peers.watched, graph.loss, graph.sent_bytes, graph.train_op]
+        self.peers.wait_to_start(step)
         if graph.applied is None:
-            loss, sent_bytes, _ = self._run_step(fetches, batches, step)
+            seen, loss, sent_bytes, _ = self._run_once(fetches, batches, step)
+            if not self.peers.watch(seen):
+                return None, float(sent_bytes)
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"the loss of step {step} is {loss} on rank {graph.rank}, and train.on_nan=stop; a lower "
                     "optimizer.learning_rate may help, or train.on_nan=skip, which leaves such steps out"
                 )
         else:
-            loss, sent_bytes, _, applied = self._run_step([*fetches, graph.applied], batches, step)
+            _, loss, sent_bytes, _, applied = self._run_once([*fetches, graph.applied], batches, step)
             self._count_skipped(step, bool(applied))
         return float(loss), float(sent_bytes)
-
-    def _run_step(self, fetches: list[Any], batches: Batches, step: int) -> list[Any]:
-        graph = self.distributed
-        if graph.may_start is not None:
-            self.control.doing = f"waiting for slower workers before step {step}"
-            self.session.run(graph.may_start)
-            self.control.doing = f"step {step}"
-        if graph.staleness is None:
-            return self._run_once(fetches, batches, step)
-        *values, staleness = self._run_once([*fetches, graph.staleness], batches, step)
-        self._staleness += staleness.tolist()
-        return values
 
     def _run_once(self, fetches: list[Any], batches: Batches, step: int) -> list[Any]:
         if self.profiler is None or not self.profiler.wants(step):
@@ -179,25 +157,22 @@ class Loop:
             )
 
     def _report(self, step: int, throughput: Throughput) -> None:
-        step_secs = throughput.step_secs[-len(self._losses) :]
-        observed = {} if self.distributed.staleness is None else {"staleness": self._staleness}
+        step_secs = throughput.step_secs[len(throughput.step_secs) - len(self._losses) :]
+        observed = self.peers.take_observed()
         self.control.report("progress", step=step, losses=self._losses, step_secs=step_secs, **observed)
-        self._losses, self._staleness = [], []
+        self._losses = []
 
-    def _save_and_validate(self, step: int, steps: int, position: int) -> None:
+    def _save_and_validate(self, step: int, steps: int, position: int, *, passed: int) -> None:
         due = self.validate_steps is not None and step % self.validate_steps == 0 and step < steps
         if self.saver:
             self.saver.raise_if_failed()
-            if due or self.saver.is_due(step):
+            if due or self.saver.is_due(step, passed):
                 self.control.doing = f"saving step {step}"
                 self.saver.save(self.session, step=step, examples=position)
         if due:
             self._validate(step)
 
     def _end(self, step: int, position: int) -> None:
-        if self.distributed.leave is not None:
-            self.control.doing = "waiting for the other workers' last steps"
-            self.session.run(self.distributed.leave)
         if self.saver:
             self.control.doing = f"saving step {step}"
             self.saver.save_last(self.session, step=step, examples=position)

@@ -17,7 +17,8 @@ AHEAD = 2  # batches
 
 
 class Prefetch:
-    """Calls `make(0)`, `make(1)`, … up to `count` in a thread, at most AHEAD before they are asked for.
+    """Calls `make(0)`, `make(1)`, … up to `count` in a thread, at most AHEAD before they are asked for, and not those
+    that are skipped.
 
     Use as a context manager: leaving it ends the thread, after the batch that it is making.
     """
@@ -25,7 +26,8 @@ class Prefetch:
     def __init__(self, make: Callable[[int], Batches], count: int) -> None:
         self._make = make
         self._count = count
-        self._made: queue.Queue[Batches | BaseException] = queue.Queue(AHEAD)
+        self._wanted = 0
+        self._made: queue.Queue[tuple[int, Batches | BaseException]] = queue.Queue(AHEAD)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
 
@@ -41,21 +43,26 @@ class Prefetch:
             self._made.get_nowait()
         self._thread.join()
 
-    def next(self) -> Batches:
-        """The next batch; raises what making it raised."""
-        made = self._made.get()
-        if isinstance(made, BaseException):
-            raise made
-        return made
+    def next(self, skip: int = 0) -> Batches:
+        """The next batch but `skip`; raises what making it raised."""
+        wanted = self._wanted + skip
+        self._wanted = wanted + 1
+        while True:
+            number, made = self._made.get()
+            if isinstance(made, BaseException):
+                raise made
+            if number == wanted:
+                return made
 
     def _work(self) -> None:
-        for number in range(self._count):
+        number = -1
+        while (number := max(number + 1, self._wanted - 1)) < self._count:
             if self._closing.is_set():
                 return
             try:
                 made: Batches | BaseException = self._make(number)
             except BaseException as error:  # the training thread raises it
                 made = error
-            self._made.put(made)
+            self._made.put((number, made))
             if isinstance(made, BaseException):
                 return

@@ -15,10 +15,10 @@ class Throughput:
     step_secs: list[float] = field(default_factory=list)
     sent_bytes: list[float] = field(default_factory=list)
 
-    def add(self, step_secs: float, sent_bytes: float) -> None:
-        """Notes one step."""
-        self.step_secs.append(step_secs)
-        self.sent_bytes.append(sent_bytes)
+    def add(self, step_secs: float, sent_bytes: float, steps: int = 1) -> None:
+        """Notes one step, or several that passed meanwhile; none where the step was never complete."""
+        self.step_secs += [step_secs / steps] * steps if steps else []
+        self.sent_bytes += [sent_bytes / steps] * steps if steps else []
 
     def figures(self) -> dict[str, float | None]:
         """Steps a second over the time measured, percentiles in milliseconds, mean bytes; None where nothing ran."""

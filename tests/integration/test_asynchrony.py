@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from mlflow import MlflowClient
 
-from tests.integration.runs import Run, launch
+from tests.integration.runs import LAUNCH_SECS, Run, launch, started
 
 STEPS, WORKERS, SLOW_SECS, BOUND = 16, 2, 0.15, 2
 # The gradient is 1 everywhere, in float64 exactly. Each step notes when it has pulled; rank 1 then sleeps.
@@ -43,6 +46,12 @@ OPTIONS = (
 )
 
 
+def prepare(cwd: Path) -> None:
+    (cwd / "slow_model.py").write_text(MODEL)
+    (cwd / "own" / "model").mkdir(parents=True)
+    (cwd / "own" / "model" / "slow.yaml").write_text("_target_: slow_model.build\n")
+
+
 @pytest.fixture(scope="session")
 def slow_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     """A run of the model with one slow worker; each kind of run is made once."""
@@ -51,9 +60,7 @@ def slow_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     def run(*options: str) -> Run:
         if options not in made:
             cwd = tmp_path_factory.mktemp("slow")
-            (cwd / "slow_model.py").write_text(MODEL)
-            (cwd / "own" / "model").mkdir(parents=True)
-            (cwd / "own" / "model" / "slow.yaml").write_text("_target_: slow_model.build\n")
+            prepare(cwd)
             made[options] = launch(*OPTIONS, *options, cwd=cwd).expect_success()
         return made[options]
 
@@ -116,3 +123,27 @@ def test_staleness_is_in_mlflow(slow_run: Callable[..., Run]) -> None:
     assert metrics["staleness/max"] == run.summary["staleness_max"]
     assert metrics["staleness/mean"] == pytest.approx(run.summary["staleness_mean"])
     assert "plots/staleness.png" in {entry.path for entry in client.list_artifacts(run_id, "plots")}
+
+
+@pytest.mark.parametrize(("bound", "wait_steps"), [((), 300), ((f"comm.ps.staleness={BOUND}",), 12)])
+def test_a_stopped_run_has_whole_pushes_and_goes_on(bound: tuple[str, ...], wait_steps: int, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    options = (*OPTIONS, "comm.sync=false", *bound, "tracking=off", "ckpt.save_steps=null")
+    with started(*options, "train.steps=100000", cwd=tmp_path) as running:
+        deadline = time.monotonic() + LAUNCH_SECS
+        began = tmp_path / "began_0.txt"
+        while not began.exists() or len(began.read_text().splitlines()) < wait_steps:
+            assert running.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        # Without a bound the slow one is more behind than it could catch up before all are killed.
+        running.process.send_signal(signal.SIGTERM)
+        stopped = running.wait()
+        assert not running.left()
+    assert stopped.summary["status"] == "interrupted"
+    done = stopped.summary["steps"]
+    assert done >= wait_steps - 1
+    pushes = pushes_in(stopped, done)
+    assert pushes < WORKERS * done or bound
+    resumed = launch(*options, f"train.steps={done + 5}", cwd=tmp_path).expect_success()
+    assert (resumed.summary["first_step"], resumed.summary["steps"]) == (done, done + 5)
+    assert pushes_in(resumed, done + 5) == pushes + 5 * WORKERS

@@ -77,6 +77,45 @@ COMMAND_LINES = {
         "comm.ps.staleness=2 (command line)",
         "it goes with comm=ps comm.sync=false",
     ),
+    "backup of a few": ("comm=ps comm.ps.backup_workers=-1", "comm.ps.backup_workers=-1 (command line)", "at least 0"),
+    "backup of all": (
+        "comm=ps cluster.workers=2 comm.ps.backup_workers=2",
+        "comm.ps.backup_workers=2 (command line)",
+        "expected less than cluster.workers=2",
+    ),
+    "backup of one": ("comm=ps cluster.workers=1 comm.ps.backup_workers=1", "less than cluster.workers=1"),
+    "backup on listed hosts": (
+        "comm=ps cluster.resource_info=[localhost:0] comm.ps.backup_workers=1",
+        "expected less than cluster.workers=1",
+    ),
+    "backup and allreduce": (
+        "comm=hybrid comm.ps.backup_workers=1",
+        "comm.ps.backup_workers=1 (command line)",
+        "the allreduce of comm=hybrid waits for every worker",
+    ),
+    "backup without servers": ("comm=mpi comm.ps.backup_workers=1", "comm=mpi has no servers: it goes with"),
+    "backup in one process": ("comm=local comm.ps.backup_workers=1", "comm=local has no servers"),
+    "backup async": (
+        "comm=ps comm.sync=false comm.ps.backup_workers=1",
+        "comm.ps.backup_workers=1 (command line)",
+        "it goes with comm.sync=true",
+    ),
+    "backup of replicas": (
+        "comm=ps cluster.replicas_per_worker=2 comm.ps.backup_workers=1",
+        "comm.ps.backup_workers=1 (command line)",
+        "with cluster.replicas_per_worker=2",
+    ),
+    "backup verify": ("comm=ps comm.ps.backup_workers=1 action=verify", "leave it out of action=verify"),
+    "backup skip": (
+        "comm=ps comm.ps.backup_workers=1 train.on_nan=skip",
+        "train.on_nan=skip (command line)",
+        "it goes with comm.ps.backup_workers=0",
+    ),
+    "backup and validation": (
+        "comm=ps comm.ps.backup_workers=1 train.validate_steps=5",
+        "train.validate_steps=5 (command line)",
+        "there is one at the end",
+    ),
     "no bound": ("comm=ps comm.sync=false comm.ps.staleness=0", "comm.ps.staleness=0 (command line)", "at least 1"),
     "copies async": (
         "comm=ps comm.sync=false comm.ps.replicate_variables=true",

@@ -50,10 +50,11 @@ class Showing(ProgressDisplay):
 class Account:
     """A record with what went into tracker and display."""
 
-    def __init__(self, *, workers: int = 2, words: int | None = 20) -> None:
+    def __init__(self, *, workers: int = 2, words: int | None = 20, contributors: int | None = None) -> None:
         self.tracker, self.display = Noting(), Showing()
         self.record = RunRecord(
             workers=workers,
+            contributors=contributors,
             steps=100,
             log_every=10,
             global_batch=8,
@@ -306,3 +307,28 @@ def test_staleness_of_all_ranks_is_a_histogram(monkeypatch: pytest.MonkeyPatch) 
 
 def test_synchronous_training_has_no_staleness() -> None:
     assert run_record.histogram_of(Counter()) == {}
+
+
+def test_with_backup_workers_the_loss_is_the_mean_over_those_in_the_step() -> None:
+    account = Account(workers=3, contributors=2)
+    account.record.on_progress(0, 1, [1.0], [0.1], dropped=0)
+    account.record.on_progress(1, 1, [3.0], [0.1], dropped=0)
+    account.record.on_progress(0, 4, [1.0, 2.0, 4.0], [0.1] * 3, dropped=0)
+    # Late with step 2, and told only of step 4; that one is complete without it.
+    account.record.on_progress(2, 4, [None, None, 9.0], [0.1] * 3, dropped=1)
+    # It is at step 5 when it reports, which is not complete yet.
+    account.record.on_progress(1, 5, [5.0, 2.0, None, 7.0], [0.1] * 4, dropped=1)
+    assert account.shown == [(1, 2.0), (4, 6.5)]
+    account.record.end()
+    counts = {f"dropped_gradients/worker_{rank}": float(rank > 0) for rank in range(3)}
+    assert account.tracker.metrics[-1] == (4, {"dropped_gradients/total": 2.0} | counts)
+    so_far = [metrics["train/dropped_gradients"] for _, metrics in account.tracker.metrics if "train/loss" in metrics]
+    assert so_far == [0.0, 1.0]
+
+
+def test_without_backup_workers_nothing_is_dropped() -> None:
+    account = Account()
+    for rank in (0, 1):
+        account.record.on_progress(rank, 1, [1.0], [0.1])
+    account.record.end()
+    assert not [key for _, metrics in account.tracker.metrics for key in metrics if "dropped" in key]

@@ -47,7 +47,7 @@ class Rank:
         self.ops: Any = object.__new__(CheckpointOps)
         self.ops.slices = ops.slices
         self.ops.values = [graph.as_graph_element(value.name) for value in ops.values]
-        for name in ("prefix", "restore", "tell_read", "tell_failed", "wait", "end_turn"):
+        for name in ("prefix", "restore", "step", "tell_read", "tell_failed", "end_turn", "wait"):
             setattr(self.ops, name, graph.as_graph_element(getattr(ops, name).name))
         graph.finalize()
         self.session.run(distributed.initialize.name)

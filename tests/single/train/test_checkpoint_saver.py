@@ -75,6 +75,29 @@ def test_due_by_steps(tmp_path: Path) -> None:
     assert [step for step in range(20, 35) if made.is_due(step)] == [30]
 
 
+def test_due_by_steps_that_passed_without_the_chief(tmp_path: Path) -> None:
+    made = saver(tmp_path, save_steps=10)
+    made.start(0)
+    assert [step for step in range(10, 60, 7) if made.is_due(step, 7)] == [10, 24, 31, 45, 52]
+    made.start(12)
+    assert not made.is_due(11, 7)
+
+
+def test_a_checkpoint_of_more_steps_than_the_chief_knows_is_named_by_them(
+    tmp_path: Path, shared: Chief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = shared.ops.read_with_step
+    monkeypatch.setattr(shared.ops, "read_with_step", lambda session: (read(session)[0], 12))
+    wait = shared.ops.wait_until_read
+    monkeypatch.setattr(shared.ops, "wait_until_read", lambda session: wait(session) or 12)
+    made = saver(tmp_path, shared.ops, global_batch=8)
+    made.start(0)
+    saved(made, shared, 10)
+    assert steps_in(tmp_path) == [12]
+    assert read_sidecar(tmp_path / "model.ckpt-12").examples == 8 * 12
+    assert made.last_step == 12
+
+
 def test_due_by_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(checkpoint_saver.time, "monotonic", lambda: now[0])

@@ -243,6 +243,17 @@ def test_the_last_checkpoint_waits_until_all_workers_have_left(tmp_path: Path, s
     assert steps == [1, 2, 0]
 
 
+@pytest.mark.parametrize(("is_bounded", "steps"), [(False, 2), (True, 3)])
+def test_a_stop_ends_a_worker_where_it_is_if_others_may_be_far_from_it(is_bounded: bool, steps: int) -> None:
+    rank = Rank()
+    graph = rank.distributed
+    may_start = graph.initialize if is_bounded else None
+    rank.loop.distributed = dataclasses.replace(graph, staleness=graph.features[0]["ids"], may_start=may_start)
+    rank.control.stop_at_step = 2
+    assert rank.run(9)["steps"] == steps
+    assert rank.control.announced == [3]
+
+
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     whole = Rank()
     whole.run(9)

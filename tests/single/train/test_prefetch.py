@@ -42,6 +42,15 @@ def test_none_is_made_for_steps_that_there_are_not() -> None:
     assert made == [0, 1, 2]
 
 
+def test_what_is_skipped_is_not_waited_for() -> None:
+    made: list[int] = []
+    with Prefetch(lambda number: made.append(number) or numbered(number), 1000) as batches:
+        assert int(batches.next()["number"][0]) == 0
+        assert int(batches.next(skip=900)["number"][0]) == 901
+        assert int(batches.next()["number"][0]) == 902
+    assert len(made) < 20
+
+
 def test_an_error_comes_in_its_turn() -> None:
     def make(number: int) -> Batches:
         if number == 1:

@@ -52,3 +52,12 @@ def test_percentiles_lie_within_what_was_measured() -> None:
     found = figures([1.0, 1.0, 0.2, 0.4])
     assert found["step_ms_p90"] is not None
     assert 200 <= found["step_ms_p90"] <= 400
+
+
+def test_steps_that_passed_meanwhile_are_steps() -> None:
+    throughput = Throughput()
+    throughput.add(1.0, 20.0)
+    throughput.add(3.0, 30.0, steps=3)
+    throughput.add(1.0, 40.0, steps=0)
+    assert throughput.step_secs == [1.0] * 4
+    assert throughput.figures()["sent_bytes_per_step"] == 12.5
