@@ -8,7 +8,6 @@ from typing import Any
 
 from parallax_runner.api.config import Config, ProfileConfig
 from parallax_runner.config.job_folder import quoted
-from parallax_runner.config.schema import PsConfig
 from parallax_runner.errors import ConfigError
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
@@ -71,8 +70,7 @@ def _comm(run_option: Any) -> str:
 def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
     ps, mpi = config.communication_config.ps_config, config.communication_config.mpi_config
     for option, comms in PS_OPTIONS.items():
-        is_known = option in PsConfig.__dataclass_fields__
-        if is_known and comm in comms and (sync or option not in SYNC_ONLY):
+        if comm in comms and (sync or option not in SYNC_ONLY):
             yield f"comm.ps.{option}={value_of(getattr(ps, option))}"
     if mpi.use_allgatherv:
         yield "comm.mpi.use_allgatherv=true"

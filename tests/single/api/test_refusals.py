@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ def graph_of_a_script() -> tf.Graph:
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
     """Calls parallel_run in an empty folder, and returns what is said to the user."""
     monkeypatch.chdir(tmp_path)
+    # Which is no file where pytest runs in several processes.
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "train.py"), raising=False)
 
     def call(resource_info: Any = None, *, sync: bool = True, graph: Any = None, **options: Any) -> str:
         config = parallax.Config(tracking=False, run_dir="out")

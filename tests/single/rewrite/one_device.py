@@ -43,7 +43,11 @@ class OneDevice:
                 for number, rank in enumerate(ranks)
             ]
         # A rank that waits for what nobody says is to fail, not to hang.
-        self.session = tf.Session(graph=self.graph, config=tf.ConfigProto(operation_timeout_in_ms=30_000))
+        # Threads of its own: those that all sessions share are as few as the process's first session wanted.
+        config = tf.ConfigProto(
+            operation_timeout_in_ms=120_000, use_per_session_threads=True, inter_op_parallelism_threads=4
+        )
+        self.session = tf.Session(graph=self.graph, config=config)
         # Ops that have run once are optimized away for good where a graph may still change.
         self.graph.finalize()
 

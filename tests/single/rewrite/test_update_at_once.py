@@ -104,7 +104,7 @@ def sleeper(passing: threading.Event, pulled: threading.Event) -> SingleDeviceGr
     def wait(x: np.ndarray) -> np.ndarray:
         if x[0, 0] < 0:
             pulled.set()
-            assert passing.wait(30)
+            assert passing.wait(100)
         return x
 
     def build(features: Features) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def test_a_slow_replica_delays_nobody_and_sees_how_stale_it_was() -> None:
     seen: list[int] = []
     slow = threading.Thread(target=lambda: seen.append(push(device, 1, with_sign(batch(1), -1))))
     slow.start()
-    assert pulled.wait(30)
+    assert pulled.wait(100)
     assert [push(device, 0, with_sign(batch(number), 1)) for number in range(3)] == [0, 0, 0]
     passing.set()
     slow.join()

@@ -43,7 +43,7 @@ class Backup(OneDevice):
         super().__init__(*(rewrite_for_rank(single, plan, rank=rank, seed=1, first_step=first_step) for rank in ranks))
         self.initialize()
 
-    def next_step(self, rank: int, timeout_ms: int = 10_000) -> int:
+    def next_step(self, rank: int, timeout_ms: int = 60_000) -> int:
         admission = self.ranks[rank].admission
         options = tf.RunOptions(timeout_in_ms=timeout_ms)
         return int(self.session.run(self.there(rank, admission.next_step), options=options))
