@@ -128,7 +128,8 @@ def _control() -> Iterator[ControlClient]:
 
 def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
     # Both see the same examples: rows that are looked up again and again would be faster.
-    batches = [loop.feed.train_batch(number * loop.feed.global_batch) for number in range(max(steps, WARM_UP_STEPS))]
+    positions = [number * loop.feed.global_batch for number in range(max(steps, WARM_UP_STEPS))]
+    batches = [batch for position in positions for batch in loop.feed.train_batches(position)]
     bare_steps(loop, batches[:WARM_UP_STEPS])
     loop_steps(loop, WARM_UP_STEPS)
     bare_us, loop_us = [], []
@@ -145,7 +146,8 @@ def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
     """Microseconds a step of nothing but `session.run`, on batches that are there already."""
     session, graph = loop.session, loop.distributed
     fetches = [graph.loss, graph.sent_bytes, graph.train_op]
-    feeds = [{graph.features[name]: array for name, array in batch.items()} for batch in batches]
+    (features,) = graph.features
+    feeds = [{features[name]: array for name, array in batch.items()} for batch in batches]
     started = time.perf_counter()
     for feed in feeds:
         session.run(fetches, feed)
