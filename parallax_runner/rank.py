@@ -49,29 +49,12 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
         dataset = load_dataset(config)
         single = build_graph(config, dataset)
     start = start_of(config)
-    gpus = gpu_limits(config, rank)
     with stage("rewrite"):
-        distributed = rewrite_for_rank(
-            single,
-            plan,
-            rank=rank,
-            seed=config.train.seed,
-            first_step=start.step,
-            skip_nonfinite=config.train.on_nan == "skip",
-            device_type="GPU" if gpus.visible else "CPU",
-        )
+        distributed = rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints = CheckpointOps(distributed)
         export_graph(config, distributed)
         distributed.graph.finalize()
-    with open_session(
-        client,
-        plan,
-        distributed,
-        config.cluster.threads_per_worker,
-        protocol=config.comm.ps.protocol,
-        gpus=gpus,
-        cpu_devices=devices_of_worker(config.cluster)["CPU"],
-    ) as session:
+    with open_session_of(config, client, plan, distributed) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
         feed = Feed(dataset, config.data.batch_size, rank, plan.workers, plan.replicas_per_worker)
         loop = Loop(
@@ -92,6 +75,41 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
         outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
     return outcome | {"first_step": start.step}
+
+
+def rewrite(
+    config: DictConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
+) -> DistributedGraph:
+    """This worker's graph, as the configuration says; passes may still be followed by ops of others."""
+    return rewrite_for_rank(
+        single,
+        plan,
+        rank=rank,
+        seed=config.train.seed,
+        first_step=first_step,
+        skip_nonfinite=config.train.on_nan == "skip",
+        device_type="GPU" if gpu_limits(config, rank).visible else "CPU",
+    )
+
+
+def open_session_of(
+    config: DictConfig,
+    client: ControlClient,
+    plan: Plan,
+    distributed: DistributedGraph,
+    sess_config: tf.ConfigProto | None = None,
+) -> tf.Session:
+    """`open_session`, as the configuration says."""
+    return open_session(
+        client,
+        plan,
+        distributed,
+        config.cluster.threads_per_worker,
+        protocol=config.comm.ps.protocol,
+        gpus=gpu_limits(config, distributed.rank),
+        cpu_devices=devices_of_worker(config.cluster)["CPU"],
+        sess_config=sess_config,
+    )
 
 
 def export_graph(config: DictConfig, distributed: DistributedGraph) -> None:

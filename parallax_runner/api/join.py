@@ -14,13 +14,11 @@ from parallax_runner.api.script import Worker
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.api.training import Training
-from parallax_runner.config.cluster_size import devices_of_worker
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import LOSS, capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan import plan as plans
 from parallax_runner.profile.record import StepProfiler
-from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.stages import stage
 from parallax_runner.train.checkpoint import CheckpointOps
 
@@ -38,32 +36,15 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
             "graph each time (no draws from an unseeded generator, no clock, no number of the worker in it)"
         )
     start = stages_of_rank.start_of(config)
-    gpus = stages_of_rank.gpu_limits(config, rank)
     with stage("rewrite"):
-        distributed = rewrite_for_rank(
-            single,
-            plan,
-            rank=rank,
-            seed=config.train.seed,
-            first_step=start.step,
-            device_type="GPU" if gpus.visible else "CPU",
-        )
+        distributed = stages_of_rank.rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints = CheckpointOps(distributed)
         steps = Steps(single)
         with distributed.graph.as_default(), tf.device(distributed.device):
             translator = Translator(graph, steps.graph, distributed)
         stages_of_rank.export_graph(config, distributed)
         distributed.graph.finalize()
-    tf_session = stages_of_rank.open_session(
-        client,
-        plan,
-        distributed,
-        config.cluster.threads_per_worker,
-        protocol=config.comm.ps.protocol,
-        gpus=gpus,
-        cpu_devices=devices_of_worker(config.cluster)["CPU"],
-        sess_config=api_config.sess_config,
-    )
+    tf_session = stages_of_rank.open_session_of(config, client, plan, distributed, api_config.sess_config)
     resume = None if config.ckpt.resume == "never" else config.ckpt.resume
     stages_of_rank.initialize(tf_session, distributed, checkpoints, resume)
     training = Training(

@@ -32,7 +32,7 @@ def check_backup(config: DictConfig, origins: Origins) -> None:
             f"a worker is late as a whole: expected 0 with cluster.replicas_per_worker={cluster.replicas_per_worker}"
         )
         raise refusal(KEY, origins, reason, value=backup_workers)
-    if comm.ps.get("replicate_variables"):
+    if comm.ps.replicate_variables:
         reason = "copies are refreshed when all have updated: expected 0 with comm.ps.replicate_variables=true"
         raise refusal(KEY, origins, reason, value=backup_workers)
     if config.action == "verify":

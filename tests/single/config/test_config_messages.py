@@ -105,6 +105,11 @@ COMMAND_LINES = {
         "comm.ps.backup_workers=1 (command line)",
         "with cluster.replicas_per_worker=2",
     ),
+    "backup and copies": (
+        "comm=ps cluster.workers=3 comm.ps.backup_workers=1 comm.ps.replicate_variables=true",
+        "comm.ps.backup_workers=1 (command line)",
+        "expected 0 with comm.ps.replicate_variables=true",
+    ),
     "backup verify": ("comm=ps comm.ps.backup_workers=1 action=verify", "leave it out of action=verify"),
     "backup skip": (
         "comm=ps comm.ps.backup_workers=1 train.on_nan=skip",
