@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from omegaconf import DictConfig, OmegaConf
-
 from parallax_runner.api.config import Config
 from parallax_runner.api.script import ScriptSource, started_as, this_worker
 from parallax_runner.errors import ConfigError, LaunchError
@@ -69,19 +67,9 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
             job = Composer().job([*seed, *lines, *started_as()])
             composed = resolve(job)
             validate(composed, job.origins)
-            _check_for_scripts(composed)
         except ConfigError as error:
             raise ConfigError(str(error).replace("(command line)", "(parallel_run)")) from error
         drive(composed, ScriptSource(graph))
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0
-
-
-def _check_for_scripts(config: DictConfig) -> None:
-    """Refuses what a script cannot have. Raises ConfigError."""
-    if OmegaConf.select(config, "comm.ps.backup_workers"):
-        raise ConfigError(
-            f"comm.ps.backup_workers={config.comm.ps.backup_workers} (parallel_run): a script counts its own steps, "
-            "and a worker that is left out of one would count others than the rest; train from the command line"
-        )

@@ -13,6 +13,7 @@ from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.loop import Control
+from parallax_runner.train.peers import Peers
 from parallax_runner.train.throughput import Throughput
 
 
@@ -35,13 +36,14 @@ class Training:
     saver: CheckpointSaver | None
     coordinator: tf.train.Coordinator = field(default_factory=tf.train.Coordinator)
     step: int = -1
-    _losses: list[float] = field(default_factory=list)
-    _staleness: list[int] = field(default_factory=list)
+    _losses: list[float | None] = field(default_factory=list)
+    _passed: int = 1
     _throughput: Throughput = field(default_factory=Throughput)
     _ckpt_path: str | None = None
 
     def __post_init__(self) -> None:
         self.step = self.first_step
+        self._peers = Peers(self.tf_session, self.distributed, self.control)
         if self.saver:
             self.saver.start(self.step)
             self.saver.warm_up(self.tf_session)
@@ -65,16 +67,13 @@ class Training:
         graph, step = self.distributed, self.step + 1
         if graph.leave is not None:
             # Who does not wait for others cannot know which step is the last; the last one is saved when all have left.
-            self._save_if_due()
-        if graph.may_start is not None:
-            self.control.doing = f"waiting for slower workers before step {step}"
-            self.tf_session.run(graph.may_start)
-        self.control.doing = f"step {step}"
-        told: dict[str, Any] = {"loss": graph.loss} if self.knows_loss else {}
+            self._save_if_due(passed=self._passed)
+        self._peers.wait_to_start(step)
+        told: dict[str, Any] = {"peers": self._peers.watched}
+        if self.knows_loss:
+            told["loss"] = graph.loss
         if is_whole:
             told["sent_bytes"] = graph.sent_bytes
-        if graph.staleness is not None:
-            told["staleness"] = graph.staleness
         is_profiled = self.profiler.wants(step) and run_metadata is None
         if is_profiled:
             run_metadata = tf.RunMetadata()
@@ -82,34 +81,32 @@ class Training:
         started = time.perf_counter()
         fetches = [tensors, told, ops]
         values, seen, _ = self.tf_session.run(fetches, feeds, options=options, run_metadata=run_metadata)
-        self._throughput.add(time.perf_counter() - started, float(seen.get("sent_bytes", 0.0)))
+        is_in_it = self._peers.watch(seen["peers"])
+        before, self.step = self.step, self._peers.next_step(self.step)
+        self._passed = passed = self.step - before
+        self._throughput.add(time.perf_counter() - started, float(seen.get("sent_bytes", 0.0)), steps=passed)
         if is_profiled:
             self.profiler.write(step, run_metadata)
-        self.step = self.control.step = step
-        self._losses.append(float(seen.get("loss", math.nan)))
-        self._staleness += seen["staleness"].tolist() if "staleness" in seen else []
-        if step % self.log_every == 0 or step == self.first_step + 1 or self.is_last():
+        self.control.step = self.step
+        loss = float(seen.get("loss", math.nan)) if is_in_it else None
+        self._losses += [loss, *[None] * (passed - 1)][:passed]
+        if self.step // self.log_every > before // self.log_every or before == self.first_step or self.is_last():
             self._report()
         if graph.leave is None:
             self._save_if_due()
-        self.control.doing = f"the script, after step {step}"
+        self.control.doing = f"the script, after step {self.step}"
         return list(values)
 
     def is_last(self) -> bool:
-        """As the command line's loop: the chief chooses the last step, which no rank can be beyond."""
-        control = self.control
-        if self.distributed.rank == 0 and control.stop_requested.is_set() and control.last_step is None:
-            control.announce_last_step(self.step + 1)
-        agreed = control.last_step is not None and self.step >= control.last_step
-        return agreed or (self.last_step is not None and self.step >= self.last_step)
+        """Whether no step is left: the other workers end after this one, or `last_step` are done."""
+        return self._peers.is_last(self.step) or (self.last_step is not None and self.step >= self.last_step)
 
     def close(self) -> None:
         """Reports what is not reported yet; the chief saves the last step."""
         if self._losses:
             self._report()
-        if self.distributed.leave is not None:
-            self.control.doing = "waiting for the other workers' last steps"
-            self.tf_session.run(self.distributed.leave)
+        self._peers.close()
+        self.step = self._peers.leave(self.step)
         if self.saver:
             self.control.doing = f"saving step {self.step}"
             self.saver.finish(self.tf_session, step=self.step, examples=0)
@@ -127,16 +124,16 @@ class Training:
         figures = self._throughput.figures() if self._throughput.step_secs else {}
         return figures | {"steps": self.step, "first_step": self.first_step, "ckpt_path": self._ckpt_path}
 
-    def _save_if_due(self) -> None:
+    def _save_if_due(self, *, passed: int = 1) -> None:
         if self.saver is None:
             return
         self.saver.raise_if_failed()
-        if self.saver.is_due(self.step):
+        if self.saver.is_due(self.step, passed):
             self.control.doing = f"saving step {self.step}"
             self.saver.save(self.tf_session, step=self.step, examples=0)
 
     def _report(self) -> None:
-        step_secs = self._throughput.step_secs[-len(self._losses) :]
-        observed = {} if self.distributed.staleness is None else {"staleness": self._staleness}
+        step_secs = self._throughput.step_secs[len(self._throughput.step_secs) - len(self._losses) :]
+        observed = self._peers.take_observed()
         self.control.report("progress", step=self.step, losses=self._losses, step_secs=step_secs, **observed)
-        self._losses, self._staleness = [], []
+        self._losses = []

@@ -254,3 +254,21 @@ def test_workers_that_do_not_wait_for_each_other(cluster: Cluster) -> None:
         sessions[1].tf_session.run(sessions[1].training.distributed.may_start, options=tf.RunOptions(timeout_in_ms=500))
     assert [report["staleness"] for report in sessions[1].training.control.reports] == [[0], [0]]
     at_once([sessions[0].close, sessions[1].close])  # each waits for the other
+
+
+def test_a_step_that_does_without_a_worker(cluster: Cluster) -> None:
+    graph = build("backup")
+    first, second = cluster.sessions(graph, workers=2, backup_workers=1)
+    for _ in range(2):
+        first.run("train", {"ids:0": [IDS[0]]})
+    second.run("train", {"ids:0": [IDS[1]]})  # too late for the first step
+    second.run("train", {"ids:0": [IDS[1]]})
+    assert [report["dropped"] for report in second.training.control.reports] == [1, 0]
+    table, weights = np.ones((6, 2)), np.ones(2)
+    for ids in (IDS[0], IDS[0], IDS[1]):
+        sparse, dense = raw(table, weights, ids)
+        table, weights = table - RATE * sparse, weights - RATE * dense
+    np.testing.assert_allclose(first.run(graph.table)[0], table)
+    np.testing.assert_allclose(second.run(graph.weights)[0], weights)
+    at_once([first.close, second.close])
+    assert first.training.step == second.training.step == 3
