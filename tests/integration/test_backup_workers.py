@@ -24,8 +24,11 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.data.dataset import Feature
 
-# By rank and step (counted from 0): who must have begun what before it goes on.
+# By rank and step (counted from 0): who must have begun what before it goes on. All begin step 0.
 WAITS = {{
+    (0, 0): "began_2_0",
+    (1, 0): "began_0_0",
+    (2, 0): "began_1_0",
     (1, 1): "began_0_1",
     (0, 1): "began_1_{RELEASED}",
     (1, {RELEASED}): "began_0_{RELEASED}",
