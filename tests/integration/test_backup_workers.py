@@ -124,12 +124,21 @@ def slow_chief(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch(*OPTIONS, f"train.steps={STEPS}", cwd=cwd).expect_success()
 
 
+def began_by_chief(run: Run) -> set[int]:
+    return {int(path.name.rpartition("_")[2]) for path in run.run_dir.parent.glob("began_0_*")}
+
+
+def began_last(run: Run) -> bool:
+    """Whether the chief, released when the others had begun the last step, was back before they had done it."""
+    return STEPS - 1 in began_by_chief(run)
+
+
 def test_no_step_waits_for_the_slow_one_and_none_contains_what_it_brings_late(slow_chief: Run) -> None:
-    sets = assert_means_over_admitted(slow_chief, STEPS)
-    assert sets[1:] == [[1, 2]] * (STEPS - 1)
-    began = {int(path.name.rpartition("_")[2]) for path in slow_chief.run_dir.parent.glob("began_0_*")}
+    *sets, last = assert_means_over_admitted(slow_chief, STEPS)
+    assert sets[1:] == [[1, 2]] * (STEPS - 2)
+    assert last == [1, 2] or began_last(slow_chief)
     # It left out the steps that were done without it.
-    assert began == {0, 1, RELEASED}
+    assert began_by_chief(slow_chief) - {STEPS - 1} == {0, 1, RELEASED}
     assert slow_chief.summary["steps"] == STEPS
 
 
@@ -144,13 +153,13 @@ def test_checkpoints_are_named_by_what_they_contain(slow_chief: Run) -> None:
 def test_dropped_gradients_are_in_the_summary_and_in_mlflow(slow_chief: Run) -> None:
     summary = slow_chief.summary
     by_worker = [summary[f"dropped_gradients_worker_{rank}"] for rank in range(WORKERS)]
-    # Twice by its waiting, and once more if it was the last in step 0, which all of them begin.
-    assert by_worker[0] in (2, 3)
-    assert by_worker[1] + by_worker[2] == 3 - by_worker[0]
-    assert summary["dropped_gradients_total"] == 3
+    # Twice the chief, by its waiting; and one of the three in each step that all of them began.
+    total = 3 + began_last(slow_chief)
+    assert by_worker[0] >= 2
+    assert sum(by_worker) == summary["dropped_gradients_total"] == total
     client = MlflowClient(tracking_uri=f"sqlite:///{slow_chief.run_dir.parent / 'mlflow.db'}")
     metrics = client.get_run(summary["mlflow_run_id"]).data.metrics
-    assert metrics["dropped_gradients/total"] == 3
+    assert metrics["dropped_gradients/total"] == total
     assert [metrics[f"dropped_gradients/worker_{rank}"] for rank in range(WORKERS)] == by_worker
     for key in ("train/loss", "train/dropped_gradients"):
         assert [metric.step for metric in client.get_metric_history(summary["mlflow_run_id"], key)][-1] == STEPS
