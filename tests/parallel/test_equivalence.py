@@ -152,6 +152,7 @@ def test_gradients_are_clipped_where_their_server_is(launched: dict[int, Launche
     on, off = with_and_without("among_servers", launched, **fields)
     assert on.count("L2Loss", "/job:ps/") > 0 == on.count("L2Loss", "/job:worker/")
     assert off.count("L2Loss", "/job:worker/") > 0 == off.count("L2Loss", "/job:ps/")
+    assert on.count("Mul", "/job:ps/") > 0 == off.count("Mul", "/job:ps/")
     assert on.sent_bytes < off.sent_bytes
 
 
