@@ -16,6 +16,9 @@ def check_profile(config: DictConfig, origins: Origins) -> None:
     _check_choice(config, origins)
     if profile.name == "off":
         return
+    if config.action in ("search", "plan"):
+        reason = f"action={config.action} trains nothing that could be profiled: leave one of the two out"
+        raise refusal("profile.name", origins, reason, value=profile.name)
     if profile.dir is None:
         raise refusal("profile.dir", origins, "expected a folder", hint="profile.dir=${run_dir}/profile")
     if profile.name == "steps":

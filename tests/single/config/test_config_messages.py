@@ -191,6 +191,11 @@ COMMAND_LINES = {
         "profile.steps=[5, 201] (command line)",
         "from 1 to train.steps=200, and 201 is none of them",
     ),
+    "profile of a search": (
+        "action=search partition=search profile=steps profile.steps=[1]",
+        "profile.name=steps",
+        "action=search trains nothing that could be profiled",
+    ),
     "profile of step 0": ("profile=steps profile.steps=[0]", "profile.steps=[0] (command line)", "and 0 is none"),
     "profile of a word": (
         "profile=steps profile.steps=[a]",
