@@ -17,6 +17,7 @@ class Route(StrEnum):
     ALLREDUCE = "allreduce"
     ALLGATHER = "allgather"
     PS = "ps"
+    ALLTOALL = "alltoall"
     LOCAL = "local"
 
 
@@ -118,7 +119,7 @@ class Plan:
     @property
     def uses_collectives(self) -> bool:
         """Whether ranks exchange anything among themselves."""
-        return bool(self.by_route(Route.ALLREDUCE) or self.by_route(Route.ALLGATHER))
+        return any(self.by_route(route) for route in (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL))
 
     @property
     def sent_bytes_per_step(self) -> int | None:

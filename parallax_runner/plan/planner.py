@@ -17,12 +17,14 @@ PRESETS = {
     "mpi": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.ALLGATHER},
     "ps": {GradientKind.DENSE: Route.PS, GradientKind.SPARSE: Route.PS},
     "hybrid": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.PS},
+    "sharded": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.ALLTOALL},
 }
 REASONS = {
     (GradientKind.DENSE, Route.ALLREDUCE): "dense: every rank needs all of it, a ring moves it once round",
     (GradientKind.SPARSE, Route.ALLGATHER): "sparse, without servers: ranks exchange the rows they touched",
     (GradientKind.DENSE, Route.PS): "dense, on its server",
     (GradientKind.SPARSE, Route.PS): "sparse: only the rows that a step touches travel, to and from their owner",
+    (GradientKind.SPARSE, Route.ALLTOALL): "sparse: only the rows that a step touches travel, to and from their rank",
     (GradientKind.DENSE, Route.LOCAL): "one process",
     (GradientKind.SPARSE, Route.LOCAL): "one process",
 }

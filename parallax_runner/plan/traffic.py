@@ -23,6 +23,8 @@ def predict_sent_bytes(variable: VariableInfo, route: Route, workers: int, ps: P
     push_bytes = variable.gradient_rows * (variable.row_bytes + ID_BYTES)
     if route is Route.ALLGATHER:
         return push_bytes * (workers - 1)
+    if route is Route.ALLTOALL:
+        return round(2 * push_bytes * (workers - 1) / workers)
     pull_bytes = variable.gradient_rows * (variable.row_bytes + ID_BYTES)
     if not ps.boundary_between_workers_and_servers:
         pull_bytes = variable.size_bytes
