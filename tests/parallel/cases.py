@@ -406,7 +406,7 @@ def faulty_cases() -> list[Case]:
     # Clipping would hide a division: the clipped gradient has the same norm before and after it.
     return [
         Case(comm=comm, clip=fault == "clip_before_aggregating", fault=fault)
-        for comm in ("mpi", "ps", "hybrid")
+        for comm in ("mpi", "ps", "hybrid", "sharded")
         for fault in FAULTS
     ] + [Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS]
 
