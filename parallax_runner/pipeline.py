@@ -29,7 +29,7 @@ from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Plan, PsOptions
+from parallax_runner.plan.plan import Compression, Plan, PsOptions
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
@@ -143,6 +143,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
         average_sparse=config.comm.average_sparse,
         fingerprint=single.fingerprint,
         use_allgatherv=config.comm.mpi.use_allgatherv,
+        compression=Compression(config.comm.compression),
         sync=config.comm.sync,
         staleness=config.comm.ps.staleness,
         backup_workers=config.comm.ps.backup_workers,

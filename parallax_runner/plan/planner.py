@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.placement import balance, split_rows
-from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard, VariablePlan
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, Shard, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
 PRESETS = {
@@ -42,6 +42,7 @@ def make_plan(
     replicas_per_worker: int = 1,
     ps: PsOptions | None = None,
     use_allgatherv: bool = False,
+    compression: Compression = Compression.OFF,
     sync: bool = True,
     staleness: int | None = None,
     backup_workers: int = 0,
@@ -86,6 +87,7 @@ def make_plan(
         replicas_per_worker=replicas_per_worker,
         ps=ps,
         use_allgatherv=use_allgatherv,
+        compression=compression,
         sync=sync,
         staleness=staleness,
         backup_workers=backup_workers,

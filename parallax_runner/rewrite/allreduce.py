@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.appearance import in_order_of_appearance
+from parallax_runner.rewrite.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes import travelling_by
 
@@ -25,17 +28,26 @@ def allreduce_dense_gradients(rewrite: Rewrite) -> None:
 
 
 def _allreduce(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> None:
-    """One fused exchange."""
+    """One fused exchange, and one for what is rounded where the plan compresses."""
+    rounded = [gradient for gradient in gradients if half_dtype(rewrite, gradient.values.dtype) is not None]
+    exact = [gradient for gradient in gradients if gradient not in rounded]
+    for members, means_of, suffix in ((exact, _exact_means, ""), (rounded, rounded_means, "/rounded")):
+        if not members:
+            continue
+        with tf.name_scope("allreduce/"):
+            means = means_of(rewrite, [gradient.values for gradient in members], name + suffix)
+        for gradient, mean in zip(members, means, strict=True):
+            rewrite.replace_gradient(gradient, mean, None)
+
+
+def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     from parallax_runner.rewrite import collectives
 
-    with tf.name_scope("allreduce/"):
-        sums = collectives.sum_over_ranks([gradient.values for gradient in gradients], name=name)
     ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
-    for gradient, total in zip(gradients, sums, strict=True):
-        rewrite.sent.append((gradient.values, ring))
-        with tf.name_scope(f"allreduce/{gradient.name}/"):
-            mean = total / tf.cast(rewrite.plan.replicas, total.dtype)
-        rewrite.replace_gradient(gradient, mean, None)
+    rewrite.sent += [(value, ring) for value in values]
+    return [
+        total / tf.cast(rewrite.plan.replicas, total.dtype) for total in collectives.sum_over_ranks(values, name=name)
+    ]
 
 
 def _in_buckets(gradients: list[Aggregate]) -> list[list[Aggregate]]:

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Plan, PsOptions
+from parallax_runner.plan.plan import Compression, Plan, PsOptions
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
@@ -68,6 +68,7 @@ class Case:
     replicate_variables: bool = False
     among_servers: bool = True
     between: bool = True
+    compression: str = "off"
 
     @property
     def name(self) -> str:
@@ -101,6 +102,7 @@ class Case:
             partitions=self.partitions,
             average_sparse=self.average_sparse,
             use_allgatherv=self.use_allgatherv,
+            compression=Compression(self.compression),
             fingerprint=single.fingerprint,
         )
 
@@ -339,6 +341,7 @@ def sharded_cases() -> list[Case]:
         Case(comm="sharded", model="mixed", optimizer="rmsprop"),
         Case(comm="sharded", model="halves", optimizer="adam"),
         Case(comm="sharded", optimizer="adam", clip=True, ranks=3, spoilt_step=4),
+        *(dataclasses.replace(case, compression="off") for case in compressed_cases()[:4]),
     ]
 
 
@@ -411,5 +414,20 @@ def faulty_cases() -> list[Case]:
     ] + [Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS]
 
 
+def compressed_cases() -> list[Case]:
+    """Values that travel in 16 bits."""
+    return [
+        Case(comm=comm, compression=compression, optimizer="momentum", partitions=4, ranks=ranks)
+        for comm, compression, ranks in (
+            ("mpi", "fp16", 2),
+            ("ps", "bf16", 2),
+            ("hybrid", "fp16", 3),
+            ("sharded", "bf16", 3),
+            ("sharded", "fp16", 2),
+        )
+    ]
+
+
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))
 FAULTY = faulty_cases()
+COMPRESSED = compressed_cases()

@@ -25,7 +25,12 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
 
 
 COMMAND_LINES = {
-    "choice": ("comm=hybird", "comm=hybird (command line)", "hybrid, local, mpi, ps, sharded", "Did you mean comm=hybrid?"),
+    "choice": (
+        "comm=hybird",
+        "comm=hybird (command line)",
+        "hybrid, local, mpi, ps, sharded",
+        "Did you mean comm=hybrid?",
+    ),
     "all choices": ("comm=none", "comm=none (command line)", "expected one of hybrid, local, mpi, ps, sharded"),
     "number for a choice": ("comm=3", "comm=3 (command line)", "expected one of"),
     "several choices": ("comm=[mpi,ps]", "comm=[mpi,ps] (command line)", "expected one of"),
@@ -60,7 +65,10 @@ COMMAND_LINES = {
     "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, more than 0, or null"),
     "batch": ("data.batch_size=0", "data.batch_size=0 (command line)", "expected an integer, at least 1"),
     "action": ("action=trian", "action=trian (command line)", "expected one of train, plan, verify"),
-    "sharded script": ("model=script data=script model.path=train.py comm=sharded", "a script may run what one worker alone asks for"),
+    "sharded script": (
+        "model=script data=script model.path=train.py comm=sharded",
+        "a script may run what one worker alone asks for",
+    ),
     "async mpi": ("comm=mpi comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
     "async hybrid": ("comm=hybrid comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
     "async verify": (

@@ -71,8 +71,8 @@ complete -p python
 @pytest.mark.parametrize(
     ("line", "breaks", "expected"),
     [
-        ("python -m parallax_runner comm=", "=", "hybrid local mpi ps"),
-        ("python -m parallax_runner comm=", " ", "comm=hybrid comm=local comm=mpi comm=ps"),
+        ("python -m parallax_runner comm=", "=", "hybrid local mpi ps sharded"),
+        ("python -m parallax_runner comm=", " ", "comm=hybrid comm=local comm=mpi comm=ps comm=sharded"),
         ("python3 -m parallax_runner -m comm=mpi train.see", "=", "train.seed="),
         ("python -m another comm=", "=", ""),
     ],
