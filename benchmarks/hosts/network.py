@@ -144,7 +144,7 @@ def enter(argv: Sequence[str]) -> None:
 
     Raises NoNetwork.
     """
-    if INSIDE in os.environ:
+    if is_inside():
         return
     reason = missing()
     if reason is not None:
@@ -152,6 +152,11 @@ def enter(argv: Sequence[str]) -> None:
     unshare = unshare_command()
     os.environ[INSIDE] = "1"
     os.execvp(unshare[0], [*unshare, *argv])
+
+
+def is_inside() -> bool:
+    """Whether this process is in a network that `enter` made."""
+    return INSIDE in os.environ
 
 
 def unshare_command() -> list[str]:
