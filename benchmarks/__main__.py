@@ -23,7 +23,7 @@ DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
     "loop": (10, 50, ""),
     "startup": (5, 0, "hybrid,mpi"),
-    "hosts": (3, 40, "mpi,ps,hybrid,horovod,horovod_dense,tensorflow_ps"),
+    "hosts": (3, 40, "mpi,ps,hybrid,horovod,horovod_dense:6,tensorflow_ps"),
 }
 
 

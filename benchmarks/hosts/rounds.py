@@ -68,19 +68,28 @@ def measure(
     folder: Path,
     tell: Callable[[str], None],
 ) -> list[Measurement]:
-    """Round after round each mode and peer; the runs' folders are in `folder`. Raises RunFailed."""
+    """Round after round each mode and peer; the runs' folders are in `folder`.
+
+    A mode may bring a number of steps of its own, as in `horovod_dense:6`. Raises RunFailed.
+    """
     found = []
     for number in range(repeats):
-        for mode in modes:
+        for mode, own_steps in (split_steps(mode, steps) for mode in modes):
             around = machine.look_around()
             warning = machine.idle_warning(around)
             if warning:
                 tell(warning)
-            one = _measure_one(mode, number, cluster, steps, overrides, folder / f"{number}_{mode}", around)
+            one = _measure_one(mode, number, cluster, own_steps, overrides, folder / f"{number}_{mode}", around)
             sent = "" if one.sent_bytes is None else f", {one.sent_bytes / 1e6:.2f} MB sent a step and rank"
             tell(f"round {number + 1}/{repeats} {mode}: {one.rate:,.0f} {one.unit}, {one.step_ms:.1f} ms a step{sent}")
             found.append(one)
     return found
+
+
+def split_steps(mode: str, steps: int) -> tuple[str, int]:
+    """`mpi` and `mpi:20` to a mode and its steps. Raises ValueError."""
+    name, colon, number = mode.partition(":")
+    return name, int(number) if colon else steps
 
 
 def _measure_one(

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from benchmarks.peers.single_device import Training, leave, parser, session_config
 
 # Tables are cut into a piece a server from this many rows on.
-LARGE_ROWS = 1000
+LARGE_ROWS = 10_000
 
 
 def main() -> None:
