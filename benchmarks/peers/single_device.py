@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 from hydra.utils import instantiate
+from tensorflow.python.ops import gradients_util
 
 from benchmarks.compose import compose
 from parallax_runner.data.dataset import Dataset
@@ -30,6 +31,9 @@ class Training:
 
     def build(self, wrap: Callable[[Any], Any]) -> dict[str, Any]:
         """The model in the default graph, with `wrap` of the optimizer."""
+        # To load our data has put our own hook around TensorFlow's gradients; a peer's graph is to be without it.
+        hooked = gradients_util._GradientsHelper
+        gradients_util._GradientsHelper = getattr(hooked, "__wrapped__", hooked)
         tf.set_random_seed(self.config.train.seed)
         shape = [self.config.data.batch_size]
         self._features = {

@@ -24,6 +24,8 @@ def main() -> None:
     made.add_argument("--workers", type=lambda text: text.split(","), required=True)
     made.add_argument("--servers", type=lambda text: text.split(","), required=True)
     arguments = made.parse_args()
+    # As graphs of TensorFlow 1 have them by default: a step then reads each variable once, however often it is used.
+    tf.disable_resource_variables()
     cluster = tf.train.ClusterSpec({"worker": arguments.workers, "ps": arguments.servers})
     server = tf.train.Server(cluster, job_name=arguments.job, task_index=arguments.index, config=session_config())
     if arguments.job == "ps":
