@@ -172,7 +172,7 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
         needed = "a copy is refreshed when all have updated, and none waits for all: it goes with comm.sync=true"
         raise refusal("comm.ps.replicate_variables", origins, needed, value=True)
     for key in origins.given("comm.ps"):
-        if comm.name not in ("ps", "hybrid"):
+        if comm.name not in ("ps", "hybrid", "auto"):
             raise refusal(key, origins, f"comm={comm.name} has no servers: it goes with ps and hybrid")
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
         needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
+from parallax_runner.plan.choose import Choice
 from parallax_runner.plan.placement import balance, split_rows
 from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
@@ -45,14 +46,18 @@ def make_plan(
     sync: bool = True,
     staleness: int | None = None,
     backup_workers: int = 0,
+    choice: Choice | None = None,
 ) -> Plan:
-    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable.
+    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable. With
+    comm=auto `choice` has the routes.
 
     Raises PlanError where a variable has fewer rows than it would have shards.
     """
     ps = ps or PsOptions()
     variables = _marked_to_cut(variables, partitions)
-    routes = {variable.name: _route(variable, comm) for variable in variables}
+    routes = {
+        variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
+    }
     shards = _place(variables, routes, servers)
     shares_counters = not sync or backup_workers > 0
     planned = tuple(
@@ -66,11 +71,13 @@ def make_plan(
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
             sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers, ps),
-            reason=_reason(variable, routes[variable.name], shares_counters),
+            reason=choice.reasons[variable.name]
+            if choice
+            else _reason(variable, routes[variable.name], shares_counters),
         )
         for variable in variables
     )
-    notes = _notes(variables, comm, partitions, routes)
+    notes = [*(choice.notes if choice else ()), *_notes(variables, comm, partitions, routes)]
     if use_allgatherv and Route.ALLGATHER not in routes.values():
         notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
     if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
