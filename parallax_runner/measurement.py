@@ -20,7 +20,7 @@ from parallax_runner.errors import LaunchError, StorageError
 from parallax_runner.launch import command, processes
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.spec import LaunchSpec
-from parallax_runner.measurer import FILE_NAME, MOST_RANKS
+from parallax_runner.measurer import MOST_RANKS
 from parallax_runner.plan import measured, plan
 from parallax_runner.plan.measured import Measured
 
@@ -51,7 +51,7 @@ def measure(config: DictConfig, alone: plan.Plan, run_dir: Path, interrupts: Int
             measured.save(found, _kept(config, alone.fingerprint))
         except OSError as error:  # the next run measures again
             log.warning("the measurement is not kept: %s", error)
-    measured.save(found, run_dir / FILE_NAME)
+    measured.save(found, run_dir / measured.FILE_NAME)
     return found
 
 
@@ -75,9 +75,9 @@ def _trial(config: DictConfig, alone: plan.Plan, folder: Path, interrupts: Inter
     if result.status != "finished":
         raise LaunchError(f"measure: {result.failure} (logs: {folder / 'logs'})")
     try:
-        return measured.load(folder / FILE_NAME)
+        return measured.load(folder / measured.FILE_NAME)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{folder / FILE_NAME}: cannot be read back: {error}") from error
+        raise StorageError(f"{folder / measured.FILE_NAME}: cannot be read back: {error}") from error
 
 
 def _kept(config: DictConfig, fingerprint: str) -> Path:

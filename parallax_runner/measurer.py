@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILE_NAME = "measured.json"
 # Batches looked at for their ids alone, over all ranks and steps; more of them tell more of rare rows.
 SAMPLES = 40
 LEAST_STEPS = 5
@@ -83,7 +82,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
         rows=tuple(count_rows(name, rows[name], batches) for name, batches in ids.items()),
         made=datetime.date.today().isoformat(),
     )
-    measured.save(found, run_dir / FILE_NAME)
+    measured.save(found, run_dir / measured.FILE_NAME)
     client.done()
 
 

@@ -250,6 +250,8 @@ def _run(
             )
         summary["mlflow_run_id"] = tracker.run_id
         summary_path = report.leave_summary(run_dir, summary)
+        if config.action == "train" and result.status == "finished":
+            report.leave_outcome(plan, summary, run_dir)
         # The run has ended; who is in a hurry now does not wait for MLflow.
         was_interrupted = interrupts.received
         with interrupts.noted():

@@ -14,6 +14,7 @@ from rich.console import Console
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import describe
+from parallax_runner.plan import outcome
 from parallax_runner.plan.cost_table import cost_table
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import plan_table
@@ -36,6 +37,17 @@ def show_plan(plan: Plan, *, with_costs: bool = False) -> None:
         console.print(cost_table(plan))
     for note in plan.notes:
         console.print(f"note: {note}", highlight=False)
+
+
+def leave_outcome(plan: Plan, summary: Mapping[str, Any], run_dir: Path) -> None:
+    """Writes what the plan predicted beside what was measured; shows it where routes were chosen by prediction."""
+    found = outcome.Outcome.of(plan, summary)
+    try:
+        outcome.save(found, run_dir)
+    except OSError as error:
+        log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
+    if plan.comm == "auto":
+        Console(stderr=True).print(outcome.outcome_table(found))
 
 
 def empty_summary(config: DictConfig) -> dict[str, Any]:

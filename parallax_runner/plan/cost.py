@@ -110,7 +110,7 @@ class CostModel:
         work = self._apply(variable, touched.merged)
         if variable.gradient is GradientKind.SPARSE:
             # Spread over all rows, and gathered from them again.
-            work += 2 * parts.whole * constants.apply_dense_secs_per_byte + parts.pushed * constants.merge_secs_per_byte
+            work += self._copy(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
         return self._ring(sent) * exchange.secs_per_byte, 0.0, work
 
     def _allgather(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
@@ -126,7 +126,9 @@ class CostModel:
         leaves = 1 - cluster.on_a_host / cluster.workers
         on_link = (parts.asked + parts.pulled + parts.pushed) * cluster.on_a_host * leaves
         latency = 3 * _waiting(exchange, cluster.workers - 1) if cluster.workers > 1 else 0.0
-        work = self._apply(variable, touched.merged / cluster.workers)
+        # Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back.
+        copied = 2 * parts.pulled + parts.pushed
+        work = self._apply(variable, touched.merged / cluster.workers) + self._copy(copied)
         return on_link * exchange.secs_per_byte, latency, work + parts.pushed * self.constants.merge_secs_per_byte
 
     def _ps(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
@@ -140,6 +142,8 @@ class CostModel:
         link += times * parts.pushed * constants.push.secs_per_byte
         latency = _waiting(constants.pull, 2) + _waiting(constants.push, 2)
         work = cluster.workers * parts.pushed * share * constants.server_secs_per_byte
+        if is_sparse:
+            work += self._copy(cluster.workers * parts.pulled * share + parts.pulled + parts.pushed)
         return link, latency, work + self._apply(variable, touched.merged) * share
 
     def _local(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
@@ -150,6 +154,10 @@ class CostModel:
     def _ring(self, sent: float) -> float:
         """Bytes on a host's link of what a rank of a ring sends: one rank of each host sends to another host."""
         return sent if self.cluster.hosts > 1 else 0.0
+
+    def _copy(self, size_bytes: float) -> float:
+        """Going over memory once, as a dense update does."""
+        return size_bytes * self.constants.apply_dense_secs_per_byte
 
     def _apply(self, variable: VariableInfo, rows: float) -> float:
         constants = self.constants

@@ -13,6 +13,7 @@ from typing import Any
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 
 FORMAT = 1
+FILE_NAME = "measured.json"
 
 
 @dataclass(frozen=True)
