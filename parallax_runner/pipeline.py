@@ -174,6 +174,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         staleness=config.comm.ps.staleness,
         backup_workers=config.comm.ps.backup_workers,
         choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
+        measured=measured,
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))

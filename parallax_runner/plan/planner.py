@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.choose import Choice
+from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import balance, split_rows
 from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
@@ -47,9 +48,10 @@ def make_plan(
     staleness: int | None = None,
     backup_workers: int = 0,
     choice: Choice | None = None,
+    measured: Measured | None = None,
 ) -> Plan:
     """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable. With
-    comm=auto `choice` has the routes.
+    comm=auto `choice` has the routes. Where rows were `measured`, servers are balanced by what they serve too.
 
     Raises PlanError where a variable has fewer rows than it would have shards.
     """
@@ -58,7 +60,7 @@ def make_plan(
     routes = {
         variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
     }
-    shards = _place(variables, routes, servers)
+    shards = _place(variables, routes, servers, measured)
     shares_counters = not sync or backup_workers > 0
     planned = tuple(
         VariablePlan(
@@ -148,18 +150,33 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
     ]
 
 
-def _place(variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int) -> dict[str, tuple[Shard, ...]]:
+def _place(
+    variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int, measured: Measured | None
+) -> dict[str, tuple[Shard, ...]]:
     ranges = {variable.name: _row_ranges(variable) for variable in variables if routes[variable.name] is Route.PS}
     items = [
         (rows * variable.row_bytes * (1 + len(variable.slots)), _named_server(variable, servers))
         for variable in variables
         for _, rows in ranges.get(variable.name, ())
     ]
-    chosen = iter(balance([size_bytes for size_bytes, _ in items], servers, [server for _, server in items]))
+    served = [
+        _served_bytes(variable, offset, rows, measured)
+        for variable in variables
+        for offset, rows in ranges.get(variable.name, ())
+    ]
+    sizes, named = [size_bytes for size_bytes, _ in items], [server for _, server in items]
+    chosen = iter(balance(sizes, servers, named, served if measured is not None else ()))
     return {
         name: tuple(Shard(offset=offset, rows=rows, server=next(chosen)) for offset, rows in pieces)
         for name, pieces in ranges.items()
     }
+
+
+def _served_bytes(variable: VariableInfo, offset: int, rows: int, measured: Measured | None) -> float:
+    """What rows [offset, offset + rows) give and take for one rank in a step: all of a dense variable."""
+    found = None if measured is None else measured.of(variable.name)
+    touched = rows if found is None else found.distinct * found.share(offset, rows)
+    return 2.0 * touched * variable.row_bytes
 
 
 def _named_server(variable: VariableInfo, servers: int) -> int | None:
