@@ -31,6 +31,7 @@ from parallax_runner.stages import stage
 from parallax_runner.track.run_id import read_run_id
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.checkpoint_files import Sidecar, read_sidecar
+from parallax_runner.train.checkpoint_part import CheckpointPart
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.cluster import device_filters, join_cluster, merged, session_config
 from parallax_runner.train.feed import Feed
@@ -65,7 +66,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             log_every=config.train.log_every,
             validates=config.action != "search",
             validate_steps=config.train.validate_steps,
-            saver=make_saver(config, checkpoints, single, client, feed.global_batch) if rank == 0 else None,
+            saver=saver_of(config, checkpoints, single, client, feed.global_batch),
             profiler=StepProfiler(config.profile, rank),
         )
         if config.action == "verify":
@@ -156,11 +157,13 @@ def _verify(
     """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
     loop.saver, loop.validates = None, False
     is_chief = loop.distributed.rank == 0
-    initial = checkpoints.snapshot(loop.session) if is_chief else {}
+    initial = checkpoints.snapshot(loop.session)
     outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
-    if not is_chief or outcome["steps"] < config.train.steps:  # stopped: there is nothing to compare with
+    if outcome["steps"] < config.train.steps:  # stopped: there is nothing to compare with
         return outcome
     final = checkpoints.snapshot(loop.session)
+    if not is_chief:
+        return outcome
     feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
     positions = [start.examples + number * loop.feed.global_batch for number in range(config.train.steps - start.step)]
     comparison = prove(
@@ -246,6 +249,19 @@ def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> N
         except OSError as error:
             log.warning("checkpoint %s does not become an artifact: %s", prefix, error)
     client.report("checkpoint", prefix=str(prefix))
+
+
+def saver_of(
+    config: DictConfig,
+    checkpoints: CheckpointOps,
+    single: SingleDeviceGraph,
+    client: ControlClient,
+    global_batch: int,
+) -> CheckpointSaver | CheckpointPart | None:
+    """What this rank does for checkpoints: the chief writes them, the others hand it what they alone have."""
+    if checkpoints.is_chief:
+        return make_saver(config, checkpoints, single, client, global_batch)
+    return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
 
 
 def make_saver(

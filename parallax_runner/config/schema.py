@@ -48,7 +48,7 @@ class PsConfig:
 class CommConfig:
     """Group `comm`: how gradients travel."""
 
-    name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid", "auto")})
+    name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid", "sharded", "auto")})
     sync: bool = MISSING
     average_sparse: bool = MISSING
     mpi: MpiConfig = field(default_factory=MpiConfig)

@@ -126,9 +126,9 @@ def _route(variable: VariableInfo, comm: str) -> Route:
     route = PRESETS[comm].get(variable.gradient, Route.LOCAL)
     if route is Route.ALLREDUCE and comm == "hybrid" and variable.server is not None and not variable.immovable_op:
         return Route.PS
-    if route is not Route.PS or variable.immovable_op is None:
+    if route not in (Route.PS, Route.ALLTOALL) or variable.immovable_op is None:
         return route
-    if comm == "hybrid":
+    if comm != "ps":
         return PRESETS["mpi"][variable.gradient]
     raise PlanError(
         f"comm={comm}: variable «{variable.name}» cannot be on a server, since «{variable.immovable_op}» uses it "
@@ -205,17 +205,19 @@ def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes
     notes = []
     if comm == "hybrid" and GradientKind.SPARSE not in kinds:
         notes.append("no sparse variable: hybrid is mpi here, and no server is started")
+    if comm == "sharded" and GradientKind.SPARSE not in kinds:
+        notes.append("no sparse variable: sharded is mpi here")
     if comm == "hybrid" and GradientKind.DENSE not in kinds:
         notes.append("no dense variable: hybrid is ps here, and no collective runs")
     if partitions > 1 and not splits:
         notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")
     notes += [
-        f"«{variable.name}» stays with the ranks: «{variable.immovable_op}» uses it as no server can"
+        f"«{variable.name}» stays whole on every rank: «{variable.immovable_op}» uses it where it is"
         for variable in variables
-        if comm == "hybrid" and variable.immovable_op and variable.gradient is GradientKind.SPARSE
+        if comm in ("hybrid", "sharded") and variable.immovable_op and variable.gradient is GradientKind.SPARSE
     ]
     notes += [
-        f"«{variable.name}» stays with the ranks, each of which keeps its own, though its device scope names "
+        f"«{variable.name}» stays with the ranks, {_kept(routes[variable.name])}, though its device scope names "
         f"/job:ps/task:{variable.server}"
         for variable in variables
         if variable.server is not None and routes[variable.name] is not Route.PS
@@ -227,3 +229,7 @@ def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes
         if variable.nonlinear_op
     ]
     return notes
+
+
+def _kept(route: Route) -> str:
+    return "each of which owns some of its rows" if route is Route.ALLTOALL else "each of which keeps its own"

@@ -6,7 +6,7 @@ from collections import Counter
 
 from rich.table import Table
 
-from parallax_runner.plan.plan import Plan, VariablePlan
+from parallax_runner.plan.plan import Plan, Route, VariablePlan
 
 
 def plan_table(plan: Plan) -> Table:
@@ -39,7 +39,9 @@ def plan_table(plan: Plan) -> Table:
 
 
 def placed_on(variable: VariablePlan, workers: int) -> str:
-    """For example «server 0 ×2, server 1 ×2»."""
+    """For example «server 0 ×2, server 1 ×2»; of rows that ranks own, which rank has which."""
+    if variable.route is Route.ALLTOALL:
+        return f"rank = row mod {workers}"
     if not variable.shards:
         return "every rank" if workers > 1 else "the worker"
     counts = Counter(shard.server for shard in variable.shards)

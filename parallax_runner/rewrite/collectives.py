@@ -66,6 +66,14 @@ def concat_over_ranks(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
     return hvd.allgather(tensor, name=name)
 
 
+def all_to_all(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sends the first `counts[0]` rows to rank 0, the next `counts[1]` to rank 1, and so on (counts: int32 [ranks]).
+
+    Returns what came, in rank order of its senders, and how many rows each of them sent.
+    """
+    return hvd.alltoall(tensor, splits=counts, name=name)
+
+
 def from_chief(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
     """Rank 0's tensor, on every rank; shapes must agree."""
     return hvd.broadcast(tensor, 0, name=name)

@@ -21,6 +21,6 @@ def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
     return tf.add_n([_bytes(sent), *totals])
 
 
-def _bytes(sent: list[tuple[tf.Tensor, float]]) -> tf.Tensor:
+def _bytes(sent: list[tuple[tf.Tensor, float | tf.Tensor]]) -> tf.Tensor:
     counts = [tf.cast(tf.size(tensor), tf.float64) * (tensor.dtype.size * times) for tensor, times in sent]
     return tf.add_n([tf.constant(0.0, tf.float64), *counts])

@@ -14,13 +14,42 @@ CLOSED = -1  # the next step, where there is none
 
 
 @dataclass(frozen=True)
+class Modulo:
+    """Which of `rows` rows are a rank's own: each `ranks`-th from row `rank` on."""
+
+    rank: int
+    ranks: int
+    rows: int
+
+    def count(self, rank: int) -> int:
+        """How many rows are `rank`'s own."""
+        return len(range(rank, self.rows, self.ranks))
+
+    def take(self, value: tf.Tensor) -> tf.Tensor:
+        """Of a value [rows, ...] this rank's own rows."""
+        return value[self.rank :: self.ranks]
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """A part of a variable that is spread over the ranks: `read` is this rank's own rows, `whole` all of them on the
+    chief and none on the others. To run `whole` is a collective; its values are those of the moment of `read`."""
+
+    modulo: Modulo
+    read: tf.Tensor
+    whole: tf.Tensor
+
+
+@dataclass(frozen=True)
 class Piece:
-    """A part of a logical variable: the resource `handle` holds `shape` values from `offset` (one a dimension) on."""
+    """A part of a logical variable: `shape` values from `offset` (one a dimension) on. The resource `handle` holds
+    them, or with `own` this rank's own rows of them."""
 
     handle: tf.Tensor
     offset: tuple[int, ...]
     shape: tuple[int, ...]
     on_server: bool
+    own: OwnRows | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +89,8 @@ class DistributedGraph:
     chief's values of replicated variables. `train_op` is one synchronous step. `sent_bytes` is what the step that
     fetches it handed to collectives and servers and got back from servers (scalar, float64). `applied` says whether the
     step changed the variables (scalar, bool); None where every step does. `device` is where this worker's own ops run.
+    Where variables are spread over the ranks, who reads them needs all ranks: `wish` (scalar, float32, 0 if not fed) is
+    what one of them wishes with a step, or without one, and `wishes` the sum over ranks.
     `variables` are those of its first replica; `copies` those that its other replicas keep each for itself, which are
     restored as the first one's are, and never saved.
 
@@ -87,6 +118,8 @@ class DistributedGraph:
     copies: tuple[LogicalVariable, ...]
     rank: int
     device: str
+    wish: tf.Tensor | None = None
+    wishes: tf.Tensor | None = None
     turn: tf.Tensor | None = None
     staleness: tf.Tensor | None = None
     may_start: tf.Operation | None = None
@@ -109,12 +142,14 @@ class Aggregate:
 
 @dataclass
 class Shard:
-    """A placed piece of a variable (or slot): rows [offset, offset + rows) on `device`."""
+    """A placed piece of a variable (or slot): rows [offset, offset + rows) on the server of `device`, or with `modulo`
+    this rank's own rows, of which there are `rows`."""
 
     handle: tf.Tensor
     offset: int
     rows: int
     device: str
+    modulo: Modulo | None = None
 
 
 @dataclass
@@ -124,12 +159,13 @@ class Rewrite:
     `prefix` stands before the names of its ops, where a worker has several replicas in one graph, which are all in
     `siblings`; `pushes` says by a gradient's name what is pushed in its place, None for nothing.
     `region` holds the ops that are to see aggregated gradients (graph/boundary.py); `step_ops` those that a step runs
-    beside the train op; `sent` pairs of a tensor and how often its bytes are sent for this rank; `replaced` the names
-    of tensors that no op of the region may read any more; `applied` whether the step changes variables, if that is
-    asked; `counters` the variables that are on server 0, one for all replicas; `pulled` what travels from servers for
-    the reads of a variable that wait for nothing; `updated` the op that has run when a step's updates on servers have;
-    `first_copies` the ops that give copies of servers' variables their first values; `leads` whether
-    it is this replica that updates, where that is decided in each step; the rest as in `DistributedGraph`.
+    beside the train op; `sent` pairs of a tensor and how often its bytes are sent for this rank (a number, or a scalar
+    of float64); `replaced` the names of tensors that no op of the region may read any more; `applied` whether the step
+    changes variables, if that is asked; `counters` the variables that are on server 0, one for all replicas; `pulled`
+    what travels from servers for the reads of a variable that wait for nothing; `updated` the op that has run when a
+    step's updates on servers have; `first_copies` the ops that give copies of servers' variables their first values;
+    `leads` whether it is this replica that updates, where that is decided in each step; the rest as in
+    `DistributedGraph`.
     """
 
     single: SingleDeviceGraph
@@ -141,7 +177,7 @@ class Rewrite:
     train_op: tf.Operation
     skip_nonfinite: bool
     step_ops: list[tf.Operation] = field(default_factory=list)
-    sent: list[tuple[tf.Tensor, float]] = field(default_factory=list)
+    sent: list[tuple[tf.Tensor, float | tf.Tensor]] = field(default_factory=list)
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     shard_initializers: list[tf.Operation] = field(default_factory=list)
     own_initializers: list[tf.Operation] = field(default_factory=list)
@@ -177,7 +213,7 @@ class Rewrite:
         return self.graph.get_tensor_by_name(self.prefix + name)
 
     def is_sharded(self, variable: str) -> bool:
-        """Whether a variable of the single-device graph has moved to servers."""
+        """Whether a variable of the single-device graph has moved to servers, or is spread over the ranks."""
         return self.prefix + variable in self.shards
 
     def shards_of(self, variable: str) -> list[Shard]:

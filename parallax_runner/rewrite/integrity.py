@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import Rewrite
-from parallax_runner.rewrite.parameter_server import update_on_servers
+from parallax_runner.rewrite.update_own_rows import update_own_rows
 
 LOOP_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
@@ -18,7 +18,7 @@ class RewriteError(ParallaxError):
 
 def check(rewrite: Rewrite, *, after: str) -> None:
     """Raises RewriteError where the step waits for itself, an update would read a gradient that is not aggregated, or
-    an op would use a variable that has moved to servers where it no longer is."""
+    an op would use a variable that has been cut in shards where it no longer is."""
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     cycle = _cycle(step)
     if cycle:
@@ -26,9 +26,9 @@ def check(rewrite: Rewrite, *, after: str) -> None:
     for op in step:
         if op in rewrite.region and any(tensor.name in rewrite.replaced for tensor in op.inputs):
             raise RewriteError(f"after {after}: op «{op.name}» reads a gradient that is not aggregated")
-        if op.type == "VarHandleOp" and op.name in rewrite.shards and after == update_on_servers.__name__:
+        if op.type == "VarHandleOp" and op.name in rewrite.shards and after == update_own_rows.__name__:
             users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
-            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which is on servers")
+            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which has been cut in shards")
 
 
 def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:

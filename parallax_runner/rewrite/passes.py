@@ -13,17 +13,25 @@ from parallax_runner.graph.devices import named_workers
 from parallax_runner.graph.named_apart import named_apart
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
-from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
-from parallax_runner.plan.plan import Plan
+from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+from parallax_runner.plan.plan import Plan, Route
 from parallax_runner.rewrite.aggregate_within_worker import aggregate_within_worker
 from parallax_runner.rewrite.allgather import allgather_sparse_gradients
 from parallax_runner.rewrite.allreduce import allreduce_dense_gradients
 from parallax_runner.rewrite.count_bytes import count_sent_bytes
 from parallax_runner.rewrite.densify import allreduce_sparse_gradients
-from parallax_runner.rewrite.distributed_graph import Aggregate, DistributedGraph, LogicalVariable, Piece, Rewrite
+from parallax_runner.rewrite.distributed_graph import (
+    Aggregate,
+    DistributedGraph,
+    LogicalVariable,
+    Piece,
+    Rewrite,
+    Shard,
+)
 from parallax_runner.rewrite.initialize import initialize_alike, together
 from parallax_runner.rewrite.integrity import check
 from parallax_runner.rewrite.merge import merge_sparse_gradients
+from parallax_runner.rewrite.own_rows import own_rows, spread_over_ranks
 from parallax_runner.rewrite.pace import leave_together
 from parallax_runner.rewrite.parameter_server import update_on_servers
 from parallax_runner.rewrite.place import place_on_worker
@@ -32,7 +40,9 @@ from parallax_runner.rewrite.shards import shard_variables
 from parallax_runner.rewrite.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.skip_nonfinite import skip_nonfinite_steps
 from parallax_runner.rewrite.update_at_once import share_counters, update_at_once
+from parallax_runner.rewrite.update_own_rows import update_own_rows
 from parallax_runner.rewrite.update_with_backup import update_with_backup
+from parallax_runner.rewrite.wishes import ask_all
 
 PASSES: tuple[Callable[[Rewrite], None], ...] = (
     merge_sparse_gradients,
@@ -42,10 +52,12 @@ PASSES: tuple[Callable[[Rewrite], None], ...] = (
     allgather_sparse_gradients,
     aggregate_within_worker,
     shard_variables,
+    spread_over_ranks,
     share_counters,
     update_at_once,
     update_with_backup,
     update_on_servers,
+    update_own_rows,
     skip_nonfinite_steps,
     replicate_dense_variables,
 )
@@ -108,6 +120,7 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
     # Nobody goes while others may still run ops on its devices.
     apart = bool(stale or first.admission) or (first.plan.servers and named_workers(single.meta_graph.graph_def))
     leave = leave_together(first) if apart else None
+    wish, wishes = ask_all(first) if first.plan.by_route(Route.ALLTOALL) else (None, None)
     place_on_worker(first)
     return DistributedGraph(
         graph=first.graph,
@@ -134,6 +147,8 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         ),
         rank=worker,
         device=first.worker_device,
+        wish=wish,
+        wishes=wishes,
         turn=first.turn,
         staleness=staleness,
         may_start=bounded,
@@ -228,11 +243,18 @@ def _logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
             on_server = variable.name in rewrite.counters
             mine.append(Piece(handle=handle, offset=variable.offset, shape=variable.shape, on_server=on_server))
         for shard in rewrite.shards.get(rewrite.prefix + variable.name, ()):
-            first = tuple(variable.offset[:1])
-            offset = (first[0] + shard.offset, *variable.offset[1:]) if first else ()
-            shape = (shard.rows, *variable.shape[1:]) if variable.shape else ()
-            mine.append(Piece(handle=shard.handle, offset=offset, shape=shape, on_server=True))
+            mine.append(_placed_piece(rewrite, variable, shard))
     return tuple(
         LogicalVariable(name=name, shape=shape, dtype=tf.as_dtype(dtype), pieces=tuple(pieces[name]))
         for name, (shape, dtype) in shapes.items()
     )
+
+
+def _placed_piece(rewrite: Rewrite, variable: Variable, shard: Shard) -> Piece:
+    if shard.modulo is not None:
+        own = own_rows(rewrite, shard, name=variable.name)
+        return Piece(shard.handle, offset=variable.offset, shape=variable.shape, on_server=False, own=own)
+    first = tuple(variable.offset[:1])
+    offset = (first[0] + shard.offset, *variable.offset[1:]) if first else ()
+    shape = (shard.rows, *variable.shape[1:]) if variable.shape else ()
+    return Piece(handle=shard.handle, offset=offset, shape=shape, on_server=True)

@@ -1,8 +1,9 @@
-"""Runs the update region on sharded values: what concerns one shard's rows is done on its server.
+"""Runs the update region on sharded values: what concerns one shard's rows is done where the shard is.
 
 The region's ops are visited in order with the values their inputs have. An op on sharded rows that works row by row is
 copied once a shard, onto its server; a sum over all rows becomes partial sums; an update op becomes one on each
-shard. Any other op stays where it was and gets the rows brought together. Ops made for servers are the chief's to run.
+shard. Any other op stays where it was and gets the rows brought together. Ops made for servers are the chief's to run;
+of variables that are spread over the ranks each rank makes the copies for its own rows, and runs them.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import is_write
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
+from parallax_runner.rewrite import over_ranks
+from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
+from parallax_runner.rewrite.own_rows import look_up
 from parallax_runner.rewrite.sharded_value import ShardedValue
 from parallax_runner.rewrite.shards import gather
 
 ON_IDS = frozenset({"Cast", "Identity"})
+BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 
 Value: TypeAlias = tf.Tensor | ShardedValue
 
@@ -39,6 +43,7 @@ class ShardedUpdate:
     server_ops: set[tf.Operation] = field(default_factory=set)
     crossings: list[tf.Operation] = field(default_factory=list)
     joined: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
+    orders: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
 
     def visit_region(self) -> None:
         """Visits every op of the update region once."""
@@ -96,7 +101,8 @@ class ShardedUpdate:
             )
             copies.append(copy)
         self.copies[op] = copies
-        self.server_ops.update(copies)
+        if shards[0].modulo is None:
+            self.server_ops.update(copies)
         for index, output in enumerate(op.outputs):
             pieces = tuple(copy.outputs[index] for copy in copies)
             self.values[output.name] = ShardedValue(pieces=pieces, shards=tuple(shards), kind=kind)
@@ -120,6 +126,8 @@ class ShardedUpdate:
             value = self._leave(value)
         if value.shape.rank == 0 or not is_write(op):
             return value
+        if shards[0].modulo is not None:
+            return self._own_rows_of(op, value, inputs, shards[0].modulo)
         if len(shards) == 1:
             return self._sent(value)
         return self._rows_of(op, value, inputs, shards, number)
@@ -128,7 +136,7 @@ class ShardedUpdate:
         self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
     ) -> tf.Tensor:
         """The rows of a tensor that was brought together which belong to one shard."""
-        if not op.type.startswith(("ResourceSparseApply", "ResourceScatter")):
+        if not op.type.startswith(BY_IDS):
             shard = shards[number]
             return self._sent(value[shard.offset : shard.offset + shard.rows])
         ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
@@ -136,6 +144,15 @@ class ShardedUpdate:
             raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
         sizes = [tf.size(piece) for piece in ids[0].pieces]
         return self._sent(tf.split(value, tf.stack(sizes))[number])
+
+    def _own_rows_of(self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], modulo: Modulo) -> tf.Tensor:
+        """The rows of a tensor that is whole on every rank which are this rank's own."""
+        if not op.type.startswith(BY_IDS):
+            return modulo.take(value)
+        ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
+        if not ids:
+            raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
+        return tf.boolean_mask(value, tf.equal(self._leave(ids[0]) % modulo.ranks, modulo.rank))
 
     def _sent(self, tensor: tf.Tensor) -> tf.Tensor:
         """The same tensor, counted as sent to a server."""
@@ -150,12 +167,20 @@ class ShardedUpdate:
                 self._copy(op, inputs, shards, kind=ids.kind.replace("ids", "rows", 1))
                 return
             ids = self._leave(ids)
+        if shards[0].modulo is not None:
+            self._look_up_over_ranks(op, ids)
+            return
         before = set(op.graph.get_operations())
         shape = tuple(tf.TensorShape(op.inputs[0].op.get_attr("shape")).as_list())
         with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"from_servers/{op.name}/lookup/"):
             rows = gather(self.rewrite, shards, ids, shape)
         self.server_ops |= set(op.graph.get_operations()) - before
         self._replace(op, self._cross(rows, op.name))
+
+    def _look_up_over_ranks(self, op: tf.Operation, ids: tf.Tensor) -> None:
+        with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"over_ranks/{op.name}/"):
+            (rows,) = look_up(self.rewrite, [self._sharded_handle(op) or ""], [ids], name="lookup")
+        self._replace(op, rows)
 
     def _replace(self, op: tf.Operation, value: tf.Tensor) -> None:
         """Lets the region read `value` for the output of `op`."""
@@ -166,6 +191,10 @@ class ShardedUpdate:
         self._copy(op, inputs, shards, kind="")
         partial = self.values[op.outputs[0].name]
         assert isinstance(partial, ShardedValue)
+        if partial.is_own:
+            with tf.name_scope(f"over_ranks/{op.name}/"):
+                self._replace(op, over_ranks.total(self.rewrite, partial.pieces[0], name="total"))
+            return
         total = tf.add_n(list(partial.pieces)) if len(shards) > 1 else partial.pieces[0]
         self._replace(op, self._cross(total, op.name))
 
@@ -182,8 +211,34 @@ class ShardedUpdate:
     def _leave(self, value: ShardedValue) -> tf.Tensor:
         """The value as one tensor on the worker."""
         if value not in self.joined:
-            self.joined[value] = self._cross(value.joined(), value.pieces[0].op.name)
+            if value.is_own:
+                self.joined[value] = self._join_ranks(value)
+            else:
+                self.joined[value] = self._cross(value.joined(), value.pieces[0].op.name)
         return self.joined[value]
+
+    def _join_ranks(self, value: ShardedValue) -> tf.Tensor:
+        """The value of all ranks on each of them: in the order of rows, or of ascending ids."""
+        (piece,), modulo = value.pieces, value.shards[0].modulo
+        assert modulo is not None
+        with tf.name_scope(f"over_ranks/{piece.op.name}/"):
+            if value.kind == "full":
+                return over_ranks.whole_on_all(self.rewrite, piece, modulo, name="whole")
+            if value.kind.startswith("ids"):
+                ids = over_ranks.concat(self.rewrite, piece * modulo.ranks + modulo.rank, name="ids")
+                return tf.sort(ids)
+            return tf.gather(over_ranks.concat(self.rewrite, piece, name="rows"), self._by_ascending_id(value))
+
+    def _by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
+        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, …"""
+        kind = rows.kind.replace("rows", "ids", 1)
+        of_kind = (each for each in self.values.values() if isinstance(each, ShardedValue) and each.kind == kind)
+        ids, modulo = next(of_kind), rows.shards[0].modulo
+        assert modulo is not None
+        if ids not in self.orders:
+            own = ids.pieces[0] * modulo.ranks + modulo.rank
+            self.orders[ids] = tf.argsort(over_ranks.concat(self.rewrite, own, name="order"))
+        return self.orders[ids]
 
     def _cross(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         with tf.name_scope(f"from_servers/{name}/"):

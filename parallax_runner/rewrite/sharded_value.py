@@ -1,4 +1,4 @@
-"""A tensor that is spread over servers in the way of a sharded variable's rows."""
+"""A tensor that is spread over servers, or over the ranks, in the way of a sharded variable's rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parallax_runner.rewrite.distributed_graph import Shard
 
 @dataclass(frozen=True, eq=False)
 class ShardedValue:
-    """`pieces[k]` is on the server of `shards[k]`.
+    """`pieces[k]` is where `shards[k]` is; of what is spread over the ranks each sees its own piece alone.
 
     `kind` tells what a piece holds; only values of one kind can be combined piece by piece: «full» all rows of the
     shard; «rows of G» some rows, those of gradient G's ids; «ids of G» these ids, counted from the shard's first row.
@@ -30,8 +30,13 @@ class ShardedValue:
         """Whether the two can be combined piece by piece."""
         return self.layout == other.layout and self.kind == other.kind
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this rank has a part of it, and the other ranks have the rest, in place of servers."""
+        return self.shards[0].modulo is not None
+
     def joined(self) -> tf.Tensor:
-        """One tensor of all pieces, in the order of rows; ids count from the variable's first row again."""
+        """One tensor of all servers' pieces, in the order of rows; ids count from the variable's first row again."""
         pieces = list(self.pieces)
         if self.kind.startswith("ids"):
             pieces = [

@@ -33,18 +33,24 @@ class Slice:
 
 
 class CheckpointOps:
-    """The ops that one rank's graph needs to save and restore; make it before the session. Only the chief saves."""
+    """The ops that one rank's graph needs to save and restore; make it before the session.
+
+    Only the chief saves. Where variables are spread over the ranks (`is_collective`) it reads them with the others'
+    help: then `read` and `snapshot` are for all ranks to call, each time, and give the chief the values.
+    """
 
     def __init__(self, distributed: DistributedGraph) -> None:
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("checkpoint/"):
             self.prefix = tf.placeholder(tf.string, [], name="prefix")
+            self.is_chief = distributed.rank == 0
             pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
             self.slices = tuple(
                 Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape)
                 for variable, piece in pairs
             )
-            if distributed.rank == 0:
-                self._add_reads(pairs, distributed)
+            self.is_collective = any(piece.own is not None for _, piece in pairs)
+            if self.is_chief or self.is_collective:
+                self._add_reads([pair for pair in pairs if self.is_chief or pair[1].own], distributed)
             mine = [pair for pair in pairs if distributed.rank == 0 or not pair[1].on_server]
             mine += [(copy, piece) for copy in distributed.copies for piece in copy.pieces]
             self.restore = tf.group(*self._restore(mine))
@@ -71,9 +77,10 @@ class CheckpointOps:
         session.run(self.tell_failed)
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """All saved variables under logical names, in full shapes."""
+        """All saved variables under logical names, in full shapes; nothing on other ranks than the chief."""
         found: dict[str, np.ndarray] = {}
-        for part, value in zip(self.slices, session.run([self.values, self.end_turn])[0], strict=True):
+        values = session.run([self.values, self.end_turn])[0] if self.is_chief or self.is_collective else []
+        for part, value in zip(self.slices, values, strict=True) if self.is_chief else ():
             whole = found.setdefault(part.name, np.empty(part.full_shape, value.dtype))
             whole[part.where] = value
         return found
@@ -85,9 +92,12 @@ class CheckpointOps:
             with tf.device(turn.device):
                 held = tf.raw_ops.MutexLock(mutex=turn)
         with tf.control_dependencies([] if held is None else [held.op]):
-            self.values = [_read(variable, piece) for variable, piece in pairs]
+            read = [_read(variable, piece) for variable, piece in pairs]
             self.step = _read_step(distributed.admission)
-        reads = [value.op for value in (*self.values, self.step)]
+        reads = [value.op for value in (*read, self.step)]
+        self.values = [
+            value if piece.own is None else piece.own.whole for (_, piece), value in zip(pairs, read, strict=True)
+        ]
         with tf.control_dependencies(reads):
             self.end_turn = tf.no_op()
             if held is not None:
@@ -112,9 +122,10 @@ class CheckpointOps:
         ops = []
         for (_, piece), value in zip(pairs, values, strict=True):
             with tf.device(piece.handle.op.device or None):
-                ops.append(
-                    tf.raw_ops.AssignVariableOp(resource=piece.handle, value=tf.ensure_shape(value, piece.shape))
-                )
+                restored = tf.ensure_shape(value, piece.shape)
+                if piece.own is not None:
+                    restored = piece.own.modulo.take(restored)
+                ops.append(tf.raw_ops.AssignVariableOp(resource=piece.handle, value=restored))
         return ops
 
 
@@ -148,6 +159,8 @@ def check_fits(prefix: Path, variables: Iterable[Variable]) -> None:
 
 
 def _read(variable: LogicalVariable, piece: Piece) -> tf.Tensor:
+    if piece.own is not None:
+        return piece.own.read
     with tf.device(piece.handle.op.device or None):
         return tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype)
 

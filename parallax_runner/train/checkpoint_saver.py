@@ -66,7 +66,10 @@ class CheckpointSaver:
 
     def warm_up(self, session: tf.Session) -> None:
         """Reads all variables once, in a thread: TensorFlow prepares ops when they are first run, which takes longer
-        than to run them, and the first `save` is not to wait for that."""
+        than to run them, and the first `save` is not to wait for that. Not where other ranks would have to send theirs.
+        """
+        if self.ops.is_collective:
+            return
         self._warming = threading.Thread(target=self._read_and_forget, args=(session,), name="warm up", daemon=True)
         self._warming.start()
 

@@ -14,6 +14,7 @@ from parallax_runner.errors import TrainingError
 from parallax_runner.profile.record import StepProfiler, run_traced
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
+from parallax_runner.train.checkpoint_part import CheckpointPart
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.peers import Peers
@@ -35,7 +36,8 @@ class Control(peers.Control, Protocol):
 
 @dataclass
 class Loop:
-    """What a rank needs to train. `validate_steps` None: only at the end, if at all; `saver` is the chief's."""
+    """What a rank needs to train. `validate_steps` None: only at the end, if at all; `saver` is the chief's, or this
+    rank's part where variables are spread over the ranks."""
 
     session: tf.Session
     distributed: DistributedGraph
@@ -44,11 +46,12 @@ class Loop:
     log_every: int
     validates: bool = True
     validate_steps: int | None = None
-    saver: CheckpointSaver | None = None
+    saver: CheckpointSaver | CheckpointPart | None = None
     profiler: StepProfiler | None = None
     _losses: list[float | None] = field(default_factory=list)
     _skipped: int = 0
     _skipped_in_a_row: int = 0
+    _save_granted: bool = False
 
     @functools.cached_property
     def peers(self) -> Peers:
@@ -95,19 +98,31 @@ class Loop:
 
     def _validate(self, step: int) -> None:
         """Tells the driver the sum of the validation loss over this rank's batches, and their number."""
-        # Who asked for a stop does not want to wait for more.
-        if not self.validates or self.distributed.validation_loss is None or self.control.stop_requested.is_set():
+        if not self.validates or self.distributed.validation_loss is None:
             return
         self.control.doing = f"validation after step {step}"
         total, batches = 0.0, 0
-        for batch in self.feed.validation_batches():
-            if self.control.stop_requested.is_set():
-                return
-            total += float(self.session.run(self.distributed.validation_loss, self._fed([batch])))
-            batches += 1
+        waiting = self.feed.validation_batches()
+        batch = next(waiting, None)
+        # Who asked for a stop does not want to wait for more.
+        while self._all_go_on(batch is not None and not self.control.stop_requested.is_set()):
+            fed = self.feed.train_batches(0)[0] if batch is None else batch
+            loss = float(self.session.run(self.distributed.validation_loss, self._fed([fed])))
+            if batch is not None:
+                total, batches = total + loss, batches + 1
+            batch = next(waiting, None)
+        if self.control.stop_requested.is_set():
+            return
         if self.saver and self.saver.last_step == step:
             self.saver.validated(step)
         self.control.report("validation", step=step, loss_sum=total, batches=batches)
+
+    def _all_go_on(self, wish: bool) -> bool:
+        """Whether this rank goes on: as it wishes, but where all ranks are needed, as long as any of them wishes it."""
+        graph = self.distributed
+        if graph.wishes is None:
+            return wish
+        return bool(self.session.run(graph.wishes, {graph.wish: float(wish)}) > 0)
 
     def _batches(self, first_example: int, number: int) -> Batches:
         return self.feed.train_batches(first_example + number * self.feed.global_batch)
@@ -119,10 +134,12 @@ class Loop:
     def _step(self, batches: Batches, step: int) -> tuple[float | None, float]:
         """The loss, None where the step does not contain this rank's gradients, and the bytes sent."""
         graph = self.distributed
-        fetches = [self.peers.watched, graph.loss, graph.sent_bytes, graph.train_op]
+        wishes = [] if graph.wishes is None else [graph.wishes]
+        fetches = [self.peers.watched, graph.loss, graph.sent_bytes, graph.train_op, wishes]
         self.peers.wait_to_start(step)
         if graph.applied is None:
-            seen, loss, sent_bytes, _ = self._run_once(fetches, batches, step)
+            seen, loss, sent_bytes, _, granted = self._run_once(fetches, batches, step)
+            self._save_granted = sum(granted) > 0
             if not self.peers.watch(seen):
                 return None, float(sent_bytes)
             if not math.isfinite(loss):
@@ -131,14 +148,18 @@ class Loop:
                     "optimizer.learning_rate may help, or train.on_nan=skip, which leaves such steps out"
                 )
         else:
-            _, loss, sent_bytes, _, applied = self._run_once([*fetches, graph.applied], batches, step)
+            _, loss, sent_bytes, _, granted, applied = self._run_once([*fetches, graph.applied], batches, step)
+            self._save_granted = sum(granted) > 0
             self._count_skipped(step, bool(applied))
         return float(loss), float(sent_bytes)
 
     def _run_once(self, fetches: list[Any], batches: Batches, step: int) -> list[Any]:
+        fed = self._fed(batches)
+        if self.distributed.wish is not None and self.saver and self.saver.is_due(step):
+            fed[self.distributed.wish] = 1.0
         if self.profiler is None or not self.profiler.wants(step):
-            return self.session.run(fetches, self._fed(batches))
-        values, run_metadata = run_traced(self.session, fetches, self._fed(batches))
+            return self.session.run(fetches, fed)
+        values, run_metadata = run_traced(self.session, fetches, fed)
         self.profiler.write(step, run_metadata)
         return values
 
@@ -166,7 +187,8 @@ class Loop:
         due = self.validate_steps is not None and step % self.validate_steps == 0 and step < steps
         if self.saver:
             self.saver.raise_if_failed()
-            if due or self.saver.is_due(step, passed):
+            wished = self._save_granted if self.distributed.wishes is not None else self.saver.is_due(step, passed)
+            if due or wished:
                 self.control.doing = f"saving step {step}"
                 self.saver.save(self.session, step=step, examples=position)
         if due:

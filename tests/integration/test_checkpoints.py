@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,6 +92,35 @@ def test_any_mode_continues_what_ps_wrote(
     before, after = variables(ps_partitioned.ckpt_dir), variables(run.ckpt_dir)
     assert after["global_step"] == 30
     expect_continued(before, after)
+
+
+@pytest.fixture(scope="module")
+def sharded(ps_partitioned: Run, lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Steps 21 to 30 with rows owned by three ranks, after 20 under ps; saved whenever one has been written."""
+    start = (f"ckpt.resume={ps_partitioned.run_dir}", "ckpt.save_secs=0.001", "ckpt.keep=20")
+    arguments = (*lm, "comm=sharded", "cluster.workers=3", "train.steps=30", "tracking=off")
+    return launch(*arguments, *start, cwd=tmp_path_factory.mktemp("sharded")).expect_success()
+
+
+def test_rows_of_ranks_continue_what_ps_wrote(ps_partitioned: Run, sharded: Run) -> None:
+    assert {one["route"] for one in sharded.plan["variables"] if one["gradient"] == "sparse"} == {"alltoall"}
+    assert sharded.summary["servers"] == 0
+    expect_continued(variables(ps_partitioned.ckpt_dir), variables(sharded.ckpt_dir))
+    # The chief's clock alone says when, and all ranks save the same step.
+    steps = [step for step in range(21, 31) if (sharded.ckpt_dir / f"model.ckpt-{step}.index").exists()]
+    assert len(steps) >= 3
+    assert steps[-1] == 30
+    sums = [variables(sharded.ckpt_dir / f"model.ckpt-{step}")["embedding/Adagrad"] for step in steps]
+    for earlier, later in itertools.pairwise(sums):
+        assert np.all(later >= earlier)
+        assert all(np.any(later[rank::3] > earlier[rank::3]) for rank in range(3))
+
+
+def test_any_mode_continues_what_ranks_wrote(sharded: Run, lm: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = ("comm=ps", "partition=fixed", "train.steps=35", f"ckpt.resume={sharded.run_dir}", "tracking=off")
+    run = launch(*lm, *arguments, cwd=tmp_path).expect_success()
+    assert (run.summary["first_step"], run.summary["steps"]) == (30, 35)
+    expect_continued(variables(sharded.ckpt_dir), variables(run.ckpt_dir))
 
 
 def expect_continued(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:

@@ -19,7 +19,7 @@ CONFIG = {
 }
 DETERMINISTIC = ("model=mine", "data=mine", "optimizer=adam", "train.log_every=20", "tracking=off")
 ROOT = Path(__file__).parents[2]
-MODES = {"local": 1, "mpi": 2, "hybrid": 2}
+MODES = {"local": 1, "mpi": 2, "hybrid": 2, "sharded": 2}
 
 
 def variables(folder: Path, step: int) -> dict[str, np.ndarray]:

@@ -31,7 +31,7 @@ OPTIMIZERS = {
 }
 
 AXES: dict[str, tuple[Any, ...]] = {
-    "comm": ("mpi", "ps", "hybrid"),
+    "comm": ("mpi", "ps", "hybrid", "sharded"),
     "optimizer": tuple(OPTIMIZERS),
     "gradients": ("dense", "sparse", "both"),
     "clip": (False, True),
@@ -141,6 +141,8 @@ class Case:
         pairs = optimizer.compute_gradients(loss)
         if self.model == "row_decay":
             pairs = [(decay_rows(gradient, variable), variable) for gradient, variable in pairs]
+        if self.model == "normalized":
+            pairs = [(by_largest(gradient), variable) for gradient, variable in pairs]
         if self.clip:
             clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.3)
             pairs = [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)]
@@ -188,6 +190,15 @@ def decay_rows(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) ->
         return gradient + 0.01 * variable
     rows = tf.gather(variable, gradient.indices)
     return tf.IndexedSlices(gradient.values + 0.01 * rows, gradient.indices, gradient.dense_shape)
+
+
+def by_largest(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
+    """The gradient by its largest element: no sum over rows, so all of them must be brought together for it."""
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    scaled = values / tf.reduce_max(tf.abs(values))
+    if not isinstance(gradient, tf.IndexedSlices):
+        return scaled
+    return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
 
 
 def function_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -240,7 +251,21 @@ def on_tasks_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
         return tf.reduce_sum(tf.sigmoid(x + bias), axis=1)
 
 
+def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A lookup by what another lookup found; tables of two dtypes, one with fewer rows than there are ranks."""
+    ids = features["ids"]
+    links = tf.get_variable("links", [ROWS], tf.float32, tf.constant_initializer(np.arange(ROWS)[::-1]))
+    table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+    tiny = tf.get_variable("tiny", [2, 1, WIDTH], tf.float64)
+    nexts = tf.cast(tf.gather(links, ids), tf.int64) % ROWS
+    x = tf.gather(table, tf.reshape(nexts, [2, -1])) + tf.gather(tiny, tf.reshape(ids % 2, [2, -1]))[:, :, 0]
+    scale = tf.cast(tf.reduce_mean(tf.gather(links, ids // 2)), tf.float64)
+    return tf.reduce_sum(tf.reshape(x, [BATCH, WIDTH]) * features["x"], axis=1) * scale * 0.1
+
+
 MODELS = {
+    "normalized": plain_model,
+    "two_waves": two_waves_model,
     "halves": halves_model,
     "on_tasks": on_tasks_model,
     "mixed": mixed_model,
@@ -291,7 +316,12 @@ def special_cases() -> list[Case]:
     """Models that do more than gradients."""
     return [
         Case(comm=comm, model=model, ranks=ranks, optimizer=optimizer, clip=True, partitions=4)
-        for comm, ranks, optimizer in (("mpi", 2, "adam"), ("ps", 3, "adam"), ("hybrid", 3, "momentum"))
+        for comm, ranks, optimizer in (
+            ("mpi", 2, "adam"),
+            ("ps", 3, "adam"),
+            ("hybrid", 3, "momentum"),
+            ("sharded", 3, "adam"),
+        )
         for model in ("batch_norm", "random", "decay_after", "row_decay")
     ] + [
         Case(model="function", clip=True),
@@ -299,6 +329,7 @@ def special_cases() -> list[Case]:
         *placed_cases(),
         *device_cases(),
         *densified_cases(),
+        *sharded_cases(),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
@@ -306,6 +337,22 @@ def special_cases() -> list[Case]:
         Case(comm="mpi", optimizer="adam", clip=True, spoilt_step=4),
         Case(comm="ps", ranks=3, optimizer="momentum", partitions=4, spoilt_step=4),
         Case(comm="hybrid", ranks=3, optimizer="adam", clip=True, partitions=4, spoilt_step=4),
+    ]
+
+
+def sharded_cases() -> list[Case]:
+    """Rows that the ranks own: every optimizer beside what pairs of axes bring, and what an update may do with them."""
+    return [
+        *(
+            Case(comm="sharded", optimizer=optimizer, clip=True, ranks=ranks)
+            for optimizer, ranks in zip(OPTIMIZERS, itertools.cycle((2, 3)))
+        ),
+        Case(comm="sharded", model="function", ranks=3),
+        Case(comm="sharded", model="two_waves", ranks=3, optimizer="momentum"),
+        Case(comm="sharded", model="normalized", ranks=3, optimizer="adagrad"),
+        Case(comm="sharded", model="mixed", optimizer="rmsprop"),
+        Case(comm="sharded", model="halves", optimizer="adam"),
+        Case(comm="sharded", optimizer="adam", clip=True, ranks=3, spoilt_step=4),
     ]
 
 
@@ -391,7 +438,7 @@ def faulty_cases() -> list[Case]:
     # Clipping would hide a division: the clipped gradient has the same norm before and after it.
     return [
         Case(comm=comm, clip=fault == "clip_before_aggregating", fault=fault)
-        for comm in ("mpi", "ps", "hybrid")
+        for comm in ("mpi", "ps", "hybrid", "sharded")
         for fault in FAULTS
     ] + [Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS]
 

@@ -83,6 +83,9 @@ def read_ops(distributed: DistributedGraph) -> dict[str, list[tuple[Piece, tf.Te
                 continue
             reads[variable.name] = []
             for piece in variable.pieces:
+                if piece.own is not None:
+                    reads[variable.name].append((piece, piece.own.whole))
+                    continue
                 with tf.device(piece.handle.op.device or None):
                     value = tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype)
                 reads[variable.name].append((piece, value))
@@ -94,6 +97,8 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
     found = {}
     for name, pieces in reads.items():
         parts = session.run([value for _, value in pieces])
+        if any(piece.own is not None and piece.own.modulo.rank for piece, _ in pieces):
+            continue  # it took part, so that the chief has the values
         shape = tuple(max(p.offset[d] + p.shape[d] for p, _ in pieces) for d in range(len(pieces[0][0].shape)))
         full = np.zeros(shape, parts[0].dtype)
         for (piece, _), part in zip(pieces, parts, strict=True):

@@ -25,8 +25,17 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
 
 
 COMMAND_LINES = {
-    "choice": ("comm=hybird", "comm=hybird (command line)", "auto, hybrid, local, mpi, ps", "Did you mean comm=hybrid?"),
-    "later choice": ("comm=sharded", "comm=sharded (command line)", "expected one of auto, hybrid, local, mpi, ps"),
+    "choice": (
+        "comm=hybird",
+        "comm=hybird (command line)",
+        "auto, hybrid, local, mpi, ps, sharded",
+        "Did you mean comm=hybrid?",
+    ),
+    "later choice": (
+        "comm=gossip",
+        "comm=gossip (command line)",
+        "expected one of auto, hybrid, local, mpi, ps, sharded",
+    ),
     "number for a choice": ("comm=3", "comm=3 (command line)", "expected one of"),
     "several choices": ("comm=[mpi,ps]", "comm=[mpi,ps] (command line)", "expected one of"),
     "no choice": ("comm=null", "comm=null (command line)", "expected one of"),

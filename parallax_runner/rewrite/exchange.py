@@ -1,0 +1,136 @@
+"""Rows of several variables between those that need them and the ranks that own them, in one exchange.
+
+Row i belongs to rank i mod ranks. Ids of all variables travel as one message a pair of ranks: each variable's ids stand
+behind the rows of the variables before it, so that an id tells its variable. Rows travel as one message a dtype.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.distributed_graph import Rewrite
+
+MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A variable whose rows are spread over ranks, as far as an exchange must know it."""
+
+    rows: int
+    row_shape: tuple[int, ...]
+    dtype: tf.DType
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Distinct ids on their way: how many of which table go to whom, and came from whom.
+
+    `asked[t]` are positions in table t's ids, by owner; `arrived[t]` the ids of table t that came here, counted among
+    this rank's own rows, by sender. `sent_counts` and `arrived_counts` [ranks, tables] say how many.
+    """
+
+    rewrite: Rewrite
+    name: str
+    tables: tuple[Table, ...]
+    asked: tuple[tf.Tensor, ...]
+    arrived: tuple[tf.Tensor, ...]
+    sent_counts: tf.Tensor
+    arrived_counts: tf.Tensor
+
+    def to_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """rows[t] [ids of t, ...] as they stand beside the ids, to the owners: [arrived ids of t, ...]."""
+        by_owner = [tf.gather(each, order) for each, order in zip(rows, self.asked, strict=True)]
+        return self._travel(by_owner, self.sent_counts, self.arrived_counts, f"{self.name}/to_owners")
+
+    def from_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """rows[t] [arrived ids of t, ...] back to who asked: [ids of t, ...] as these stand."""
+        found = self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
+        places = [tf.math.invert_permutation(order) for order in self.asked]
+        return [tf.gather(each, place) for each, place in zip(found, places, strict=True)]
+
+    def _travel(self, rows: Sequence[tf.Tensor], sent: tf.Tensor, received: tf.Tensor, name: str) -> list[tf.Tensor]:
+        found: list[tf.Tensor] = list(rows)
+        for dtype in dict.fromkeys(table.dtype for table in self.tables):
+            members = [number for number, table in enumerate(self.tables) if table.dtype == dtype]
+            travelled = self._of_one_dtype([rows[m] for m in members], members, sent, received, f"{name}/{dtype.name}")
+            for number, result in zip(members, travelled, strict=True):
+                found[number] = result
+        return found
+
+    def _of_one_dtype(
+        self, rows: Sequence[tf.Tensor], members: Sequence[int], sent: tf.Tensor, received: tf.Tensor, name: str
+    ) -> list[tf.Tensor]:
+        if len(members) == 1:
+            return [swap(self.rewrite, rows[0], sent[:, members[0]], name=name)[0]]
+        widths = tf.constant([tf.TensorShape(self.tables[m].row_shape).num_elements() for m in members], tf.int32)
+        sent = tf.gather(sent, members, axis=1) * widths
+        received = tf.gather(received, members, axis=1) * widths
+        flat = [tf.reshape(each, [-1]) for each in rows]
+        message = _interleave(flat, sent, self.rewrite.plan.workers)
+        came, _ = swap(self.rewrite, message, tf.reduce_sum(sent, axis=1), name=name)
+        return [
+            tf.reshape(each, [-1, *self.tables[m].row_shape])
+            for each, m in zip(_deinterleave(came, received, self.rewrite.plan.workers), members, strict=True)
+        ]
+
+
+def ask_owners(rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tensor], *, name: str) -> Exchange:
+    """Sends distinct ids ([n], of each table) to the ranks that own their rows. A collective: all ranks must run it."""
+    ranks = rewrite.plan.workers
+    starts = _first_rows(tables, ranks)
+    wide = tf.int64 if starts[-1] > MAX_INT32 else tf.int32
+    owners = [tf.cast(each % ranks, tf.int32) for each in ids]
+    shifted = [tf.cast(each // ranks, wide) + start for each, start in zip(ids, starts, strict=False)]
+    asked = tuple(tf.concat(tf.dynamic_partition(tf.range(tf.size(owner)), owner, ranks), axis=0) for owner in owners)
+    sent_counts = tf.stack([tf.math.bincount(owner, minlength=ranks, maxlength=ranks) for owner in owners], axis=1)
+    parts = tf.dynamic_partition(tf.concat(shifted, axis=0), tf.concat(owners, axis=0), ranks)
+    came, counts = swap(rewrite, tf.concat(parts, axis=0), tf.reduce_sum(sent_counts, axis=1), name=f"{name}/ids")
+    if len(tables) == 1:
+        arrived, arrived_counts = (came,), tf.reshape(counts, [ranks, 1])
+    else:
+        arrived, arrived_counts = _by_table(came, counts, starts)
+    return Exchange(rewrite, name, tuple(tables), asked, arrived, sent_counts, arrived_counts)
+
+
+def swap(rewrite: Rewrite, tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """`collectives.all_to_all`, and counts the bytes for other ranks as sent."""
+    from parallax_runner.rewrite import collectives
+
+    came, came_counts = collectives.all_to_all(tensor, counts, name=name)
+    came.set_shape([None, *tensor.shape[1:]])
+    came_counts.set_shape([rewrite.plan.workers])
+    others = 1.0 - tf.cast(counts[rewrite.rank], tf.float64) / tf.cast(tf.maximum(tf.reduce_sum(counts), 1), tf.float64)
+    rewrite.sent.append((tensor, others))
+    return came, came_counts
+
+
+def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
+    """Where each table's own rows begin if all stand one behind the other, and where the last one's end."""
+    return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))
+
+
+def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
+    """Ids that came, by table and counted from its first row; how many of them each rank sent [ranks, tables]."""
+    tables, ranks = len(starts) - 1, counts.shape[0]
+    number = tf.searchsorted(tf.constant(starts[1:-1], came.dtype), came, side="right")
+    sender = tf.repeat(tf.range(ranks), counts)
+    of_pair = tf.math.bincount(sender * tables + number, minlength=ranks * tables, maxlength=ranks * tables)
+    parts = tf.dynamic_partition(came, number, tables)
+    return tuple(part - start for part, start in zip(parts, starts, strict=False)), tf.reshape(of_pair, [ranks, tables])
+
+
+def _interleave(flat: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
+    """Of each table's values, which stand by rank, first all that is rank 0's, then all that is rank 1's, and so on."""
+    pieces = [tf.split(each, counts[:, number], num=ranks) for number, each in enumerate(flat)]
+    return tf.concat([of_table[rank] for rank in range(ranks) for of_table in pieces], axis=0)
+
+
+def _deinterleave(message: tf.Tensor, counts: tf.Tensor, ranks: int) -> list[tf.Tensor]:
+    tables = counts.shape[1]
+    pieces = tf.split(message, tf.reshape(counts, [-1]), num=ranks * tables)
+    return [tf.concat(pieces[number::tables], axis=0) for number in range(tables)]

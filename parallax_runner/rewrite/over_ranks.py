@@ -1,0 +1,70 @@
+"""What is spread over the ranks, brought together: on all of them, or on the chief alone. All here are collectives."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite
+
+# Other ranks' steps go on while a variable travels to the chief: between two messages their collectives find room.
+MESSAGE_BYTES = 16 << 20
+
+
+def whole_on_all(rewrite: Rewrite, own: tf.Tensor, modulo: Modulo, *, name: str) -> tf.Tensor:
+    """All rows [rows, ...] of which each rank has its own."""
+    together = concat(rewrite, own, name=name)
+    whole = tf.gather(together, _in_row_order(modulo))
+    whole.set_shape([modulo.rows, *own.shape[1:]])
+    return whole
+
+
+def concat(rewrite: Rewrite, own: tf.Tensor, *, name: str) -> tf.Tensor:
+    """The ranks' tensors one after the other."""
+    from parallax_runner.rewrite import collectives
+
+    rewrite.sent.append((own, rewrite.plan.workers - 1))
+    return collectives.concat_over_ranks(own, name=name)
+
+
+def total(rewrite: Rewrite, own: tf.Tensor, *, name: str) -> tf.Tensor:
+    """The sum over ranks."""
+    from parallax_runner.rewrite import collectives
+
+    rewrite.sent.append((own, 2 * (rewrite.plan.workers - 1) / rewrite.plan.workers))
+    return collectives.sum_of_one(own, name=name)
+
+
+def whole_on_chief(own: tf.Tensor, modulo: Modulo, *, name: str) -> tf.Tensor:
+    """All rows [rows, ...] on rank 0, none on the others."""
+    from parallax_runner.rewrite import collectives
+
+    row_bytes = max(1, own.dtype.size * (own.shape[1:].num_elements() or 1))
+    rows_at_once = max(1, MESSAGE_BYTES // row_bytes)
+    most = modulo.count(0)
+    came: list[list[tf.Tensor]] = []
+    for number, start in enumerate(range(0, most, rows_at_once)):
+        with tf.control_dependencies([parts[0].op for parts in came[-1:]]):
+            part = own[start : start + rows_at_once]
+            counts = tf.one_hot(0, modulo.ranks, tf.shape(part)[0], 0, dtype=tf.int32)
+            message, sizes = collectives.all_to_all(part, counts, name=f"{name}/{number}")
+            came.append(tf.split(message, sizes, num=modulo.ranks))
+    by_rank = [part for rank in range(modulo.ranks) for part in (parts[rank] for parts in came)]
+    together = tf.concat(by_rank, axis=0)
+    if modulo.rank != 0:
+        return together
+    whole = tf.gather(together, _in_row_order(modulo))
+    whole.set_shape([modulo.rows, *own.shape[1:]])
+    return whole
+
+
+def _in_row_order(modulo: Modulo) -> tf.Tensor:
+    """Where row 0, 1, … stands if first all rows of rank 0 come, then those of rank 1, and so on.
+
+    Computed when it runs: a constant would be as long as the variable.
+    """
+    wide = tf.int32 if modulo.rows < 2**31 else tf.int64
+    row = tf.range(tf.constant(modulo.rows, wide), dtype=wide)
+    ranks = tf.constant(modulo.ranks, wide)
+    starts = tf.constant(np.cumsum([0, *(modulo.count(rank) for rank in range(modulo.ranks - 1))]), wide)
+    return tf.gather(starts, row % ranks) + row // ranks

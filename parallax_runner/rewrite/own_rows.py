@@ -1,0 +1,190 @@
+"""Pass: spread variables of the alltoall route over the ranks, and ask the owners for the rows that a step looks up.
+
+Row i lives on rank i mod ranks: words are often numbered by frequency, and ranges of rows would give one rank all the
+frequent ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.classify import SERVER_READS
+from parallax_runner.graph import edit
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite import over_ranks
+from parallax_runner.rewrite.distributed_graph import Modulo, OwnRows, Rewrite, Shard
+from parallax_runner.rewrite.exchange import Table, ask_owners
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An op that looks up rows of a variable that is spread over the ranks."""
+
+    op: tf.Operation
+    variable: str
+
+
+def spread_over_ranks(rewrite: Rewrite) -> None:
+    """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects what reads them.
+
+    What the update region reads stays, for update_own_rows.py.
+    """
+    variables = {variable.name: variable for variable in rewrite.single.variables}
+    lookups: list[Lookup] = []
+    for planned in rewrite.plan.by_route(Route.ALLTOALL):
+        for name in (planned.name, *planned.slots):
+            shard = _make_own(rewrite, name, planned.shape)
+            rewrite.shards[name] = [shard]
+            rewrite.own_initializers.append(_initialize(rewrite, shard, variables[name].initializer))
+            lookups += _redirect_reads(rewrite, name, planned.shape)
+    for number, together in enumerate(_in_waves(rewrite, lookups)):
+        _look_up(rewrite, together, name=f"lookup_{number}")
+
+
+def table_of(rewrite: Rewrite, variable: str) -> Table:
+    """The variable as an exchange must know it."""
+    (shard,) = rewrite.shards_of(variable)
+    assert shard.modulo is not None
+    op = shard.handle.op
+    shape = tf.TensorShape(op.get_attr("shape")).as_list()
+    return Table(rows=shard.modulo.rows, row_shape=tuple(shape[1:]), dtype=op.get_attr("dtype"))
+
+
+def own_rows(rewrite: Rewrite, shard: Shard, *, name: str) -> OwnRows:
+    """How the shard is read, alone and with what the other ranks have of its variable."""
+    assert shard.modulo is not None
+    with tf.name_scope(f"own_rows/{name}/"):
+        read = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=shard.handle.op.get_attr("dtype"))
+        whole = over_ranks.whole_on_chief(read, shard.modulo, name="whole")
+    return OwnRows(modulo=shard.modulo, read=read, whole=whole)
+
+
+def look_up(rewrite: Rewrite, variables: Sequence[str], ids: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
+    """Rows of variables by any ids of any shape, each distinct id asked once. A collective: all ranks must run it."""
+    tables = [table_of(rewrite, variable) for variable in variables]
+    distinct, positions = zip(*(tf.unique(tf.reshape(each, [-1])) for each in ids), strict=True)
+    exchange = ask_owners(rewrite, tables, distinct, name=name)
+    rows = []
+    for variable, table, arrived in zip(variables, tables, exchange.arrived, strict=True):
+        (shard,) = rewrite.shards_of(variable)
+        rows.append(tf.raw_ops.ResourceGather(resource=shard.handle, indices=arrived, dtype=table.dtype))
+    found = []
+    for each, position, rows_of, table in zip(ids, positions, exchange.from_owners(rows), tables, strict=True):
+        result = tf.gather(rows_of, tf.reshape(position, tf.shape(each)))
+        result.set_shape(each.shape.concatenate(table.row_shape))
+        found.append(result)
+    return found
+
+
+def _make_own(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> Shard:
+    modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=shape[0])
+    rows = modulo.count(modulo.rank)
+    handle = tf.raw_ops.VarHandleOp(
+        dtype=rewrite.op(name).get_attr("dtype"),
+        shape=[rows, *shape[1:]],
+        shared_name=f"{name}/own_rows",
+        name=f"{name}/own_rows",
+    )
+    return Shard(handle=handle, offset=modulo.rank, rows=rows, device=rewrite.worker_device, modulo=modulo)
+
+
+def _initialize(rewrite: Rewrite, shard: Shard, initializer: str) -> tf.Operation:
+    """Assigns this rank its rows of the whole initial value, drawn as for one device."""
+    assert shard.modulo is not None
+    value = shard.modulo.take(rewrite.op(initializer).inputs[1])
+    return tf.raw_ops.AssignVariableOp(resource=shard.handle, value=value)
+
+
+def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list[Lookup]:
+    """Answers all reads outside the update region but lookups, which it returns."""
+    lookups, whole_reads = [], []
+    for op in sorted(rewrite.op(name).outputs[0].consumers(), key=lambda op: op.name):
+        in_region = op in rewrite.region
+        if op.type == "ResourceGather" and not in_region:
+            lookups.append(Lookup(op, name))
+        elif op.type == "ReadVariableOp" and not in_region:
+            whole_reads.append(op)
+        elif op.type == "VariableShape":
+            _stand_in(rewrite, op, tf.constant(shape, op.outputs[0].dtype))
+        elif op.type == "VarIsInitializedOp":
+            # Asked where another variable starts from this one's value: its initial value is the same, and there.
+            _stand_in(rewrite, op, tf.constant(False))
+        else:
+            assert in_region or op.type not in SERVER_READS, op
+    for op in whole_reads:
+        _stand_in(rewrite, op, _read_whole(rewrite, op, name))
+    return lookups
+
+
+def _read_whole(rewrite: Rewrite, op: tf.Operation, name: str) -> tf.Tensor:
+    (shard,) = rewrite.shards_of(name)
+    assert shard.modulo is not None
+    with tf.control_dependencies(op.control_inputs), tf.name_scope(f"own_rows/{op.name}/"):
+        own = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=op.get_attr("dtype"))
+        return over_ranks.whole_on_all(rewrite, own, shard.modulo, name="whole")
+
+
+def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:
+    edit.reconnect(op.outputs[0], value, where=lambda _: True)
+    rewrite.stands_for[op.outputs[0].name] = value
+
+
+def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]:
+    """Lookups that can be made in one exchange: none needs another's rows, and the same fetches need them all."""
+    by_op = {lookup.op: lookup for lookup in lookups}
+    needs = {op: edit.ancestors([op]) for op in by_op}
+    fetched = [rewrite.train_op, *(rewrite.tensor(n).op for n in _outputs(rewrite))]
+    reached = [edit.ancestors([op]) for op in fetched]
+    wave: dict[tf.Operation, int] = {}
+    for op in sorted(by_op, key=lambda op: (len(needs[op] & by_op.keys()), op.name)):
+        wave[op] = 1 + max((wave[other] for other in needs[op] & by_op.keys() if other is not op), default=-1)
+    groups: dict[tuple, list[Lookup]] = defaultdict(list)
+    for op, lookup in sorted(by_op.items(), key=lambda item: item[0].name):
+        fetches = tuple(op in found for found in reached)
+        waits_for = tuple(sorted(control.name for control in op.control_inputs))
+        groups[wave[op], fetches, waits_for].append(lookup)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _outputs(rewrite: Rewrite) -> list[str]:
+    single = rewrite.single
+    return [single.loss, *([single.validation_loss] if single.validation_loss else [])]
+
+
+def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
+    """One exchange for all of them; lookups in one variable share their distinct ids."""
+    by_variable: dict[str, list[Lookup]] = defaultdict(list)
+    for lookup in lookups:
+        by_variable[lookup.variable].append(lookup)
+    with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
+        ids = [_ids_of(group) for group in by_variable.values()]
+        rows = look_up(rewrite, list(by_variable), ids, name=name)
+        for group, found in zip(by_variable.values(), rows, strict=True):
+            for lookup, value in zip(group, _apart(group, found), strict=True):
+                _stand_in(rewrite, lookup.op, value)
+
+
+def _ids_of(group: list[Lookup]) -> tf.Tensor:
+    """The ids of lookups in one variable, one behind the other; those of a single lookup as they are."""
+    ids = [lookup.op.inputs[1] for lookup in group]
+    if len(ids) == 1:
+        return ids[0]
+    wide = tf.int64 if any(each.dtype == tf.int64 for each in ids) else ids[0].dtype
+    return tf.concat([tf.cast(tf.reshape(each, [-1]), wide) for each in ids], axis=0)
+
+
+def _apart(group: list[Lookup], rows: tf.Tensor) -> list[tf.Tensor]:
+    if len(group) == 1:
+        return [rows]
+    ids = [lookup.op.inputs[1] for lookup in group]
+    parts = tf.split(rows, tf.stack([tf.size(each) for each in ids]), num=len(ids))
+    found = []
+    for each, part in zip(ids, parts, strict=True):
+        value = tf.reshape(part, tf.concat([tf.shape(each), tf.shape(rows)[1:]], axis=0))
+        value.set_shape(each.shape.concatenate(rows.shape[1:]))
+        found.append(value)
+    return found

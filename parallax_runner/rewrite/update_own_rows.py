@@ -1,0 +1,90 @@
+"""Pass: gradients of variables that are spread over the ranks go to the owners of their rows, and each updates its own.
+
+Every rank runs the same update on its own rows; what the update does over all rows (a norm) is brought together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
+from parallax_runner.rewrite.exchange import ask_owners
+from parallax_runner.rewrite.merge import merge
+from parallax_runner.rewrite.own_rows import table_of
+from parallax_runner.rewrite.routes import travelling_by
+from parallax_runner.rewrite.sharded_update import ShardedUpdate
+from parallax_runner.rewrite.sharded_value import ShardedValue
+
+# Less than this is not worth an exchange of its own.
+SMALL_BYTES = 64_000
+# What takes the time of a backward pass.
+HEAVY_OPS = frozenset(
+    {"BatchMatMulV2", "BlockLSTM", "BlockLSTMGrad", "BlockLSTMGradV2", "BlockLSTMV2", "Conv2D", "MatMul", "While"}
+    | {"Conv2DBackpropFilter", "Conv2DBackpropInput", "PartitionedCall", "StatefulPartitionedCall", "StatelessWhile"}
+)
+
+
+def update_own_rows(rewrite: Rewrite) -> None:
+    """Lets each rank apply the mean (or sum) over ranks of the gradients to the rows that are its own."""
+    gradients = travelling_by(rewrite, Route.ALLTOALL)
+    if not gradients:
+        return
+    values: dict[str, ShardedValue] = {}
+    for number, together in enumerate(_in_flights(rewrite, gradients)):
+        with tf.name_scope(f"push_{number}/"):
+            values |= _send(rewrite, together, name=f"push_{number}")
+    update = ShardedUpdate(rewrite=rewrite, values=values)
+    update.visit_region()
+    if rewrite.train_op in update.copies:
+        rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
+
+
+def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[str, ShardedValue]:
+    """The aggregates of this rank's own rows, by tensor name."""
+    tables = [table_of(rewrite, gradient.variables[0]) for gradient in gradients]
+    ids = [gradient.indices for gradient in gradients]
+    exchange = ask_owners(rewrite, tables, ids, name=name)
+    arrived = exchange.to_owners([gradient.values for gradient in gradients])
+    found = {}
+    for gradient, rows, own_ids in zip(gradients, arrived, exchange.arrived, strict=True):
+        assert gradient.indices is not None
+        total, merged_ids = merge(rows, own_ids)
+        mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.average_sparse else total
+        shards = tuple(rewrite.shards_of(gradient.variables[0]))
+        found[gradient.values.name] = ShardedValue((mean,), shards, kind=f"rows of {gradient.name}")
+        merged_ids = tf.cast(merged_ids, gradient.indices.dtype)
+        found[gradient.indices.name] = ShardedValue((merged_ids,), shards, kind=f"ids of {gradient.name}")
+    return found
+
+
+def _in_flights(rewrite: Rewrite, gradients: list[Aggregate]) -> list[list[Aggregate]]:
+    """Gradients that travel together: those that are there at the same time, and small ones with the next that is not.
+
+    The earlier ones travel while the later ones are computed.
+    """
+    flights: dict[int, list[Aggregate]] = defaultdict(list)
+    small: list[Aggregate] = []
+    depth = 0
+    for depth, gradient in sorted(((_heavy_ops_before(g), g) for g in gradients), key=lambda pair: pair[0]):
+        if _travelling_bytes(rewrite, gradient) < SMALL_BYTES:
+            small.append(gradient)
+        else:
+            flights[depth] += [*small, gradient]
+            small = []
+    flights[depth] += small
+    return [flights[depth] for depth in sorted(flights)]
+
+
+def _heavy_ops_before(gradient: Aggregate) -> int:
+    return sum(op.type in HEAVY_OPS for op in edit.ancestors([gradient.values.op]))
+
+
+def _travelling_bytes(rewrite: Rewrite, gradient: Aggregate) -> float:
+    """What the plan foresees for it, there and back; infinite where only running tells."""
+    (planned,) = [one for one in rewrite.plan.variables if one.name == gradient.variables[0]]
+    return math.inf if planned.sent_bytes_per_step is None else planned.sent_bytes_per_step
