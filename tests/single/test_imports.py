@@ -15,7 +15,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 ENTRIES = (
     *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
     *("run_lock", "partition_search", "report", "rank", "worker", "server", "api"),
-    *("costing", "measurement", "measurer"),
+    *("costing", "measurement", "measurer", "calibrate", "calibrator"),
 )
 ANYONE = ("errors", "stages")
 
@@ -30,6 +30,8 @@ MAY_IMPORT = {
     "analysis": ("graph",),
     "plan": ("analysis.variable_info",),
     "rewrite": ("graph", "analysis", "plan"),
+    "calibration": ("plan.constants", "rewrite"),
+    "simulation": ("analysis.variable_info", "plan"),
     "measure": ("data", "graph", "analysis", "plan", "rewrite", "train.feed"),
     "search": ("plan.plan",),
     "launch": ("plan.plan",),
@@ -113,7 +115,7 @@ def test_planning_and_launching_load_no_tensorflow(module: str) -> None:
 
 def test_the_entries_load_no_tensorflow() -> None:
     """The driver refuses a wrong configuration, and a child reports to the driver, before the four seconds it takes."""
-    light = [name for name in ("__main__", "pipeline", "measurer", "worker", "server") if name in MODULES]
+    light = [name for name in ("__main__", "pipeline", "measurer", "calibrate", "calibrator", "worker", "server") if name in MODULES]
     assert not loaded_by(light)
 
 
