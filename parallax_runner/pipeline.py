@@ -37,6 +37,7 @@ from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
 from parallax_runner.run_lock import alone_in
+from parallax_runner.simulating import run_simulation
 from parallax_runner.stages import stage
 from parallax_runner.supervise import supervise
 from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
@@ -99,8 +100,12 @@ def _drive(
     before = read_summary(run_dir)
     # An earlier run's must not be taken for this one's.
     (run_dir / SUMMARY).unlink(missing_ok=True)
-    if config.tracking.enabled and config.action != "plan":
+    if config.tracking.enabled and config.action not in ("plan", "simulate"):
         check_store(config.tracking.uri, config.tracking.experiment)
+    if config.action == "simulate":
+        run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
+        write_summary(run_dir, summary | {"status": "finished"})
+        return None
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     measured = _measured(config, source, single, run_dir, interrupts)
@@ -142,6 +147,11 @@ def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interru
     report.leave_summary(run_dir, summary)
     report.tell_end(summary, None, run_dir, command)
     raise SystemExit(interrupts.exit_status)
+
+
+def _measure(config: DictConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
+    single = source.build_graph(config, source.load_dataset(config))
+    return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
 
 
 def plan_alone(config: DictConfig, single: SingleDeviceGraph) -> Plan:
