@@ -31,7 +31,11 @@ def fit(samples: Sequence[Sample], *, source: str) -> Constants:
     work = {name: _per_byte(name, samples, spread) for name in ("server", "merge", "apply_dense")}
     per_row, per_byte = _apply_sparse(samples, spread)
     return Constants(
-        **exchanges,
+        allreduce=exchanges["allreduce"],
+        allgather=exchanges["allgather"],
+        alltoall=exchanges["alltoall"],
+        pull=exchanges["pull"],
+        push=exchanges["push"],
         server_secs_per_byte=work["server"],
         merge_secs_per_byte=work["merge"],
         apply_dense_secs_per_byte=work["apply_dense"],

@@ -66,16 +66,17 @@ class Constants:
         return dataclasses.replace(self, **exchanges, source=f"{self.source}; links of {link}")
 
 
-# Orders of magnitude, for a cluster that nobody has calibrated: processes of one two-core machine (docs/benchmarks.md).
+# Orders of magnitude, for a cluster that nobody has calibrated: what scripts/calibrate cluster.workers=4 found on a
+# virtual machine of two busy cores (2026-11-21), rounded.
 DEFAULTS = Constants(
-    allreduce=Exchange(overhead_secs=1e-3, latency_secs=50e-6, secs_per_byte=1e-9),
-    allgather=Exchange(overhead_secs=1e-3, latency_secs=50e-6, secs_per_byte=1e-9),
-    alltoall=Exchange(overhead_secs=1e-3, latency_secs=50e-6, secs_per_byte=1e-9),
-    pull=Exchange(overhead_secs=300e-6, latency_secs=50e-6, secs_per_byte=1e-9),
-    push=Exchange(overhead_secs=300e-6, latency_secs=50e-6, secs_per_byte=1e-9),
-    server_secs_per_byte=1e-9,
-    merge_secs_per_byte=1e-9,
-    apply_dense_secs_per_byte=0.5e-9,
+    allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, secs_per_byte=0.8e-9),
+    allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, secs_per_byte=0.5e-9),
+    alltoall=Exchange(overhead_secs=1e-3, latency_secs=100e-6, secs_per_byte=0.5e-9),
+    pull=Exchange(overhead_secs=1e-3, latency_secs=50e-6, secs_per_byte=0.5e-9),
+    push=Exchange(overhead_secs=1e-3, latency_secs=50e-6, secs_per_byte=0.7e-9),
+    server_secs_per_byte=0.1e-9,
+    merge_secs_per_byte=0.5e-9,
+    apply_dense_secs_per_byte=0.1e-9,
     apply_sparse_secs_per_byte=1e-9,
     apply_sparse_secs_per_row=0.1e-6,
     source="defaults",

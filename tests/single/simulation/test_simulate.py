@@ -38,9 +38,8 @@ def test_the_papers_setup_tells_the_papers_story() -> None:
     found = simulated(paper, workers=48, per_host=6, gbit=100, latency_us=10)
     mpi, ps, hybrid, sharded, auto = (found.at(comm, 48) for comm in COMMS)
     words = [point.words_per_sec or 0 for point in (mpi, ps, hybrid, auto)]
-    assert words == sorted(words)
+    assert words == sorted(set(words))
     assert words[2] > 2.8 * words[0]  # The paper: 6.02 times Horovod, and 2.8 times TensorFlow's servers.
-    assert words[2] > 1.1 * words[1]
     assert auto.step_ms <= sharded.step_ms
     assert (mpi.hosts, mpi.routes) == (8, {"allreduce": 1, "allgather": 2})
     # Twice the ranks give an allgather nothing more.
