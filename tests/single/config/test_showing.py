@@ -44,6 +44,7 @@ def test_help_tells_of_actions_groups_and_examples(arguments: tuple[str, ...], t
         "action=plan",
         "action=verify",
         "action=sync",
+        "action=simulate",
         "comm: auto, hybrid",
         "-m comm=mpi,ps",
         "hang_timeout_secs",
