@@ -18,7 +18,7 @@ from parallax_runner.plan import constants
 from parallax_runner.plan.constants import DEFAULTS, Constants
 from parallax_runner.plan.cost import Cluster, CostModel
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.plan import PsOptions
+from parallax_runner.plan.plan import Compression, PsOptions
 
 
 def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
@@ -30,6 +30,7 @@ def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured
         ps=ps_options(config),
         measured=measured,
         pieces=pieces_of(config, variables),
+        compression=Compression(config.comm.compression),
     )
 
 

@@ -32,7 +32,7 @@ from parallax_runner.plan import plan as plans
 from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.explain import explain
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.plan import Plan
+from parallax_runner.plan.plan import Compression, Plan
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
@@ -180,6 +180,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         average_sparse=config.comm.average_sparse,
         fingerprint=single.fingerprint,
         use_allgatherv=config.comm.mpi.use_allgatherv,
+        compression=Compression(config.comm.compression),
         sync=config.comm.sync,
         staleness=config.comm.ps.staleness,
         backup_workers=config.comm.ps.backup_workers,

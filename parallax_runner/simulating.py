@@ -15,6 +15,7 @@ from parallax_runner.costing import constants_of, ps_options
 from parallax_runner.errors import ConfigError
 from parallax_runner.plan import measured
 from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.plan import Compression
 from parallax_runner.simulation import show
 from parallax_runner.simulation.simulate import Simulation, as_json, simulate
 
@@ -39,6 +40,7 @@ def run_simulation(config: DictConfig, run_dir: Path, measure: Callable[[], Meas
         workers=config.cluster.workers,
         workers_per_host=config.simulate.workers_per_host,
         ps=ps_options(config),
+        compression=Compression(config.comm.compression),
     )
     (run_dir / FILE_NAME).write_text(json.dumps(as_json(simulation), indent=1) + "\n", encoding="utf-8")
     (run_dir / MARKDOWN).write_text(show.markdown(simulation), encoding="utf-8")

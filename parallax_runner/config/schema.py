@@ -51,6 +51,7 @@ class CommConfig:
     name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid", "sharded", "auto")})
     sync: bool = MISSING
     average_sparse: bool = MISSING
+    compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
 

@@ -178,6 +178,8 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
         needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
+    if comm.name == "local" and comm.compression != "off":
+        raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
     if comm.name == "sharded" and config.model._target_ == SCRIPT:
         needed = "a script may run what one worker alone asks for, and rows of other ranks need them all: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.constants import Constants, Exchange
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.plan import PsOptions, Route, RouteCost
+from parallax_runner.plan.plan import Compression, PsOptions, Route, RouteCost
 from parallax_runner.plan.touched import Touched, touched_rows
 from parallax_runner.plan.traffic import Traffic, sent_by_route, traffic
 
@@ -50,6 +50,7 @@ class CostModel:
     ps: PsOptions = field(default_factory=PsOptions)
     measured: Measured | None = None
     pieces: int = 1
+    compression: Compression = Compression.OFF
 
     def touched(self, variable: VariableInfo) -> Touched | None:
         """Rows of a step; None where nobody knows."""
@@ -60,7 +61,7 @@ class CostModel:
         touched = self.touched(variable)
         if touched is None:
             return None
-        parts = traffic(variable, touched, self.ps)
+        parts = traffic(variable, touched, self.ps, self.compression)
         ways = {
             Route.ALLREDUCE: self._allreduce,
             Route.ALLGATHER: self._allgather,

@@ -44,7 +44,7 @@ def _explained(planned: VariablePlan, variable: VariableInfo, model: CostModel) 
         costs=_costs(variable, planned.route, model),
         alpha=min(1.0, touched.merged / variable.shape[0]) if is_sparse and touched else None,
         sent_bytes_per_step=predict_sent_bytes(
-            variable, planned.route, model.cluster.workers, model.ps, model.measured
+            variable, planned.route, model.cluster.workers, model.ps, model.measured, model.compression
         ),
     )
 

@@ -22,6 +22,14 @@ class Route(StrEnum):
     LOCAL = "local"
 
 
+class Compression(StrEnum):
+    """As what floating-point values of more than 16 bits are sent."""
+
+    OFF = "off"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
 @dataclass(frozen=True)
 class Shard:
     """Rows [offset, offset + rows) of a variable (a scalar counts as one row), on server number `server`."""
@@ -120,6 +128,7 @@ class Plan:
     replicas_per_worker: int = 1
     ps: PsOptions = PsOptions()
     use_allgatherv: bool = False
+    compression: Compression = Compression.OFF
     sync: bool = True
     staleness: int | None = None
     backup_workers: int = 0
@@ -176,6 +185,7 @@ def load(path: Path) -> Plan:
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
     for name in ("notes", "counters"):
         fields[name] = tuple(fields[name])
+    fields["compression"] = Compression(fields["compression"])
     return Plan(
         variables=variables, ps=PsOptions(**fields.pop("ps")), predicted=Prediction(**fields.pop("predicted")), **fields
     )

@@ -11,7 +11,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.plan.choose import Choice
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import balance, split_rows
-from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard, VariablePlan
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, Shard, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
 PRESETS = {
@@ -44,6 +44,7 @@ def make_plan(
     replicas_per_worker: int = 1,
     ps: PsOptions | None = None,
     use_allgatherv: bool = False,
+    compression: Compression = Compression.OFF,
     sync: bool = True,
     staleness: int | None = None,
     backup_workers: int = 0,
@@ -72,7 +73,9 @@ def make_plan(
             route=routes[variable.name],
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
-            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers, ps),
+            sent_bytes_per_step=predict_sent_bytes(
+                variable, routes[variable.name], workers, ps, compression=compression
+            ),
             reason=choice.reasons[variable.name]
             if choice
             else _reason(variable, routes[variable.name], shares_counters),
@@ -95,6 +98,7 @@ def make_plan(
         replicas_per_worker=replicas_per_worker,
         ps=ps,
         use_allgatherv=use_allgatherv,
+        compression=compression,
         sync=sync,
         staleness=staleness,
         backup_workers=backup_workers,

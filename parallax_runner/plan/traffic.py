@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.plan import PsOptions, Route
+from parallax_runner.plan.plan import Compression, PsOptions, Route
 from parallax_runner.plan.touched import Touched, touched_rows
 
 ID_BYTES = 8
+# Compression rounds these, and leaves others as they are.
+HALVED, HALF_BYTES = ("float32", "float64"), 2
 
 
 @dataclass(frozen=True)
@@ -27,19 +29,22 @@ class Traffic:
     whole: float
 
 
-def traffic(variable: VariableInfo, touched: Touched, ps: PsOptions) -> Traffic:
+def traffic(
+    variable: VariableInfo, touched: Touched, ps: PsOptions, compression: Compression = Compression.OFF
+) -> Traffic:
     """Of a variable of which `touched` rows travel."""
+    share = HALF_BYTES / variable.itemsize if compression is not Compression.OFF and variable.dtype in HALVED else 1.0
     if variable.gradient is not GradientKind.SPARSE:
-        size = float(variable.size_bytes)
+        size = variable.size_bytes * share
         return Traffic(asked=0.0, pulled=size, pushed=size, whole=size)
-    row_bytes, rows = variable.row_bytes, variable.shape[0]
+    row_bytes, rows = variable.row_bytes * share, variable.shape[0]
     looks_up_there = ps.boundary_between_workers_and_servers
     return Traffic(
         asked=touched.distinct * ID_BYTES if looks_up_there else 0.0,
-        pulled=touched.distinct * row_bytes if looks_up_there else float(variable.size_bytes),
+        pulled=touched.distinct * row_bytes if looks_up_there else variable.size_bytes * share,
         pushed=touched.distinct * (row_bytes + ID_BYTES),
         # A number for each row beside it tells whether any rank touched it.
-        whole=float(variable.size_bytes + rows * variable.itemsize),
+        whole=variable.size_bytes * share + rows * variable.itemsize,
     )
 
 
@@ -56,7 +61,12 @@ def sent_by_route(parts: Traffic, route: Route, workers: int) -> float:
 
 
 def predict_sent_bytes(
-    variable: VariableInfo, route: Route, workers: int, ps: PsOptions, measured: Measured | None = None
+    variable: VariableInfo,
+    route: Route,
+    workers: int,
+    ps: PsOptions,
+    measured: Measured | None = None,
+    compression: Compression = Compression.OFF,
 ) -> int | None:
     """Bytes a step and rank; for a sparse gradient with the measured number of rows, otherwise as if all ids were
     distinct; None where their number is unknown too."""
@@ -65,4 +75,4 @@ def predict_sent_bytes(
         touched = Touched(0.0, 0.0, is_bound=False)
     if touched is None:
         return 0 if route is Route.LOCAL else None
-    return round(sent_by_route(traffic(variable, touched, ps), route, workers))
+    return round(sent_by_route(traffic(variable, touched, ps, compression), route, workers))

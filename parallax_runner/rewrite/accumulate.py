@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.border import before_widening
+from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
 from parallax_runner.rewrite.only_if import only_if
 from parallax_runner.rewrite.routes import travelling_by
@@ -41,8 +42,10 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
         )
         pushed = rewrite.pushes.get(gradient.name, (gradient.values, None))
         if pushed is not None:
-            travelling = before_widening(rewrite, pushed[0])
-            wide = tf.cast(travelling, gradient.values.dtype)
+            narrow = before_widening(rewrite, pushed[0])
+            with tf.device(rewrite.worker_device):
+                travelling = compress(rewrite, narrow)
+            wide = tf.cast(decompress(rewrite, travelling, narrow.dtype), gradient.values.dtype)
             rewrite.step_ops.append(accumulator.apply_grad(wide, local_step=_never_stale()))
             rewrite.sent.append((travelling, 1))
         mean = _divide(accumulator.take_grad(_pushes(rewrite)), rewrite)
@@ -58,6 +61,7 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
         parts = split_by_owner(*(pushed or (gradient.values, gradient.indices)), shards)
     for number, (shard, (rows, part)) in enumerate(zip(shards, parts, strict=True)):
         local_ids = tf.cast(part, tf.int64) - shard.offset
+        travelling = compress(rewrite, rows)
         with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/shard_{number}/"):
             accumulator = tf.SparseConditionalAccumulator(
                 rows.dtype,
@@ -66,8 +70,9 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
                 shared_name=f"sum/{gradient.name}/shard_{number}",
             )
             if pushed is not None:
-                rewrite.step_ops.append(accumulator.apply_grad(local_ids, rows, local_step=_never_stale()))
-                rewrite.sent += [(rows, 1), (local_ids, 1)]
+                wide = decompress(rewrite, travelling, rows.dtype)
+                rewrite.step_ops.append(accumulator.apply_grad(local_ids, wide, local_step=_never_stale()))
+                rewrite.sent += [(travelling, 1), (local_ids, 1)]
             total = accumulator.take_indexed_slices_grad(_pushes(rewrite))
             mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
             mean.set_shape(rows.shape)

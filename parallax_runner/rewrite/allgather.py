@@ -5,7 +5,8 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
+from parallax_runner.rewrite.compression import compress, decompress
+from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.routes import travelling_by
 
@@ -23,26 +24,27 @@ def allgather_sparse_gradients(rewrite: Rewrite) -> None:
         if gradient.indices is None:
             continue
         with tf.name_scope(f"allgather/{gradient.name}/"):
-            gathered = _gather(gradient, gradient.indices, use_allgatherv=rewrite.plan.use_allgatherv, after=last)
-            last = gathered[0].op
-            values, indices = merge(*gathered)
+            travelling = compress(rewrite, gradient.values)
+            rows, ids = _gather(gradient.name, travelling, gradient.indices, rewrite.plan.use_allgatherv, after=last)
+            last = rows.op
+            values, indices = merge(decompress(rewrite, rows, gradient.values.dtype), ids)
+            rewrite.sent += [(each, rewrite.plan.replicas - 1) for each in (travelling, gradient.indices)]
             if rewrite.plan.average_sparse:
                 values /= tf.cast(rewrite.plan.replicas, values.dtype)
-        rewrite.sent += [(gradient.values, rewrite.plan.replicas - 1), (gradient.indices, rewrite.plan.replicas - 1)]
         rewrite.replace_gradient(gradient, values, indices)
 
 
 def _gather(
-    gradient: Aggregate, indices: tf.Tensor, *, use_allgatherv: bool, after: tf.Operation | None
+    name: str, values: tf.Tensor, indices: tf.Tensor, use_allgatherv: bool, *, after: tf.Operation | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """All ranks' values and indices. Horovod finds partners by name, in any order; Allgatherv goes behind `after`."""
     if use_allgatherv:
         from parallax_runner.rewrite import allgatherv
 
-        return allgatherv.concat_rows_over_ranks(gradient.values, indices, after=after, name="allgatherv")
+        return allgatherv.concat_rows_over_ranks(values, indices, after=after, name="allgatherv")
     from parallax_runner.rewrite import collectives
 
     return (
-        collectives.concat_over_ranks(gradient.values, name=f"values/{gradient.name}"),
-        collectives.concat_over_ranks(indices, name=f"indices/{gradient.name}"),
+        collectives.concat_over_ranks(values, name=f"values/{name}"),
+        collectives.concat_over_ranks(indices, name=f"indices/{name}"),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite
 
 MAX_INT32 = 2**31 - 1
@@ -31,7 +32,8 @@ class Exchange:
     """Distinct ids on their way: how many of which table go to whom, and came from whom.
 
     `asked[t]` are positions in table t's ids, by owner; `arrived[t]` the ids of table t that came here, counted among
-    this rank's own rows, by sender. `sent_counts` and `arrived_counts` [ranks, tables] say how many.
+    this rank's own rows, by sender. `sent_counts` and `arrived_counts` [ranks, tables] say how many. `is_exact`: rows
+    travel as they are, whatever the plan says of compression.
     """
 
     rewrite: Rewrite
@@ -41,6 +43,7 @@ class Exchange:
     arrived: tuple[tf.Tensor, ...]
     sent_counts: tf.Tensor
     arrived_counts: tf.Tensor
+    is_exact: bool
 
     def to_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """rows[t] [ids of t, ...] as they stand beside the ids, to the owners: [arrived ids of t, ...]."""
@@ -54,13 +57,15 @@ class Exchange:
         return [tf.gather(each, place) for each, place in zip(found, places, strict=True)]
 
     def _travel(self, rows: Sequence[tf.Tensor], sent: tf.Tensor, received: tf.Tensor, name: str) -> list[tf.Tensor]:
-        found: list[tf.Tensor] = list(rows)
-        for dtype in dict.fromkeys(table.dtype for table in self.tables):
-            members = [number for number, table in enumerate(self.tables) if table.dtype == dtype]
-            travelled = self._of_one_dtype([rows[m] for m in members], members, sent, received, f"{name}/{dtype.name}")
+        found = list(rows) if self.is_exact else [compress(self.rewrite, each) for each in rows]
+        for dtype in dict.fromkeys(each.dtype for each in found):
+            members = [number for number, each in enumerate(found) if each.dtype == dtype]
+            travelled = self._of_one_dtype([found[m] for m in members], members, sent, received, f"{name}/{dtype.name}")
             for number, result in zip(members, travelled, strict=True):
                 found[number] = result
-        return found
+        if self.is_exact:
+            return found
+        return [decompress(self.rewrite, each, table.dtype) for each, table in zip(found, self.tables, strict=True)]
 
     def _of_one_dtype(
         self, rows: Sequence[tf.Tensor], members: Sequence[int], sent: tf.Tensor, received: tf.Tensor, name: str
@@ -79,7 +84,9 @@ class Exchange:
         ]
 
 
-def ask_owners(rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tensor], *, name: str) -> Exchange:
+def ask_owners(
+    rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tensor], *, name: str, is_exact: bool = False
+) -> Exchange:
     """Sends distinct ids ([n], of each table) to the ranks that own their rows. A collective: all ranks must run it."""
     ranks = rewrite.plan.workers
     starts = _first_rows(tables, ranks)
@@ -94,7 +101,7 @@ def ask_owners(rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tenso
         arrived, arrived_counts = (came,), tf.reshape(counts, [ranks, 1])
     else:
         arrived, arrived_counts = _by_table(came, counts, starts)
-    return Exchange(rewrite, name, tuple(tables), asked, arrived, sent_counts, arrived_counts)
+    return Exchange(rewrite, name, tuple(tables), asked, arrived, sent_counts, arrived_counts, is_exact)
 
 
 def swap(rewrite: Rewrite, tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:

@@ -63,11 +63,13 @@ def own_rows(rewrite: Rewrite, shard: Shard, *, name: str) -> OwnRows:
     return OwnRows(modulo=shard.modulo, read=read, whole=whole)
 
 
-def look_up(rewrite: Rewrite, variables: Sequence[str], ids: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
+def look_up(
+    rewrite: Rewrite, variables: Sequence[str], ids: Sequence[tf.Tensor], *, name: str, is_exact: bool = False
+) -> list[tf.Tensor]:
     """Rows of variables by any ids of any shape, each distinct id asked once. A collective: all ranks must run it."""
     tables = [table_of(rewrite, variable) for variable in variables]
     distinct, positions = zip(*(tf.unique(tf.reshape(each, [-1])) for each in ids), strict=True)
-    exchange = ask_owners(rewrite, tables, distinct, name=name)
+    exchange = ask_owners(rewrite, tables, distinct, name=name, is_exact=is_exact)
     rows = []
     for variable, table, arrived in zip(variables, tables, exchange.arrived, strict=True):
         (shard,) = rewrite.shards_of(variable)

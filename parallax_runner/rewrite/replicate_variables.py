@@ -42,7 +42,7 @@ def _replicate(replicas: list[Rewrite], planned: VariablePlan) -> None:
 
 def _read_servers(rewrite: Rewrite, planned: VariablePlan) -> tf.Tensor:
     shards = rewrite.shards_of(planned.name)
-    return read(shards, shard_dtype(shards[0]), narrow=rewrite.pulled[planned.name].dtype)
+    return read(rewrite, shards, shard_dtype(shards[0]), narrow=rewrite.pulled[planned.name].dtype)
 
 
 def _read_copy(replica: Rewrite, planned: VariablePlan) -> tuple[tf.Tensor, tf.Tensor]:

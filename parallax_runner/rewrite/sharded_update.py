@@ -173,13 +173,13 @@ class ShardedUpdate:
         before = set(op.graph.get_operations())
         shape = tuple(tf.TensorShape(op.inputs[0].op.get_attr("shape")).as_list())
         with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"from_servers/{op.name}/lookup/"):
-            rows = gather(self.rewrite, shards, ids, shape)
+            rows = gather(self.rewrite, shards, ids, shape, is_exact=True)
         self.server_ops |= set(op.graph.get_operations()) - before
         self._replace(op, self._cross(rows, op.name))
 
     def _look_up_over_ranks(self, op: tf.Operation, ids: tf.Tensor) -> None:
         with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"over_ranks/{op.name}/"):
-            (rows,) = look_up(self.rewrite, [self._sharded_handle(op) or ""], [ids], name="lookup")
+            (rows,) = look_up(self.rewrite, [self._sharded_handle(op) or ""], [ids], name="lookup", is_exact=True)
         self._replace(op, rows)
 
     def _replace(self, op: tf.Operation, value: tf.Tensor) -> None:

@@ -16,6 +16,7 @@ from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.border import connect_casts, narrow_dtype
+from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 
 
@@ -102,9 +103,7 @@ def _answer(
     if op.type == "VarIsInitializedOp":
         # Asked where another variable starts from this one's value: its initial value is the same, and there.
         return tf.constant(False)
-    value = read(shards, op.get_attr("dtype"), narrow=narrow)
-    rewrite.sent.append((value, 1))
-    return value
+    return read(rewrite, shards, op.get_attr("dtype"), narrow=narrow)
 
 
 def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Callable[[tf.DType | None], tf.Tensor]) -> tf.Tensor:
@@ -126,23 +125,33 @@ def _outside(region: frozenset[tf.Operation]) -> Callable[[tf.Operation], bool]:
     return lambda op: op not in region
 
 
-def read(shards: list[Shard], dtype: tf.DType, *, narrow: tf.DType | None = None) -> tf.Tensor:
+def read(rewrite: Rewrite, shards: list[Shard], dtype: tf.DType, *, narrow: tf.DType | None = None) -> tf.Tensor:
     """The whole variable, brought together from its shards, each cast to `narrow` first if that is given."""
     parts = []
     for shard in shards:
         with tf.device(shard.device):
             part = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=dtype)
-            parts.append(part if narrow in (None, dtype) else tf.cast(part, narrow))
-    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
+            parts.append(compress(rewrite, part if narrow in (None, dtype) else tf.cast(part, narrow)))
+        rewrite.sent.append((parts[-1], 1))
+    whole = parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
+    return decompress(rewrite, whole, narrow or dtype)
 
 
 def gather(
-    rewrite: Rewrite, shards: list[Shard], ids: tf.Tensor, shape: tuple[int, ...], *, narrow: tf.DType | None = None
+    rewrite: Rewrite,
+    shards: list[Shard],
+    ids: tf.Tensor,
+    shape: tuple[int, ...],
+    *,
+    narrow: tf.DType | None = None,
+    is_exact: bool = False,
 ) -> tf.Tensor:
     """Rows of a sharded variable: each distinct id asks its owner once, then rows are spread to where ids stand.
 
-    With `narrow` they are cast before they travel.
+    With `narrow` they are cast before they travel; `is_exact`: they travel as they are, whatever the plan says of
+    compression.
     """
+    dtype = narrow or shard_dtype(shards[0])
     distinct, position = tf.unique(tf.reshape(ids, [-1]))
     parts, positions = partition_ids(distinct, shards)
     rows = []
@@ -151,9 +160,11 @@ def gather(
             found = tf.raw_ops.ResourceGather(
                 resource=shard.handle, indices=part - tf.cast(shard.offset, part.dtype), dtype=shard_dtype(shard)
             )
-            rows.append(found if narrow is None else tf.cast(found, narrow))
+            cast = found if narrow is None else tf.cast(found, narrow)
+            rows.append(cast if is_exact else compress(rewrite, cast))
         rewrite.sent += [(part, 1), (rows[-1], 1)]
     together = rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)
+    together = together if is_exact else decompress(rewrite, together, dtype)
     row_shape = tf.constant(shape[1:], tf.int32)
     result = tf.reshape(tf.gather(together, position), tf.concat([tf.shape(ids), row_shape], axis=0))
     result.set_shape(ids.shape.concatenate(shape[1:]))

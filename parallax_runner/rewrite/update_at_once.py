@@ -8,6 +8,7 @@ from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.accumulate import split_by_owner
 from parallax_runner.rewrite.border import before_widening
+from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.pace import count_round
 from parallax_runner.rewrite.routes import travelling_by
@@ -69,9 +70,10 @@ def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
 
 
 def _sent(rewrite: Rewrite, tensor: tf.Tensor, device: str) -> tf.Tensor:
-    rewrite.sent.append((tensor, 1))
+    travelling = compress(rewrite, tensor)
+    rewrite.sent.append((travelling, 1))
     with tf.device(device):
-        return tf.identity(tensor)
+        return decompress(rewrite, tf.identity(travelling), tensor.dtype)
 
 
 def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operation]) -> set[tf.Operation]:

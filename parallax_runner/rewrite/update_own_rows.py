@@ -10,8 +10,8 @@ from collections import defaultdict
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.appearance import in_order_of_appearance
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.exchange import ask_owners
 from parallax_runner.rewrite.merge import merge
@@ -22,11 +22,6 @@ from parallax_runner.rewrite.sharded_value import ShardedValue
 
 # Less than this is not worth an exchange of its own.
 SMALL_BYTES = 64_000
-# What takes the time of a backward pass.
-HEAVY_OPS = frozenset(
-    {"BatchMatMulV2", "BlockLSTM", "BlockLSTMGrad", "BlockLSTMGradV2", "BlockLSTMV2", "Conv2D", "MatMul", "While"}
-    | {"Conv2DBackpropFilter", "Conv2DBackpropInput", "PartitionedCall", "StatefulPartitionedCall", "StatelessWhile"}
-)
 
 
 def update_own_rows(rewrite: Rewrite) -> None:
@@ -70,7 +65,7 @@ def _in_flights(rewrite: Rewrite, gradients: list[Aggregate]) -> list[list[Aggre
     flights: dict[int, list[Aggregate]] = defaultdict(list)
     small: list[Aggregate] = []
     depth = 0
-    for depth, gradient in sorted(((_heavy_ops_before(g), g) for g in gradients), key=lambda pair: pair[0]):
+    for depth, gradient in in_order_of_appearance(gradients):
         if _travelling_bytes(rewrite, gradient) < SMALL_BYTES:
             small.append(gradient)
         else:
@@ -78,10 +73,6 @@ def _in_flights(rewrite: Rewrite, gradients: list[Aggregate]) -> list[list[Aggre
             small = []
     flights[depth] += small
     return [flights[depth] for depth in sorted(flights)]
-
-
-def _heavy_ops_before(gradient: Aggregate) -> int:
-    return sum(op.type in HEAVY_OPS for op in edit.ancestors([gradient.values.op]))
 
 
 def _travelling_bytes(rewrite: Rewrite, gradient: Aggregate) -> float:

@@ -11,7 +11,7 @@ from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.constants import Constants
 from parallax_runner.plan.cost import Cluster, CostModel
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.plan import PsOptions, Route
+from parallax_runner.plan.plan import Compression, PsOptions, Route
 from parallax_runner.plan.planner import make_plan
 
 COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
@@ -53,7 +53,13 @@ class Simulation:
 
 
 def simulate(
-    measured: Measured, constants: Constants, *, workers: int, workers_per_host: int, ps: PsOptions
+    measured: Measured,
+    constants: Constants,
+    *,
+    workers: int,
+    workers_per_host: int,
+    ps: PsOptions,
+    compression: Compression = Compression.OFF,
 ) -> Simulation:
     """Every way to communicate on 1 to `workers` ranks, with a server on each host, as the original has them."""
     points: list[Point] = []
@@ -63,7 +69,7 @@ def simulate(
             for number in numbers_of_workers(workers):
                 hosts = -(-number // workers_per_host)
                 cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
-                points.append(_point(comm, CostModel(cluster, constants, ps, measured, pieces=hosts)))
+                points.append(_point(comm, CostModel(cluster, constants, ps, measured, hosts, compression)))
         except PlanError as error:
             left_out.append(f"{comm} is left out: {error}")
             points = [point for point in points if point.comm != comm]

@@ -14,7 +14,7 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.choose import Choice
-from parallax_runner.plan.plan import Plan, PsOptions, Route
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
@@ -48,8 +48,8 @@ class Case:
     """One cell of the matrix.
 
     `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
-    partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. Sparse
-    variables with `densify` in their names go by allreduce.
+    partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
+    `reroute`, such as "other:allgather", sparse variables with that in their names go by another route.
     """
 
     comm: str = "hybrid"
@@ -70,7 +70,8 @@ class Case:
     replicate_variables: bool = False
     among_servers: bool = True
     between: bool = True
-    densify: str | None = None
+    reroute: str | None = None
+    compression: str = "off"
 
     @property
     def name(self) -> str:
@@ -90,11 +91,12 @@ class Case:
     def plan(self, single: SingleDeviceGraph) -> Plan:
         """The plan of this case."""
         plan = self._plan(single, None)
-        if self.densify is None:
+        if self.reroute is None:
             return plan
-        dense = {v.name for v in plan.variables if v.gradient == "sparse" and self.densify in v.name}
-        assert dense
-        routes = {v.name: Route.ALLREDUCE if v.name in dense else v.route for v in plan.variables}
+        part, _, route = self.reroute.partition(":")
+        chosen = {v.name for v in plan.variables if v.gradient == "sparse" and part in v.name}
+        assert chosen
+        routes = {v.name: Route(route) if v.name in chosen else v.route for v in plan.variables}
         return self._plan(single, Choice(routes=routes, reasons=dict.fromkeys(routes, "a test")))
 
     def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
@@ -114,6 +116,7 @@ class Case:
             partitions=self.partitions,
             average_sparse=self.average_sparse,
             use_allgatherv=self.use_allgatherv,
+            compression=Compression(self.compression),
             fingerprint=single.fingerprint,
         )
 
@@ -353,6 +356,7 @@ def sharded_cases() -> list[Case]:
         Case(comm="sharded", model="mixed", optimizer="rmsprop"),
         Case(comm="sharded", model="halves", optimizer="adam"),
         Case(comm="sharded", optimizer="adam", clip=True, ranks=3, spoilt_step=4),
+        *(dataclasses.replace(case, compression="off") for case in compressed_cases()[:4]),
     ]
 
 
@@ -380,17 +384,20 @@ def densified_cases() -> list[Case]:
     """Sparse gradients by allreduce; rows that no rank touches must stay as they are, slots included."""
     return [
         *(
-            Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, densify="")
+            Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, reroute=":allreduce")
             for optimizer, ranks in zip(OPTIMIZERS, itertools.cycle((2, 3)))
         ),
-        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, densify=""),
-        Case(comm="mpi", optimizer="adam", ranks=3, user_parts=3, densify="part_1"),
-        Case(comm="mpi", optimizer="adagrad", variables="reference", ranks=3, clip=True, densify=""),
-        Case(comm="mpi", optimizer="momentum", model="row_decay", clip=True, densify=""),
-        Case(comm="mpi", optimizer="adam", clip=True, ranks=3, spoilt_step=4, densify=""),
-        Case(optimizer="adam", ranks=3, partitions=4, clip=True, densify="table"),
-        Case(optimizer="momentum", partitions=4, densify="other"),
-        Case(optimizer="rmsprop", model="function", densify="inner"),
+        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=":allreduce"),
+        Case(comm="mpi", optimizer="adam", ranks=3, user_parts=3, reroute="part_1:allreduce"),
+        Case(comm="mpi", optimizer="adagrad", variables="reference", ranks=3, clip=True, reroute=":allreduce"),
+        Case(comm="mpi", optimizer="momentum", model="row_decay", clip=True, reroute=":allreduce"),
+        Case(comm="mpi", optimizer="adam", clip=True, ranks=3, spoilt_step=4, reroute=":allreduce"),
+        Case(optimizer="adam", ranks=3, partitions=4, clip=True, reroute="table:allreduce"),
+        Case(optimizer="momentum", partitions=4, reroute="other:allreduce"),
+        Case(optimizer="rmsprop", model="function", reroute="inner:allreduce"),
+        # As comm=auto may mix them.
+        Case(comm="sharded", optimizer="adam", ranks=3, clip=True, reroute="other:allreduce"),
+        Case(comm="sharded", optimizer="momentum", clip=True, reroute="table:allgather"),
     ]
 
 
@@ -443,5 +450,20 @@ def faulty_cases() -> list[Case]:
     ] + [Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS]
 
 
+def compressed_cases() -> list[Case]:
+    """Values that travel in 16 bits."""
+    return [
+        Case(comm=comm, compression=compression, optimizer="momentum", partitions=4, ranks=ranks)
+        for comm, compression, ranks in (
+            ("mpi", "fp16", 2),
+            ("ps", "bf16", 2),
+            ("hybrid", "fp16", 3),
+            ("sharded", "bf16", 3),
+            ("sharded", "fp16", 2),
+        )
+    ] + [Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=":allreduce")]
+
+
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))
 FAULTY = faulty_cases()
+COMPRESSED = compressed_cases()

@@ -12,7 +12,7 @@ import pytest
 
 from parallax_runner.launch import command, processes
 from parallax_runner.launch.attempt import LaunchSpec
-from tests.parallel.cases import FAULTY, MATRIX, SERVERS, Case
+from tests.parallel.cases import COMPRESSED, FAULTY, MATRIX, SERVERS, Case
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +43,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Launched]:
 
 def launch(ranks: int, folder: Path) -> Launched:
     """Runs all cases for so many ranks."""
-    cases = [case for case in (*MATRIX, *FAULTY) if case.ranks == ranks]
+    cases = [case for case in (*MATRIX, *FAULTY, *COMPRESSED) if case.ranks == ranks]
     (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
     worker = command.worker_command(
         run_dir=folder, workers=ranks, threads_per_worker=1, module="tests.parallel.matrix_worker"

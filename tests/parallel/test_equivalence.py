@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
-from tests.parallel.cases import AXES, FAULTY, MATRIX, SEED, STEPS, WIDTH, Case
+from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, STEPS, WIDTH, Case
 from tests.parallel.conftest import Launched
 
 TOLERANCE = 1e-8
@@ -68,7 +69,19 @@ def test_finds_injected_fault(case: Case, launched: dict[int, Launched]) -> None
     assert comparison.max_relative > 1000 * TOLERANCE
 
 
-@pytest.mark.parametrize("case", MATRIX, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", COMPRESSED, ids=lambda case: case.name)
+def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: dict[int, Launched]) -> None:
+    comparison, _ = compared(case, launched)
+    assert not (comparison.missing or comparison.unexpected)
+    # bfloat16 keeps 8 bits: one part in 512 of each gradient and each row that is looked up.
+    assert 1e-6 < comparison.max_relative < 2e-2
+    plain = dataclasses.replace(case, compression="off")
+    if plain in MATRIX:
+        sent = [launched[case.ranks].arrays(each, "losses")["sent_bytes"] for each in (case, plain)]
+        assert sent[0] < 0.6 * sent[1]  # a quarter of the values' bytes, and all of the ids'
+
+
+@pytest.mark.parametrize("case", [*MATRIX, *COMPRESSED], ids=lambda case: case.name)
 def test_ranks_agree(case: Case, launched: dict[int, Launched]) -> None:
     """Initial values, and what each rank keeps a copy of at the end, but for statistics of its own data."""
     runs = launched[case.ranks]
