@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import logging
@@ -10,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
 
 from parallax_runner.config import frozen
 from parallax_runner.launch.client import ControlClient
@@ -53,7 +56,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     rows = {variable.name: variable.shape[0] for variable in variables if variable.shape}
     ranks = min(config.cluster.workers, MOST_RANKS)
     steps = max(LEAST_STEPS, -(-SAMPLES // ranks))
-    open_session = functools.partial(_open_session, client, alone, config.cluster.threads_per_worker)
+    open_session = functools.partial(_open_session, config, client, alone)
     client.doing = "looking at ids"
     with stage("look at ids"):
         ids = ids_by_variable(
@@ -86,10 +89,13 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     client.done()
 
 
-def _open_session(client: ControlClient, alone: plan.Plan, threads: int, distributed: DistributedGraph) -> tf.Session:
-    from parallax_runner.rank import open_session
+def _open_session(
+    config: DictConfig, client: ControlClient, alone: plan.Plan, distributed: DistributedGraph
+) -> tf.Session:
+    """On the devices that rank 0 would have."""
+    from parallax_runner.rank import open_session_of
 
-    session = open_session(client, alone, distributed, threads)
+    session = open_session_of(config, client, alone, dataclasses.replace(distributed, rank=0))
     session.run(distributed.initialize)
     session.run(distributed.agree)
     return session
