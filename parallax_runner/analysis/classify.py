@@ -48,9 +48,6 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         server_reads=SERVER_READS,
     )
     pieces = Counter(variable.full_name for variable in single.variables)
-    first_with: dict[tuple[str, str | None], str] = {}
-    for gradient in boundary.gradients:
-        first_with.setdefault((gradient.values, gradient.indices), gradient.variable)
     return tuple(
         VariableInfo(
             name=variable.name,
@@ -67,7 +64,6 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
             server=named_server(graph.get_operation_by_name(variable.name).device),
             nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
-            shares_gradient_with=_other_with(variable.name, gradients[variable.name], first_with),
         )
         for variable in single.variables
         if variable.name not in owners
@@ -144,11 +140,6 @@ def _gradients_behind(graph: tf.Graph, boundary: Boundary, write: tf.Operation) 
     if write.type.startswith("ResourceScatter"):
         return [gradient for gradient in boundary.gradients if gradient.indices in read]
     return [gradient for gradient in boundary.gradients if gradient.values in read]
-
-
-def _other_with(variable: str, gradients: list[Gradient], first_with: dict[tuple[str, str | None], str]) -> str | None:
-    firsts = [first_with[gradient.values, gradient.indices] for gradient in gradients]
-    return next((first for first in firsts if first != variable), None)
 
 
 def _kind(gradients: list[Gradient]) -> GradientKind:

@@ -25,7 +25,6 @@ class VariableInfo:
     whose result on the sparse gradient depends on merging duplicate ids. `counts`: it is updated without a gradient,
     and alike on every replica, as global_step is. `min_partitions` is what a script's `get_partitioner` wants, None
     without. `server` is the one that the variable's device scope names, None where it names none.
-    `shares_gradient_with` names the first variable whose gradient is the same tensor (y = x + b + c), None for none.
     """
 
     name: str
@@ -42,7 +41,6 @@ class VariableInfo:
     counts: bool = False
     min_partitions: int | None = None
     server: int | None = None
-    shares_gradient_with: str | None = None
 
     @property
     def size_bytes(self) -> int:

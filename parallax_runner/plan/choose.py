@@ -61,15 +61,12 @@ def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:
 def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[Route, ...]) -> dict[str, Route] | None:
     """The cheapest routes of a family; None where a variable has none of them."""
     chosen: dict[str, Route] = {}
-    # Whoever shares a gradient follows the one that it shares it with.
-    for variable in sorted(variables, key=lambda variable: variable.shares_gradient_with is not None):
+    for variable in variables:
         routes = [
             route for route in possible_routes(variable, model.cluster.servers) if route in (*family, Route.LOCAL)
         ]
         if variable.server is not None and Route.PS in possible_routes(variable, model.cluster.servers):
             routes = [route for route in routes if route is Route.PS]  # as its device scope wants
-        if variable.shares_gradient_with in chosen:
-            routes = [chosen[variable.shares_gradient_with]]
         if not routes:
             return None
         costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -286,18 +285,3 @@ def test_assignments_of_data_to_other_variables_are_fine() -> None:
             return sparse_model(features)
 
     assert infos(captured(model))["mean"].gradient == "none"
-
-
-def test_variables_of_one_gradient_name_the_first() -> None:
-    """TensorFlow of today gives each variable a tensor of its own; a graph need not."""
-
-    def model(features: Features) -> tf.Tensor:
-        first, second = (tf.get_variable(name, [WIDTH], tf.float64) for name in ("first", "second"))
-        return tf.reduce_sum(features["x"] * (first + second), axis=1)
-
-    single = captured(model)
-    assert {info.shares_gradient_with for info in infos(single).values()} == {None}
-    first, second = single.gradients
-    both = (first, dataclasses.replace(second, values=first.values))
-    found = infos(dataclasses.replace(single, gradients=both))
-    assert (found["first"].shares_gradient_with, found["second"].shares_gradient_with) == (None, "first")

@@ -184,12 +184,6 @@ def test_a_scope_that_names_a_server_is_heeded() -> None:
     assert chosen(named, BIG, measured=touching(0.01), servers=0)["named"] == "allreduce"
 
 
-def test_variables_of_one_gradient_go_one_way() -> None:
-    small = info("a_small", "sparse", (10, 64), gradient_rows=1000, shares_gradient_with="big")
-    routes = chosen(small, BIG, measured=touching(0.001), constants=DEFAULTS.with_link(gbit_per_sec=0.1, latency_us=1))
-    assert routes["a_small"] == routes["big"] != "allreduce"
-
-
 def test_unknown_numbers_of_rows_go_to_the_owner() -> None:
     unknown = info("unknown", "sparse", (1_000_000, 8), gradient_rows=None)
     routes = choose_routes((DENSE, unknown), model())
