@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from parallax_runner.config import frozen
 from parallax_runner.export.checkpoints import CheckpointArtifacts
+from parallax_runner.plan import measured, outcome
 from parallax_runner.profile import files as profile_files
 from parallax_runner.recovery import FAILURE
 from parallax_runner.track.tracker import Tracker
@@ -37,8 +38,8 @@ class RunArtifacts:
         if not self._is_tracked:
             return
         record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path, self._run_dir / "logs")
-        failure = self._run_dir / FAILURE
-        for path in (*record, *([failure] if failure.exists() else []), *self._plots()):
+        sometimes = [self._run_dir / name for name in (FAILURE, outcome.FILE_NAME, measured.FILE_NAME)]
+        for path in (*record, *(path for path in sometimes if path.exists()), *self._plots()):
             self._tracker.log_artifact(path)
         for path in self._profile():
             self._tracker.log_artifact(path, "profile")

@@ -5,7 +5,6 @@ config → data → captured graph → analysis → plan → launch (rank.py run
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import os
@@ -17,23 +16,28 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
-from parallax_runner import partition_search, recovery, report, stages
+from parallax_runner import measurement, partition_search, recovery, report, stages
 from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.build import MODEL, Source
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
 from parallax_runner.config.resume_command import resume_command
+from parallax_runner.costing import cost_model
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Compression, Plan, PsOptions
+from parallax_runner.plan.choose import choose_routes
+from parallax_runner.plan.explain import explain
+from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.plan import Compression, Plan
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
 from parallax_runner.run_lock import alone_in
+from parallax_runner.simulating import run_simulation
 from parallax_runner.stages import stage
 from parallax_runner.supervise import supervise
 from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
@@ -96,11 +100,16 @@ def _drive(
     before = read_summary(run_dir)
     # An earlier run's must not be taken for this one's.
     (run_dir / SUMMARY).unlink(missing_ok=True)
-    if config.tracking.enabled and config.action != "plan":
+    if config.tracking.enabled and config.action not in ("plan", "simulate"):
         check_store(config.tracking.uri, config.tracking.experiment)
+    if config.action == "simulate":
+        run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
+        write_summary(run_dir, summary | {"status": "finished"})
+        return None
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
-    plan = partition_search.planned(config, plan_run(config, single))
+    measured = _measured(config, source, single, run_dir, interrupts)
+    plan = partition_search.planned(config, plan_run(config, single, measured=measured))
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol
 
@@ -109,13 +118,27 @@ def _drive(
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
         if config.redirect_path is None and not partition_search.is_due(config, plan):
-            report.show_plan(plan)
+            report.show_plan(plan, with_costs=config.action == "plan")
     if config.action == "plan":
         write_summary(run_dir, summary | {"status": "finished"})
         return None
     start = Recovery.of(_with_start(config, single, run_dir), config.ckpt.resume)
     frozen.freeze(start.config, run_dir)
-    return _run(start, plan, single, dataset, summary, before, interrupts)
+    return _run(start, plan, single, dataset, summary, before, interrupts, measured)
+
+
+def _measured(
+    config: DictConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
+) -> Measured | None:
+    """Which rows steps touch: by a trial where routes depend on it, otherwise if an earlier run has measured it.
+
+    Of a script nothing is known beforehand, since it feeds its data itself: then the plan has bounds.
+    """
+    if source is not MODEL:
+        return None
+    if config.comm.name != "auto":
+        return measurement.known(config, single.fingerprint)
+    return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
 
 
 def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interrupts, command: str | None) -> NoReturn:
@@ -126,19 +149,33 @@ def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interru
     raise SystemExit(interrupts.exit_status)
 
 
+def _measure(config: DictConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
+    single = source.build_graph(config, source.load_dataset(config))
+    return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
+
+
+def plan_alone(config: DictConfig, single: SingleDeviceGraph) -> Plan:
+    """The plan of one process."""
+    alone = DictConfig(OmegaConf.to_container(config, resolve=True))
+    alone.comm.name = "local"
+    return plan_run(alone, single)
+
+
 @stage("plan")
-def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
-    """The plan for this graph and cluster."""
+def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
+    """The plan for this graph and cluster; `measured` is what is known of the rows that steps touch."""
     from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
 
+    variables = classify(single)
+    model = cost_model(config, variables, measured)
     plan = make_plan(
-        classify(single),
+        variables,
         comm=config.comm.name,
         workers=1 if config.comm.name == "local" else config.cluster.workers,
         servers=config.cluster.servers,
         replicas_per_worker=config.cluster.replicas_per_worker,
-        ps=PsOptions(**{option.name: config.comm.ps[option.name] for option in dataclasses.fields(PsOptions)}),
+        ps=model.ps,
         partitions=config.partition.num,
         average_sparse=config.comm.average_sparse,
         fingerprint=single.fingerprint,
@@ -147,10 +184,12 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph) -> Plan:
         sync=config.comm.sync,
         staleness=config.comm.ps.staleness,
         backup_workers=config.comm.ps.backup_workers,
+        choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
+        measured=measured,
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
-    return plan
+    return explain(plan, variables, model)
 
 
 @stage("find a checkpoint")
@@ -191,6 +230,7 @@ def _run(
     summary: dict[str, Any],
     before: Mapping[str, Any],
     interrupts: Interrupts,
+    measured: Measured | None,
 ) -> float | None:
     config, run_dir = start.config, start.run_dir
     summary["first_step"] = start.first_step
@@ -202,7 +242,7 @@ def _run(
         with sampling(tracker, run_dir):
             record, result = None, None
             if partition_search.is_due(config, plan):
-                make_plan = functools.partial(plan_run, single=single)
+                make_plan = functools.partial(plan_run, single=single, measured=measured)
                 found = partition_search.find_partitions(start, plan, make_plan, tracker, summary, interrupts)
                 start, plan, result = found.start, found.plan, found.ended
             if result is None:
@@ -222,6 +262,8 @@ def _run(
             )
         summary["mlflow_run_id"] = tracker.run_id
         summary_path = report.leave_summary(run_dir, summary)
+        if config.action == "train" and result.status == "finished":
+            report.leave_outcome(plan, summary, run_dir)
         # The run has ended; who is in a hurry now does not wait for MLflow.
         was_interrupted = interrupts.received
         with interrupts.noted():

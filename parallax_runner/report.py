@@ -14,6 +14,8 @@ from rich.console import Console
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import describe
+from parallax_runner.plan import outcome
+from parallax_runner.plan.cost_table import cost_table
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import plan_table
 from parallax_runner.profile.steps import Profile
@@ -25,14 +27,27 @@ log = logging.getLogger(__name__)
 PLAIN_WIDTH = 140  # columns of the plan's table where there is no terminal
 
 
-def show_plan(plan: Plan) -> None:
-    """Prints the table of variables and the plan's notes."""
+def show_plan(plan: Plan, *, with_costs: bool = False) -> None:
+    """Prints the table of variables and the plan's notes; between them, if asked, what each route would cost."""
     console = Console(stderr=True)
     if not console.is_terminal:
         console = Console(stderr=True, width=PLAIN_WIDTH)
     console.print(plan_table(plan))
+    if with_costs and plan.workers > 1:
+        console.print(cost_table(plan))
     for note in plan.notes:
         console.print(f"note: {note}", highlight=False)
+
+
+def leave_outcome(plan: Plan, summary: Mapping[str, Any], run_dir: Path) -> None:
+    """Writes what the plan predicted beside what was measured; shows it where routes were chosen by prediction."""
+    found = outcome.Outcome.of(plan, summary)
+    try:
+        outcome.save(found, run_dir)
+    except OSError as error:
+        log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
+    if plan.comm == "auto":
+        Console(stderr=True).print(outcome.outcome_table(found))
 
 
 def empty_summary(config: DictConfig) -> dict[str, Any]:

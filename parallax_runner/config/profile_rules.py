@@ -16,7 +16,7 @@ def check_profile(config: DictConfig, origins: Origins) -> None:
     _check_choice(config, origins)
     if profile.name == "off":
         return
-    if config.action in ("search", "plan"):
+    if config.action in ("search", "plan", "simulate"):
         reason = f"action={config.action} trains nothing that could be profiled: leave one of the two out"
         raise refusal("profile.name", origins, reason, value=profile.name)
     if profile.dir is None:

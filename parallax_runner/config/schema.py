@@ -48,7 +48,7 @@ class PsConfig:
 class CommConfig:
     """Group `comm`: how gradients travel."""
 
-    name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid", "sharded")})
+    name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid", "sharded", "auto")})
     sync: bool = MISSING
     average_sparse: bool = MISSING
     compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})
@@ -126,14 +126,27 @@ class SweepConfig:
 
 
 @dataclass
+class SimulateConfig:
+    """The cluster of action=simulate, beside cluster.workers."""
+
+    bandwidth_gbit_per_sec: float | None = field(default=None, metadata={"above": 0})
+    latency_us: float | None = field(default=None, metadata={"minimum": 0})
+    workers_per_host: int = field(default=1, metadata={"minimum": 1})
+    profile: str | None = None
+
+
+@dataclass
 class RunConfig:
     """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, as their files do."""
 
-    action: str = field(default=MISSING, metadata={"choices": ("train", "plan", "verify", "search", "sync")})
+    action: str = field(
+        default=MISSING, metadata={"choices": ("train", "plan", "verify", "search", "simulate", "sync")}
+    )
     run_dir: str = MISSING
     redirect_path: str | None = None
     export_graph_path: str | None = None
     sweep: SweepConfig = field(default_factory=SweepConfig)
+    simulate: SimulateConfig = field(default_factory=SimulateConfig)
     data: dict[str, Any] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)

@@ -38,6 +38,7 @@ def validate(config: DictConfig, origins: Origins) -> None:
     check_profile(config, origins)
     _check_resume(config, origins)
     _check_folders(config, origins)
+    _check_simulate(config, origins)
     _check_sync(config, origins)
 
 
@@ -172,7 +173,7 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
         needed = "a copy is refreshed when all have updated, and none waits for all: it goes with comm.sync=true"
         raise refusal("comm.ps.replicate_variables", origins, needed, value=True)
     for key in origins.given("comm.ps"):
-        if comm.name not in ("ps", "hybrid"):
+        if comm.name not in ("ps", "hybrid", "auto"):
             raise refusal(key, origins, f"comm={comm.name} has no servers: it goes with ps and hybrid")
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
         needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
@@ -202,6 +203,19 @@ def _check_resume(config: DictConfig, origins: Origins) -> None:
     resume = config.ckpt.resume
     if resume not in ("auto", "never") and not (os.path.exists(resume) or os.path.exists(f"{resume}.index")):
         raise refusal("ckpt.resume", origins, "expected auto, never, or a path that exists", value=resume)
+
+
+def _check_simulate(config: DictConfig, origins: Origins) -> None:
+    if config.action != "simulate":
+        for key in origins.given("simulate"):
+            raise refusal(key, origins, f"it does nothing under action={config.action}", hint="action=simulate with it")
+        return
+    profile = config.simulate.profile
+    reason = None if profile is None else unreadable(os.path.expanduser(profile))
+    if reason:
+        raise refusal("simulate.profile", origins, reason, value=profile)
+    if profile is None and config.model._target_ == SCRIPT:
+        raise refusal("action", origins, "a script feeds its data itself: add simulate.profile=PATH", value="simulate")
 
 
 def _check_sync(config: DictConfig, origins: Origins) -> None:

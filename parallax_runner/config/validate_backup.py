@@ -15,8 +15,8 @@ def check_backup(config: DictConfig, origins: Origins) -> None:
     if backup_workers == 0:
         return
     reason = None
-    if comm.name == "hybrid":
-        reason = "the allreduce of comm=hybrid waits for every worker in each step: it goes with comm=ps"
+    if comm.name in ("hybrid", "auto"):
+        reason = f"the allreduce of comm={comm.name} waits for every worker in each step: it goes with comm=ps"
     elif comm.name != "ps":
         reason = f"comm={comm.name} has no servers: it goes with comm=ps"
     elif not comm.sync:

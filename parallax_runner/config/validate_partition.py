@@ -32,6 +32,9 @@ def _check_search(config: DictConfig, origins: Origins) -> None:
     if config.comm.name in ("local", "mpi"):
         needed = f"comm={config.comm.name} has no servers, so there is nothing to cut: comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
+    if config.comm.name == "auto":
+        needed = "a search measures one way to communicate, and comm=auto chooses among them: comm=hybrid or comm=ps"
+        raise refusal(chosen, origins, needed, value="search")
     if partition.num != 1:
         hint = f"partition=fixed partition.num={partition.num}"
         raise refusal("partition.num", origins, "the search finds it", hint=hint, value=partition.num)

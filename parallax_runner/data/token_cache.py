@@ -36,7 +36,7 @@ def load_corpus(
     Raises DataError when `source` (for the message) holds no text or the cache cannot be written.
     """
     key = fingerprint(files, validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
-    folder = _cache_root(cache_dir) / key
+    folder = cache_root(cache_dir) / key
     if not folder.exists():
         corpus = tokenize_files(files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
         if len(corpus.train) == 0:
@@ -70,7 +70,8 @@ def _describe(files: Sequence[TextFile]) -> list[tuple[str, int, int]]:
     return [(file.name, state.st_size, state.st_mtime_ns) for file, state in zip(files, states, strict=True)]
 
 
-def _cache_root(cache_dir: str | None) -> Path:
+def cache_root(cache_dir: str | None) -> Path:
+    """The folder for what is kept between runs: `cache_dir`, or by default the user's."""
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parallax_runner"

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 FORMAT = 1
+FILE_NAME = "plan.json"
 
 
 class Route(StrEnum):
@@ -39,12 +40,30 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class RouteCost:
+    """What a variable would cost by one route, a step: bytes as in `sent_bytes_per_step`, seconds on the links, waiting
+    for messages, and working on what came (adding, merging, updating)."""
+
+    route: Route
+    sent_bytes: int
+    link_secs: float
+    latency_secs: float
+    work_secs: float
+
+    @property
+    def secs(self) -> float:
+        """All three."""
+        return self.link_secs + self.latency_secs + self.work_secs
+
+
+@dataclass(frozen=True)
 class VariablePlan:
     """One variable of the plan.
 
     `sent_bytes_per_step` is what the cluster sends for this variable in a step, divided by the number of replicas; for
     a sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
-    is unknown too. `reason` is one sentence for people.
+    is unknown too, and the mean where rows were measured. `reason` is one sentence for people. `costs` are those of all
+    routes that it could take; `alpha` is the fraction of rows that a step touches, merged over ranks, None if unknown.
     """
 
     name: str
@@ -57,6 +76,8 @@ class VariablePlan:
     slots: tuple[str, ...]
     sent_bytes_per_step: int | None
     reason: str
+    costs: tuple[RouteCost, ...] = ()
+    alpha: float | None = None
 
     @property
     def partitions(self) -> int:
@@ -75,6 +96,17 @@ class PsOptions:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """Milliseconds of a step by the cost model: all of it, computing, exchanges and updates, and of these what is paid
+    once for the dense exchange. None where a part is unknown."""
+
+    step_ms: float | None = None
+    compute_ms: float | None = None
+    exchange_ms: float | None = None
+    shared_ms: float | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """The whole plan; `plan.json` is this, field by field. `servers` is 0 where no route needs one.
 
@@ -82,6 +114,8 @@ class Plan:
     the route allgather is MPI's Allgatherv, and otherwise Horovod's allgather. Without `sync` each replica applies its
     own gradients at once, at most `staleness` steps ahead of the slowest (None: any number); `counters`, variables that
     count updates, are then on server 0. So they are with `backup_workers`, of which no step waits for so many.
+    `rows_measured` says whether fractions and bytes of sparse variables are measured, or bounds. `predicted` is
+    what a step should take, and `constants` says where the model's constants are from.
     """
 
     comm: str
@@ -99,6 +133,9 @@ class Plan:
     staleness: int | None = None
     backup_workers: int = 0
     counters: tuple[str, ...] = ()
+    rows_measured: bool = False
+    predicted: Prediction = Prediction()
+    constants: str = ""
     format: int = FORMAT
 
     @property
@@ -149,7 +186,9 @@ def load(path: Path) -> Plan:
     for name in ("notes", "counters"):
         fields[name] = tuple(fields[name])
     fields["compression"] = Compression(fields["compression"])
-    return Plan(variables=variables, ps=PsOptions(**fields.pop("ps")), **fields)
+    return Plan(
+        variables=variables, ps=PsOptions(**fields.pop("ps")), predicted=Prediction(**fields.pop("predicted")), **fields
+    )
 
 
 def _variable(entry: dict) -> VariablePlan:
@@ -160,5 +199,6 @@ def _variable(entry: dict) -> VariablePlan:
             "route": Route(entry["route"]),
             "shards": tuple(Shard(**shard) for shard in entry["shards"]),
             "slots": tuple(entry["slots"]),
+            "costs": tuple(RouteCost(**cost | {"route": Route(cost["route"])}) for cost in entry["costs"]),
         }
     )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
+from parallax_runner.plan.choose import Choice
+from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import balance, split_rows
 from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, Shard, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
@@ -46,15 +48,20 @@ def make_plan(
     sync: bool = True,
     staleness: int | None = None,
     backup_workers: int = 0,
+    choice: Choice | None = None,
+    measured: Measured | None = None,
 ) -> Plan:
-    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable.
+    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable. With
+    comm=auto `choice` has the routes. Where rows were `measured`, servers are balanced by what they serve too.
 
     Raises PlanError where a variable has fewer rows than it would have shards.
     """
     ps = ps or PsOptions()
     variables = _marked_to_cut(variables, partitions)
-    routes = {variable.name: _route(variable, comm) for variable in variables}
-    shards = _place(variables, routes, servers)
+    routes = {
+        variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
+    }
+    shards = _place(variables, routes, servers, measured)
     shares_counters = not sync or backup_workers > 0
     planned = tuple(
         VariablePlan(
@@ -66,12 +73,16 @@ def make_plan(
             route=routes[variable.name],
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
-            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers, ps),
-            reason=_reason(variable, routes[variable.name], shares_counters),
+            sent_bytes_per_step=predict_sent_bytes(
+                variable, routes[variable.name], workers, ps, compression=compression
+            ),
+            reason=choice.reasons[variable.name]
+            if choice
+            else _reason(variable, routes[variable.name], shares_counters),
         )
         for variable in variables
     )
-    notes = _notes(variables, comm, partitions, routes)
+    notes = [*(choice.notes if choice else ()), *_notes(variables, comm, partitions, routes)]
     if use_allgatherv and Route.ALLGATHER not in routes.values():
         notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
     if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
@@ -143,18 +154,33 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
     ]
 
 
-def _place(variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int) -> dict[str, tuple[Shard, ...]]:
+def _place(
+    variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int, measured: Measured | None
+) -> dict[str, tuple[Shard, ...]]:
     ranges = {variable.name: _row_ranges(variable) for variable in variables if routes[variable.name] is Route.PS}
     items = [
         (rows * variable.row_bytes * (1 + len(variable.slots)), _named_server(variable, servers))
         for variable in variables
         for _, rows in ranges.get(variable.name, ())
     ]
-    chosen = iter(balance([size_bytes for size_bytes, _ in items], servers, [server for _, server in items]))
+    served = [
+        _served_bytes(variable, offset, rows, measured)
+        for variable in variables
+        for offset, rows in ranges.get(variable.name, ())
+    ]
+    sizes, named = [size_bytes for size_bytes, _ in items], [server for _, server in items]
+    chosen = iter(balance(sizes, servers, named, served if measured is not None else ()))
     return {
         name: tuple(Shard(offset=offset, rows=rows, server=next(chosen)) for offset, rows in pieces)
         for name, pieces in ranges.items()
     }
+
+
+def _served_bytes(variable: VariableInfo, offset: int, rows: int, measured: Measured | None) -> float:
+    """What rows [offset, offset + rows) give and take for one rank in a step: all of a dense variable."""
+    found = None if measured is None else measured.of(variable.name)
+    touched = rows if found is None else found.distinct * found.share(offset, rows)
+    return 2.0 * touched * variable.row_bytes
 
 
 def _named_server(variable: VariableInfo, servers: int) -> int | None:

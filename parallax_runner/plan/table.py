@@ -24,7 +24,7 @@ def plan_table(plan: Plan) -> Table:
             variable.route.value,
             str(variable.partitions),
             "server 0" if variable.name in plan.counters else placed_on(variable, plan.workers),
-            sent(variable),
+            sent(variable, rows_measured=plan.rows_measured),
         )
     total = plan.sent_bytes_per_step
     table.add_section()
@@ -33,7 +33,7 @@ def plan_table(plan: Plan) -> Table:
         "",
         format_bytes(sum(variable.size_bytes for variable in plan.variables)),
         *[""] * 4,
-        "unknown" if total is None else f"≤ {format_bytes(total)}",
+        "unknown" if total is None else f"{'≈' if plan.rows_measured else '≤'} {format_bytes(total)}",
     )
     return table
 
@@ -50,11 +50,11 @@ def placed_on(variable: VariablePlan, workers: int) -> str:
     )
 
 
-def sent(variable: VariablePlan) -> str:
-    """Predicted bytes; «≤» where they depend on how many ids are distinct."""
+def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:
+    """Predicted bytes; «≤» where they depend on how many ids are distinct, «≈» where that was measured."""
     if variable.sent_bytes_per_step is None:
         return "unknown"
-    bound = "≤ " if variable.gradient == "sparse" and variable.sent_bytes_per_step else ""
+    bound = ("≈ " if rows_measured else "≤ ") if variable.gradient == "sparse" and variable.sent_bytes_per_step else ""
     return bound + format_bytes(variable.sent_bytes_per_step)
 
 

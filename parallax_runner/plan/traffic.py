@@ -6,26 +6,73 @@ without its discount for a server on a worker's own machine: here a server is a 
 
 from __future__ import annotations
 
-from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.plan import PsOptions, Route
+from dataclasses import dataclass
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.plan import Compression, PsOptions, Route
+from parallax_runner.plan.touched import Touched, touched_rows
 
 ID_BYTES = 8
+# Compression rounds these, and leaves others as they are.
+HALVED, HALF_BYTES = ("float32", "float64"), 2
 
 
-def predict_sent_bytes(variable: VariableInfo, route: Route, workers: int, ps: PsOptions) -> int | None:
-    """Bytes a step and rank; for a sparse gradient as if all ids were distinct; None where their number is unknown."""
+@dataclass(frozen=True)
+class Traffic:
+    """What one rank exchanges with the owners of a variable in a step: bytes of the ids that it asks for, of the values
+    that it gets, and of the gradient that it gives, ids included. `whole` is the gradient made dense."""
+
+    asked: float
+    pulled: float
+    pushed: float
+    whole: float
+
+
+def traffic(
+    variable: VariableInfo, touched: Touched, ps: PsOptions, compression: Compression = Compression.OFF
+) -> Traffic:
+    """Of a variable of which `touched` rows travel."""
+    share = HALF_BYTES / variable.itemsize if compression is not Compression.OFF and variable.dtype in HALVED else 1.0
+    if variable.gradient is not GradientKind.SPARSE:
+        size = variable.size_bytes * share
+        return Traffic(asked=0.0, pulled=size, pushed=size, whole=size)
+    row_bytes, rows = variable.row_bytes * share, variable.shape[0]
+    looks_up_there = ps.boundary_between_workers_and_servers
+    return Traffic(
+        asked=touched.distinct * ID_BYTES if looks_up_there else 0.0,
+        pulled=touched.distinct * row_bytes if looks_up_there else variable.size_bytes * share,
+        pushed=touched.distinct * (row_bytes + ID_BYTES),
+        # A number for each row beside it tells whether any rank touched it.
+        whole=variable.size_bytes * share + rows * variable.itemsize,
+    )
+
+
+def sent_by_route(parts: Traffic, route: Route, workers: int) -> float:
+    """Bytes a step and rank by `route`."""
     if route is Route.LOCAL:
-        return 0
+        return 0.0
     if route is Route.ALLREDUCE:
-        return round(2 * variable.size_bytes * (workers - 1) / workers)
-    if variable.gradient_rows is None:
-        return 2 * variable.size_bytes if variable.gradient == "dense" else None
-    push_bytes = variable.gradient_rows * (variable.row_bytes + ID_BYTES)
+        return 2 * parts.whole * (workers - 1) / workers
     if route is Route.ALLGATHER:
-        return push_bytes * (workers - 1)
-    if route is Route.ALLTOALL:
-        return round(2 * push_bytes * (workers - 1) / workers)
-    pull_bytes = variable.gradient_rows * (variable.row_bytes + ID_BYTES)
-    if not ps.boundary_between_workers_and_servers:
-        pull_bytes = variable.size_bytes
-    return push_bytes + pull_bytes
+        return parts.pushed * (workers - 1)
+    both = parts.asked + parts.pulled + parts.pushed
+    return both * (workers - 1) / workers if route is Route.ALLTOALL else both
+
+
+def predict_sent_bytes(
+    variable: VariableInfo,
+    route: Route,
+    workers: int,
+    ps: PsOptions,
+    measured: Measured | None = None,
+    compression: Compression = Compression.OFF,
+) -> int | None:
+    """Bytes a step and rank; for a sparse gradient with the measured number of rows, otherwise as if all ids were
+    distinct; None where their number is unknown too."""
+    touched = touched_rows(variable, workers, measured)
+    if touched is None and route is Route.ALLREDUCE:  # all rows, whatever is touched
+        touched = Touched(0.0, 0.0, is_bound=False)
+    if touched is None:
+        return 0 if route is Route.LOCAL else None
+    return round(sent_by_route(traffic(variable, touched, ps, compression), route, workers))

@@ -12,8 +12,13 @@ from parallax_runner.rewrite.routes import travelling_by
 
 
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each (merged) sparse gradient by all ranks' rows, merged again, and averaged if the plan says so."""
-    gradients = travelling_by(rewrite, Route.ALLGATHER) + travelling_by(rewrite, Route.ALLREDUCE)
+    """Replaces each (merged) sparse gradient by all ranks' rows, merged again, and averaged if the plan says so.
+
+    That of a variable which has dense gradients too goes this way although its variable goes by allreduce.
+    """
+    sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
+    mixed = [one for one in travelling_by(rewrite, Route.ALLREDUCE) if one.variables[0] not in sparse]
+    gradients = travelling_by(rewrite, Route.ALLGATHER) + mixed
     last: tf.Operation | None = None
     for gradient in gradients:
         if gradient.indices is None:

@@ -19,6 +19,7 @@ from parallax_runner.rewrite.aggregate_within_worker import aggregate_within_wor
 from parallax_runner.rewrite.allgather import allgather_sparse_gradients
 from parallax_runner.rewrite.allreduce import allreduce_dense_gradients
 from parallax_runner.rewrite.count_bytes import count_sent_bytes
+from parallax_runner.rewrite.densify import allreduce_sparse_gradients
 from parallax_runner.rewrite.distributed_graph import (
     Aggregate,
     DistributedGraph,
@@ -47,6 +48,7 @@ PASSES: tuple[Callable[[Rewrite], None], ...] = (
     merge_sparse_gradients,
     skip_deduplication,
     allreduce_dense_gradients,
+    allreduce_sparse_gradients,
     allgather_sparse_gradients,
     aggregate_within_worker,
     shard_variables,

@@ -30,6 +30,9 @@ SHORTER = (
     ("python train.py", ""),
     ("scripts/test", "--collect-only -q tests/single/test_docs.py"),
     ("mlflow ui", ""),
+    ("scripts/calibrate", "cluster.workers=2"),
+    ("comm=auto", f"{SMALL} data.vocab_size=2000"),
+    ("action=simulate", f"{SMALL} data.vocab_size=2000"),
     ("action=plan", ""),
     ("data=text", "action=plan"),
     ("model=simple", SMALL),
@@ -102,6 +105,8 @@ def test_command(command: str, project: Path) -> None:
         assert summaries[0]["partition_choice"] >= 1
     elif "train.py" in command:
         assert len(re.findall(r"^\[worker [01]\] loss 0\.\d+$", done.stdout, re.M)) == 2
+    elif "action=simulate" in command:
+        assert "modelled, not measured" in done.stdout
     elif trains and "action=plan" not in shortened(command):
         assert {summary["steps"] for summary in summaries} == {4 if "ckpt.resume=" in command else 2}
     if "ckpt.resume=" in command:

@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Compression, Plan, PsOptions
+from parallax_runner.plan.choose import Choice
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
@@ -47,7 +48,8 @@ class Case:
     """One cell of the matrix.
 
     `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
-    partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set.
+    partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
+    `reroute`, such as "other:allgather", sparse variables with that in their names go by another route.
     """
 
     comm: str = "hybrid"
@@ -68,6 +70,7 @@ class Case:
     replicate_variables: bool = False
     among_servers: bool = True
     between: bool = True
+    reroute: str | None = None
     compression: str = "off"
 
     @property
@@ -87,8 +90,19 @@ class Case:
 
     def plan(self, single: SingleDeviceGraph) -> Plan:
         """The plan of this case."""
+        plan = self._plan(single, None)
+        if self.reroute is None:
+            return plan
+        part, _, route = self.reroute.partition(":")
+        chosen = {v.name for v in plan.variables if v.gradient == "sparse" and part in v.name}
+        assert chosen
+        routes = {v.name: Route(route) if v.name in chosen else v.route for v in plan.variables}
+        return self._plan(single, Choice(routes=routes, reasons=dict.fromkeys(routes, "a test")))
+
+    def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
         return make_plan(
             classify(single),
+            choice=choice,
             comm=self.comm,
             workers=self.ranks,
             replicas_per_worker=self.replicas,
@@ -317,6 +331,7 @@ def special_cases() -> list[Case]:
         *replicated_cases(),
         *placed_cases(),
         *device_cases(),
+        *densified_cases(),
         *sharded_cases(),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
@@ -362,6 +377,27 @@ def replicated_cases() -> list[Case]:
         Case(comm="ps", replicas=3, gradients="dense", optimizer="adam"),
         Case(**two, optimizer="adam", clip=True, local_aggregation=False),
         Case(**two, optimizer="momentum", ranks=3, average_sparse=False, local_aggregation=False),
+    ]
+
+
+def densified_cases() -> list[Case]:
+    """Sparse gradients by allreduce; rows that no rank touches must stay as they are, slots included."""
+    return [
+        *(
+            Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, reroute=":allreduce")
+            for optimizer, ranks in zip(OPTIMIZERS, itertools.cycle((2, 3)))
+        ),
+        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=":allreduce"),
+        Case(comm="mpi", optimizer="adam", ranks=3, user_parts=3, reroute="part_1:allreduce"),
+        Case(comm="mpi", optimizer="adagrad", variables="reference", ranks=3, clip=True, reroute=":allreduce"),
+        Case(comm="mpi", optimizer="momentum", model="row_decay", clip=True, reroute=":allreduce"),
+        Case(comm="mpi", optimizer="adam", clip=True, ranks=3, spoilt_step=4, reroute=":allreduce"),
+        Case(optimizer="adam", ranks=3, partitions=4, clip=True, reroute="table:allreduce"),
+        Case(optimizer="momentum", partitions=4, reroute="other:allreduce"),
+        Case(optimizer="rmsprop", model="function", reroute="inner:allreduce"),
+        # As comm=auto may mix them.
+        Case(comm="sharded", optimizer="adam", ranks=3, clip=True, reroute="other:allreduce"),
+        Case(comm="sharded", optimizer="momentum", clip=True, reroute="table:allgather"),
     ]
 
 
@@ -425,7 +461,7 @@ def compressed_cases() -> list[Case]:
             ("sharded", "bf16", 3),
             ("sharded", "fp16", 2),
         )
-    ]
+    ] + [Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=":allreduce")]
 
 
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))

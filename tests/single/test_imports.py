@@ -15,6 +15,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 ENTRIES = (
     *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
     *("run_lock", "partition_search", "report", "rank", "worker", "server", "api"),
+    *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
 ANYONE = ("errors", "stages")
 
@@ -29,6 +30,9 @@ MAY_IMPORT = {
     "analysis": ("graph",),
     "plan": ("analysis.variable_info",),
     "rewrite": ("graph", "analysis", "plan"),
+    "calibration": ("plan.constants", "rewrite"),
+    "simulation": ("analysis.variable_info", "plan"),
+    "measure": ("data", "graph", "analysis", "plan", "rewrite", "train.feed"),
     "search": ("plan.plan",),
     "launch": ("plan.plan",),
     "mpi_collectives": ("rewrite.collectives", "rewrite.constant_folding"),
@@ -41,7 +45,7 @@ MAY_IMPORT = {
     "profile": (),
     "verify": ("graph", "analysis", "data", "plan"),
 }
-WITHOUT_TENSORFLOW = ("errors", "stages", "config", "data", "plan", "search", "launch", "track")
+WITHOUT_TENSORFLOW = ("errors", "stages", "config", "data", "plan", "search", "simulation", "launch", "track")
 ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}
 
 
@@ -111,7 +115,11 @@ def test_planning_and_launching_load_no_tensorflow(module: str) -> None:
 
 def test_the_entries_load_no_tensorflow() -> None:
     """The driver refuses a wrong configuration, and a child reports to the driver, before the four seconds it takes."""
-    light = [name for name in ("__main__", "pipeline", "worker", "server") if name in MODULES]
+    light = [
+        name
+        for name in ("__main__", "pipeline", "measurer", "calibrate", "calibrator", "worker", "server")
+        if name in MODULES
+    ]
     assert not loaded_by(light)
 
 

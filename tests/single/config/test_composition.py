@@ -55,7 +55,7 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("group", "expected"),
     [
-        ("comm", ["hybrid", "local", "mpi", "ps"]),
+        ("comm", ["auto", "hybrid", "local", "mpi", "ps", "sharded"]),
         ("partition", ["fixed", "off", "search"]),
         ("cluster", ["hosts", "local"]),
         ("ckpt", ["default", "off"]),

@@ -28,10 +28,31 @@ COMMAND_LINES = {
     "choice": (
         "comm=hybird",
         "comm=hybird (command line)",
-        "hybrid, local, mpi, ps, sharded",
+        "auto, hybrid, local, mpi, ps, sharded",
         "Did you mean comm=hybrid?",
     ),
-    "all choices": ("comm=none", "comm=none (command line)", "expected one of hybrid, local, mpi, ps, sharded"),
+    "later choice": (
+        "comm=gossip",
+        "comm=gossip (command line)",
+        "expected one of auto, hybrid, local, mpi, ps, sharded",
+    ),
+    "simulation of a training": (
+        "simulate.latency_us=5",
+        "simulate.latency_us=5 (command line): it does nothing under action=train",
+        "action=simulate with it",
+    ),
+    "profile that is not there": (
+        "action=simulate simulate.profile=nowhere.json",
+        "simulate.profile=nowhere.json (command line)",
+        "no such file",
+    ),
+    "links of no width": (
+        "action=simulate simulate.bandwidth_gbit_per_sec=0",
+        "simulate.bandwidth_gbit_per_sec=0",
+        "more than 0",
+    ),
+    "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses among them"),
+    "asynchrony under auto": ("comm=auto comm.sync=false", "comm.sync=false", "asynchronous training needs servers"),
     "number for a choice": ("comm=3", "comm=3 (command line)", "expected one of"),
     "several choices": ("comm=[mpi,ps]", "comm=[mpi,ps] (command line)", "expected one of"),
     "no choice": ("comm=null", "comm=null (command line)", "expected one of"),

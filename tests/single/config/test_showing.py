@@ -44,7 +44,8 @@ def test_help_tells_of_actions_groups_and_examples(arguments: tuple[str, ...], t
         "action=plan",
         "action=verify",
         "action=sync",
-        "comm: hybrid",
+        "action=simulate",
+        "comm: auto, hybrid",
         "-m comm=mpi,ps",
         "hang_timeout_secs",
     ):
@@ -71,8 +72,8 @@ complete -p python
 @pytest.mark.parametrize(
     ("line", "breaks", "expected"),
     [
-        ("python -m parallax_runner comm=", "=", "hybrid local mpi ps sharded"),
-        ("python -m parallax_runner comm=", " ", "comm=hybrid comm=local comm=mpi comm=ps comm=sharded"),
+        ("python -m parallax_runner comm=", "=", "auto hybrid local mpi ps sharded"),
+        ("python -m parallax_runner comm=", " ", "comm=auto comm=hybrid comm=local comm=mpi comm=ps comm=sharded"),
         ("python3 -m parallax_runner -m comm=mpi train.see", "=", "train.seed="),
         ("python -m another comm=", "=", ""),
     ],

@@ -55,3 +55,33 @@ def test_equal_shards_go_round_the_servers() -> None:
 
 def test_what_has_a_server_stays_there_and_counts() -> None:
     assert balance([9, 5, 5, 1], 2, [0, None, None, None]) == [0, 1, 1, 0]
+
+
+@given(data=st.data(), servers=st.integers(1, 5))
+def test_hot_shards_cost_a_bounded_share_of_bytes(data: st.DataObject, servers: int) -> None:
+    """Of bytes held and of bytes served no server has more than twice the mean and one item's largest share."""
+    sizes = data.draw(st.lists(st.integers(1, 1000), min_size=1, max_size=30))
+    served = data.draw(st.lists(st.integers(1, 1000), min_size=len(sizes), max_size=len(sizes)))
+    chosen = balance(sizes, servers, (), served)
+    largest = max(max(sizes) / sum(sizes), max(served) / sum(served))
+    for amounts in (sizes, served):
+        assert max(loads(amounts, chosen, servers)) / sum(amounts) <= 2 / servers + largest + 1e-9
+
+
+@given(servers=st.integers(2, 6), cold=st.integers(0, 40), data=st.data())
+def test_hot_shards_do_not_share_a_server(servers: int, cold: int, data: st.DataObject) -> None:
+    hot = data.draw(st.integers(1, servers))
+    # Any order; all of a size, a hot one touched twice as often as all the cold ones together.
+    order = data.draw(st.permutations([True] * hot + [False] * cold))
+    served = [float(2 * cold + 2) if is_hot else 1.0 for is_hot in order]
+    chosen = balance([100] * len(order), servers, (), served)
+    places = [server for server, is_hot in zip(chosen, order, strict=True) if is_hot]
+    assert len(set(places)) == hot
+    held = loads([1] * len(order), chosen, servers)
+    assert max(held) <= 2 * len(order) / servers + 1
+
+
+def test_bytes_alone_would_put_the_hot_shards_together() -> None:
+    served = [50.0, 1.0, 50.0, 1.0]
+    assert balance([10, 10, 10, 10], 2) == [0, 1, 0, 1]
+    assert balance([10, 10, 10, 10], 2, (), served) == [0, 0, 1, 1]

@@ -9,6 +9,7 @@ import pytest
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan import plan as plans
+from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.plan.traffic import predict_sent_bytes
@@ -258,3 +259,28 @@ def test_copies_of_nothing_are_noted() -> None:
 def test_without_the_boundary_a_whole_table_travels() -> None:
     ps = PsOptions(boundary_between_workers_and_servers=False)
     assert predict_sent_bytes(SPARSE, Route.PS, 2, ps) == 50 * (40 + 8) + 4000
+
+
+def test_shards_that_are_touched_most_are_on_different_servers() -> None:
+    """Of 4 shards of «table» the first and the third have nearly all touches."""
+    ranges = (0.48, 0.02, 0.48, 0.02)
+    rows = RowStatistics("table", 100, ids=50, distinct=40, merged=60, samples=2, ranges=ranges)
+    measured = Measured("f", 2, 1, 0.1, 8, None, (SPARSE,), (rows,), "2026-01-01")
+
+    def servers(measured: Measured | None) -> list[int]:
+        made = make_plan(
+            [SPARSE],
+            comm="ps",
+            workers=2,
+            servers=2,
+            partitions=4,
+            average_sparse=True,
+            fingerprint="f",
+            measured=measured,
+        )
+        return [shard.server for shard in made.variables[0].shards]
+
+    assert servers(None) == [0, 1, 0, 1]
+    first, _, third, _ = placed = servers(measured)
+    assert first != third
+    assert sorted(placed) == [0, 0, 1, 1]

@@ -22,6 +22,7 @@ PLUMBING = frozenset(
 ADDED = (
     "merge/",
     "allreduce/",
+    "densify/",
     "allgather/",
     "shards/",
     "split/",

@@ -1,0 +1,97 @@
+"""`python -m benchmarks.simulation PROFILE RESULTS…`: how far a simulation is from real runs over shaped links.
+
+PROFILE is a measured.json of the model that was run (comm=auto and action=simulate leave one). RESULTS are what a bench
+over hosts has written: its `hosts`, `mbit` and `latency_us`, and of each measurement `mode` and `step_ms`. Since all
+hosts share one machine's cores, a step without exchanges takes what its mode `ideal` took, where it has one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import Rows, markdown
+from parallax_runner.plan import constants, measured
+from parallax_runner.plan.constants import Constants
+from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.plan import PsOptions
+from parallax_runner.simulation.simulate import COMMS, simulate
+
+IDEAL = "ideal"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A mode's step on so many hosts: the median of what was measured, and what the model says."""
+
+    hosts: int
+    mode: str
+    measured_ms: float
+    modelled_ms: float
+
+    @property
+    def error(self) -> float:
+        """Of the modelled time, relative to the measured one."""
+        return self.modelled_ms / self.measured_ms - 1
+
+
+def compare(profile: Measured, results: Mapping[str, Any], base: Constants, *, cores: int) -> list[Compared]:
+    """All modes of one bench that a simulation has. Raises KeyError where the results lack a field."""
+    hosts = int(results["hosts"])
+    by_mode: dict[str, list[float]] = {}
+    for one in results["measurements"]:
+        by_mode.setdefault(one["mode"], []).append(float(one["step_ms"]))
+    medians = {mode: statistics.median(times) for mode, times in by_mode.items()}
+    alone_ms = medians.get(IDEAL, 1000 * profile.step_secs * max(1.0, hosts / cores))
+    gbit = None if results["mbit"] is None else results["mbit"] / 1000
+    found = simulate(
+        dataclasses.replace(profile, step_secs=alone_ms / 1000),
+        base.with_link(gbit_per_sec=gbit, latency_us=results["latency_us"] or None),
+        workers=hosts,
+        workers_per_host=1,
+        ps=PsOptions(),
+    )
+    return [Compared(hosts, mode, medians[mode], found.at(mode, hosts).step_ms) for mode in COMMS if mode in medians]
+
+
+def rows_of(compared: Sequence[Compared]) -> Rows:
+    """A row a mode and number of hosts."""
+    head = ("hosts", "mode", "measured ms a step", "modelled", "error of the model")
+    body = tuple(
+        (str(one.hosts), one.mode, f"{one.measured_ms:.1f}", f"{one.modelled_ms:.1f}", f"{100 * one.error:+.0f} %")
+        for one in compared
+    )
+    return Rows(head, body)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints a Markdown table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__)
+    parser.add_argument("profile", type=Path)
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--constants", type=Path, help="what scripts/calibrate has kept; the defaults if not given")
+    parser.add_argument(
+        "--cores", type=int, default=os.cpu_count() or 1, help="that all hosts share, where no ideal is"
+    )
+    asked = parser.parse_args(arguments)
+    base = constants.DEFAULTS if asked.constants is None else constants.load(asked.constants)
+    profile = measured.load(asked.profile)
+    found = [
+        one
+        for path in asked.results
+        for one in compare(profile, json.loads(path.read_text(encoding="utf-8")), base, cores=asked.cores)
+    ]
+    print(markdown(rows_of(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""From measured samples to constants, by least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+from parallax_runner.calibration.samples import Sample
+from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
+
+# Of each exchange: rounds, and bytes on the busiest link.
+VOLUMES: dict[str, Callable[[int, int], tuple[int, float]]] = {
+    "allreduce": lambda ranks, size: (2 * (ranks - 1), 2 * size * (ranks - 1) / ranks),
+    "allgather": lambda ranks, size: (ranks - 1, size * (ranks - 1)),
+    "alltoall": lambda ranks, size: (ranks - 1, size * (ranks - 1) / ranks),
+    "pull": lambda ranks, size: (2, size * ranks),
+    "push": lambda ranks, size: (2, size * ranks),
+}
+
+
+def fit(samples: Sequence[Sample], *, source: str) -> Constants:
+    """The constants with the least squared relative errors, none negative; what was not measured is the defaults'.
+
+    Relative errors, since times go from microseconds to tenths of a second and vary in proportion. Rounds are told
+    apart from the overhead where several numbers of ranks were measured; otherwise latency is the defaults'.
+    """
+    spread: dict[str, float] = {}
+    exchanges = {name: _exchange(name, samples, spread) for name in EXCHANGES}
+    work = {name: _per_byte(name, samples, spread) for name in ("server", "merge", "apply_dense")}
+    per_row, per_byte = _apply_sparse(samples, spread)
+    return Constants(
+        allreduce=exchanges["allreduce"],
+        allgather=exchanges["allgather"],
+        alltoall=exchanges["alltoall"],
+        pull=exchanges["pull"],
+        push=exchanges["push"],
+        server_secs_per_byte=work["server"],
+        merge_secs_per_byte=work["merge"],
+        apply_dense_secs_per_byte=work["apply_dense"],
+        apply_sparse_secs_per_byte=per_byte,
+        apply_sparse_secs_per_row=per_row,
+        source=source,
+        spread=spread,
+    )
+
+
+def _exchange(name: str, samples: Sequence[Sample], spread: dict[str, float]) -> Exchange:
+    own = [sample for sample in samples if sample.kind == name]
+    default: Exchange = getattr(DEFAULTS, name)
+    if not own:
+        return default
+    volumes = [VOLUMES[name](sample.ranks, sample.bytes) for sample in own]
+    secs = np.array([sample.secs for sample in own])
+    columns = {"overhead_secs": np.ones(len(own)), "secs_per_byte": np.array([size for _, size in volumes], float)}
+    rounds = np.array([number for number, _ in volumes], float)
+    known = np.zeros(len(own))
+    if len(set(rounds)) > 1:
+        columns["latency_secs"] = rounds
+    else:  # of what was measured no more than the fastest sample can be latency
+        known = np.minimum(default.latency_secs * rounds, secs.min() / 2)
+    found = _least_squares(columns, secs - known, secs, name, spread)
+    return Exchange(**{"latency_secs": float((known / rounds)[0])} | found)
+
+
+def _per_byte(name: str, samples: Sequence[Sample], spread: dict[str, float]) -> float:
+    own = [sample for sample in samples if sample.kind == name]
+    if not own:
+        return float(getattr(DEFAULTS, f"{name}_secs_per_byte"))
+    secs = np.array([sample.secs for sample in own])
+    columns = {"overhead_secs": np.ones(len(own)), "secs_per_byte": np.array([sample.bytes for sample in own], float)}
+    return _least_squares(columns, secs, secs, name, spread)["secs_per_byte"]
+
+
+def _apply_sparse(samples: Sequence[Sample], spread: dict[str, float]) -> tuple[float, float]:
+    own = [sample for sample in samples if sample.kind == "apply_sparse"]
+    if not own:
+        return DEFAULTS.apply_sparse_secs_per_row, DEFAULTS.apply_sparse_secs_per_byte
+    secs = np.array([sample.secs for sample in own])
+    columns = {
+        "overhead_secs": np.ones(len(own)),
+        "secs_per_row": np.array([sample.rows for sample in own], float),
+        "secs_per_byte": np.array([sample.bytes for sample in own], float),
+    }
+    found = _least_squares(columns, secs, secs, "apply_sparse", spread)
+    return found["secs_per_row"], found["secs_per_byte"]
+
+
+def _least_squares(
+    columns: dict[str, np.ndarray], values: np.ndarray, secs: np.ndarray, name: str, spread: dict[str, float]
+) -> dict[str, float]:
+    """Coefficients by column, not negative; `spread` gets their relative standard errors."""
+    terms = np.stack(list(columns.values()), axis=1) / secs[:, None]
+    # Bytes and seconds are nine orders of magnitude apart.
+    scales = np.abs(terms).max(axis=0)
+    scaled = terms / scales
+    target = values / secs
+    found = lsq_linear(scaled, target, bounds=(0, np.inf)).x
+    freedom = max(1, len(secs) - len(columns))
+    variance = float(np.square(scaled @ found - target).sum()) / freedom
+    errors = np.sqrt(variance * np.diag(np.linalg.pinv(scaled.T @ scaled)))
+    for column, value, error in zip(columns, found, errors, strict=True):
+        if value > 0:
+            spread[f"{name}.{column}"] = float(error / value)
+    return {column: float(value / scale) for column, value, scale in zip(columns, found, scales, strict=True)}

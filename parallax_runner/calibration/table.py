@@ -1,0 +1,41 @@
+"""Shows constants to people."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from parallax_runner.plan.constants import EXCHANGES, Constants
+
+
+def constants_table(constants: Constants) -> Table:
+    """A row an exchange, then one a kind of work; ± is the relative standard error of the fit."""
+    table = Table(title=f"constants of the cost model: {constants.source}", title_justify="left")
+    for column in ("", "overhead", "latency a round", "speed"):
+        table.add_column(column, justify="right" if column else "left")
+    for name in EXCHANGES:
+        exchange = getattr(constants, name)
+        table.add_row(
+            name,
+            f"{1e6 * exchange.overhead_secs:.4g} µs{_error(constants, name, 'overhead_secs')}",
+            f"{1e6 * exchange.latency_secs:.4g} µs{_error(constants, name, 'latency_secs')}",
+            _speed(exchange.secs_per_byte) + _error(constants, name, "secs_per_byte"),
+        )
+    table.add_section()
+    for name, secs in (
+        ("a server adds a push", constants.server_secs_per_byte),
+        ("merging rows by ids", constants.merge_secs_per_byte),
+        ("dense update", constants.apply_dense_secs_per_byte),
+        ("update of rows", constants.apply_sparse_secs_per_byte),
+    ):
+        table.add_row(name, "", "", _speed(secs))
+    table.add_row("a row's update, beside", f"{1e9 * constants.apply_sparse_secs_per_row:.4g} ns", "", "")
+    return table
+
+
+def _speed(secs_per_byte: float) -> str:
+    return "no limit seen" if secs_per_byte == 0 else f"{1e-6 / secs_per_byte:.4g} MB/s"
+
+
+def _error(constants: Constants, name: str, field: str) -> str:
+    found = constants.spread.get(f"{name}.{field}")
+    return "" if found is None else f" ± {100 * found:.0f} %"

@@ -1,0 +1,49 @@
+"""One rank of a calibration: `python -m parallax_runner.calibrator RUN_DIR`, as mpirun starts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parallax_runner.config import frozen
+from parallax_runner.launch.client import ControlClient, rank_from_environ
+from parallax_runner.launch.entry import run_child
+from parallax_runner.stages import log_to_stderr
+
+if TYPE_CHECKING:
+    import tensorflow.compat.v1 as tf
+
+
+def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Times exchanges among all ranks and with server 0, then, on rank 0, work; the driver gets the chief's samples."""
+    log_to_stderr()
+    import tensorflow.compat.v1 as tf
+
+    from parallax_runner.calibration import probes
+    from parallax_runner.rewrite import collectives
+    from parallax_runner.train.cluster import join_cluster, session_config
+
+    config = frozen.load(run_dir)
+    threads = config.cluster.threads_per_worker
+    _, ranks = collectives.init()
+    server = join_cluster(client, role="worker", index=rank, threads=threads, protocol=config.comm.ps.protocol)
+    filters = ["/job:ps", f"/job:worker/task:{rank}"]
+
+    def in_cluster(graph: tf.Graph) -> tf.Session:
+        return tf.Session(server.target, graph=graph, config=session_config(threads, filters))
+
+    def alone(graph: tf.Graph) -> tf.Session:
+        return tf.Session(graph=graph, config=session_config(threads))
+
+    client.doing = "timing exchanges"
+    samples = probes.exchanges(ranks, f"/job:worker/task:{rank}", in_cluster)
+    if rank == 0:
+        client.doing = "timing updates"
+        samples += probes.work(alone)
+    client.done(samples=[dataclasses.asdict(sample) for sample in samples] if rank == 0 else [])
+
+
+if __name__ == "__main__":
+    run_child("worker", rank_from_environ(), Path(sys.argv[1]), calibrate)

@@ -1,0 +1,62 @@
+"""The cost model of a configuration: its cluster, the constants that are known of it, and what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.data.token_cache import cache_root
+from parallax_runner.plan import constants
+from parallax_runner.plan.constants import DEFAULTS, Constants
+from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.plan import Compression, PsOptions
+
+
+def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
+    """Of the processes that the configuration starts: each counts as a host, as the constants are of processes too."""
+    workers = 1 if config.comm.name == "local" else config.cluster.workers
+    return CostModel(
+        cluster=Cluster(workers=workers, servers=config.cluster.servers),
+        constants=constants_of(config),
+        ps=ps_options(config),
+        measured=measured,
+        pieces=pieces_of(config, variables),
+        compression=Compression(config.comm.compression),
+    )
+
+
+def ps_options(config: DictConfig) -> PsOptions:
+    """The fields of `comm.ps` that a plan has."""
+    return PsOptions(**{option.name: config.comm.ps[option.name] for option in dataclasses.fields(PsOptions)})
+
+
+def pieces_of(config: DictConfig, variables: tuple[VariableInfo, ...]) -> int:
+    """Into how many shards all sparse variables together are cut."""
+    sparse = sum(variable.gradient is GradientKind.SPARSE for variable in variables)
+    return max(1, sparse * config.partition.num)
+
+
+def constants_of(config: DictConfig) -> Constants:
+    """Those that scripts/calibrate has measured on this cluster, or else the defaults."""
+    try:
+        return constants.load(constants_path(config))
+    except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
+        return DEFAULTS
+
+
+def constants_path(config: DictConfig) -> Path:
+    """Where the constants of the configuration's cluster are kept: it is told by its hosts and their cores."""
+    content: Any = OmegaConf.to_container(config.cluster, resolve=True)
+    lines = content["resource_info"]
+    described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), content["threads_per_worker"]]
+    key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
+    return cache_root(None) / "calibration" / f"{key}.json"

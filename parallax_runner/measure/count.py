@@ -1,0 +1,50 @@
+"""Counts which rows batches touch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parallax_runner.plan.measured import RowStatistics
+
+RANGES = 1024
+# As many as could be worth a copy on every rank.
+HOT_ROWS = 4096
+
+
+def count_rows(name: str, rows: int, ids: Sequence[Sequence[np.ndarray]]) -> RowStatistics:
+    """The statistics of a variable of `rows` rows; ids[step][rank] are those of one batch, in any shape."""
+    touched = np.zeros(rows, np.int64)
+    given, distinct, merged = [], [], []
+    for step in ids:
+        unique = [np.unique(batch) for batch in step]
+        for found in unique:
+            touched[found] += 1
+        given += [np.size(batch) for batch in step]
+        distinct += [len(found) for found in unique]
+        merged.append(len(np.unique(np.concatenate(unique))))
+    counts, numbers = np.unique(touched[touched > 0], return_counts=True)
+    order = np.argsort(-touched, kind="stable")[:HOT_ROWS]
+    return RowStatistics(
+        name=name,
+        rows=rows,
+        ids=float(np.mean(given)),
+        distinct=float(np.mean(distinct)),
+        merged=float(np.mean(merged)),
+        samples=len(given),
+        incidence=tuple(zip(counts.tolist(), numbers.tolist(), strict=True)),
+        ranges=_by_range(touched),
+        hot=tuple((int(row), int(touched[row])) for row in order if touched[row]),
+    )
+
+
+def _by_range(touched: np.ndarray) -> tuple[float, ...]:
+    """The share of touches in each of equal ranges; rows between two ranges count for both in part."""
+    total = touched.sum()
+    if not total:
+        return ()
+    number = min(RANGES, len(touched))
+    until = np.concatenate([[0.0], np.cumsum(touched)])
+    bounds = np.interp(np.linspace(0, len(touched), number + 1), np.arange(len(touched) + 1), until)
+    return tuple((np.diff(bounds) / total).tolist())

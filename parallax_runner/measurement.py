@@ -1,0 +1,106 @@
+"""Has a short trial made where the cost model needs one, and keeps what it found for the runs to come."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.config import frozen
+from parallax_runner.data.token_cache import cache_root
+from parallax_runner.errors import LaunchError, StorageError
+from parallax_runner.launch import command, processes
+from parallax_runner.launch.interrupts import Interrupted, Interrupts
+from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.measurer import MOST_RANKS
+from parallax_runner.plan import measured, plan
+from parallax_runner.plan.measured import Measured
+
+log = logging.getLogger(__name__)
+
+FOLDER = "measure"
+MODULE = "parallax_runner.measurer"
+
+
+def known(config: DictConfig, fingerprint: str) -> Measured | None:
+    """What an earlier trial of the same graph, data, ranks and machine has found; None where there was none."""
+    try:
+        return measured.load(_kept(config, fingerprint))
+    except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
+        return None
+
+
+def measure(config: DictConfig, alone: plan.Plan, run_dir: Path, interrupts: Interrupts | None = None) -> Measured:
+    """What is known, or else the outcome of a trial: one process, some seconds. `alone` is the plan of comm=local.
+
+    Leaves `run_dir/measured.json`. Raises LaunchError where the trial fails, Interrupted where the user ends it.
+    """
+    found = known(config, alone.fingerprint)
+    if found is None:
+        print("measure: a short trial of the graph and its data, on one device", file=sys.stderr, flush=True)
+        found = _trial(config, alone, run_dir / FOLDER, interrupts)
+        try:
+            measured.save(found, _kept(config, alone.fingerprint))
+        except OSError as error:  # the next run measures again
+            log.warning("the measurement is not kept: %s", error)
+    measured.save(found, run_dir / measured.FILE_NAME)
+    return found
+
+
+def _trial(config: DictConfig, alone: plan.Plan, folder: Path, interrupts: Interrupts | None) -> Measured:
+    shutil.rmtree(folder, ignore_errors=True)
+    content = DictConfig(OmegaConf.to_container(config, resolve=True))
+    content.run_dir = str(folder)
+    frozen.freeze(content, folder)
+    plan.save(alone, folder / plan.FILE_NAME)
+    threads = config.cluster.threads_per_worker
+    spec = LaunchSpec(
+        run_dir=folder,
+        workers=1,
+        worker=command.direct_worker_command(run_dir=folder, threads_per_worker=threads, module=MODULE),
+        under_mpirun=False,
+        hang_timeout_secs=config.train.hang_timeout_secs,
+    )
+    result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
+    if result.status == "interrupted":
+        raise Interrupted
+    if result.status != "finished":
+        raise LaunchError(f"measure: {result.failure} (logs: {folder / 'logs'})")
+    try:
+        return measured.load(folder / measured.FILE_NAME)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{folder / measured.FILE_NAME}: cannot be read back: {error}") from error
+
+
+def _kept(config: DictConfig, fingerprint: str) -> Path:
+    """Where a measurement is kept: named by all that it depends on."""
+    content: Any = OmegaConf.to_container(config, resolve=True)
+    depends_on = [
+        measured.FORMAT,
+        fingerprint,
+        content["data"],
+        [_state(value) for value in content["data"].values()],
+        content["train"]["seed"],
+        min(content["cluster"]["workers"], MOST_RANKS),
+        content["cluster"]["threads_per_worker"],
+        [platform.node(), os.cpu_count()],
+    ]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:32]
+    return cache_root(None) / "measured" / f"{key}.json"
+
+
+def _state(value: object) -> list[int]:
+    """Size and time of a file, or of the files of a folder, that the data's configuration names."""
+    if not isinstance(value, str) or not os.path.exists(os.path.expanduser(value)):
+        return []
+    path = Path(value).expanduser()
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [number for file in files for number in (file.stat().st_size, file.stat().st_mtime_ns)]

@@ -1,0 +1,96 @@
+"""`comm=auto`: the cheapest route for each variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.cost import CostModel
+from parallax_runner.plan.plan import Route
+
+# Rows have one kind of owner in a plan: servers, or the ranks. A dense exchange costs something once: with it or not.
+FAMILIES = {
+    "with servers": (Route.ALLREDUCE, Route.ALLGATHER, Route.PS),
+    "on servers alone": (Route.PS,),
+    "without servers": (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL),
+    "without servers or a dense exchange": (Route.ALLGATHER, Route.ALLTOALL),
+}
+DENSE_ROUTES = (Route.ALLREDUCE, Route.PS)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """By variable its route and why; `notes` say what the alternatives as a whole would cost."""
+
+    routes: Mapping[str, Route]
+    reasons: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice:
+    """For each family of routes the cheapest one for each variable; then the family with the least total.
+
+    A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
+    """
+    families = {name: found for name, family in FAMILIES.items() if (found := _routes(variables, model, family))}
+    totals = {name: _total(variables, model, found) for name, found in families.items()}
+    best = min(totals, key=lambda name: totals[name])
+    told = ", ".join(f"{name} {1000 * secs:.3g} ms" for name, secs in sorted(totals.items(), key=lambda one: one[1]))
+    return Choice(
+        routes=families[best],
+        reasons={variable.name: _reason(variable, model, families[best][variable.name]) for variable in variables},
+        notes=(f"auto: exchanges and updates of a step would take {told}",),
+    )
+
+
+def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:
+    """The routes that rewriting knows for a variable; those of which a plan may have all or none come last."""
+    if variable.gradient is GradientKind.NONE:
+        return (Route.LOCAL,)
+    routes = [Route.ALLREDUCE]
+    if variable.gradient is GradientKind.SPARSE:
+        routes.append(Route.ALLGATHER)
+    if variable.immovable_op is None and servers:
+        routes.append(Route.PS)
+    if variable.immovable_op is None and variable.gradient is GradientKind.SPARSE:
+        routes.append(Route.ALLTOALL)
+    return tuple(routes)
+
+
+def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[Route, ...]) -> dict[str, Route] | None:
+    """The cheapest routes of a family; None where a variable has none of them."""
+    chosen: dict[str, Route] = {}
+    for variable in variables:
+        routes = [
+            route for route in possible_routes(variable, model.cluster.servers) if route in (*family, Route.LOCAL)
+        ]
+        if variable.server is not None and Route.PS in possible_routes(variable, model.cluster.servers):
+            routes = [route for route in routes if route is Route.PS]  # as its device scope wants
+        if not routes:
+            return None
+        costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}
+        chosen[variable.name] = min(costs, key=lambda route: costs[route]) if costs else routes[-1]
+    return chosen
+
+
+def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route]) -> float:
+    costs = [model.cost(variable, routes[variable.name]) for variable in variables]
+    return model.shared_secs(routes.values()) + sum(cost.secs for cost in costs if cost is not None)
+
+
+def _reason(variable: VariableInfo, model: CostModel, route: Route) -> str:
+    if route is Route.LOCAL:
+        return "no gradient: each rank keeps its own"
+    possible = possible_routes(variable, model.cluster.servers)
+    costs = {other: cost.secs for other in possible if (cost := model.cost(variable, other)) is not None}
+    if route not in costs:
+        return "sparse, and nobody knows how many rows a step touches: to the owner of its rows"
+    told = ", ".join(f"{other.value} {1000 * secs:.3g} ms" for other, secs in costs.items() if other is not route)
+    touched = model.touched(variable)
+    rows = ""
+    if variable.gradient is GradientKind.SPARSE and touched is not None:
+        alpha = min(1.0, touched.merged / variable.shape[0])
+        rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * alpha:.3g} % of its rows"
+    others = f"; {told}" if told else ""
+    return f"{1000 * costs[route]:.3g} ms a step by {route.value}{others}{rows}"

@@ -1,0 +1,172 @@
+"""Predicts the seconds that a variable costs in a step, by each route it could take.
+
+Bytes are those of `traffic.py`. What overlaps: nothing. Values are needed before the forward pass, gradients are there
+after the backward pass, and exchanges share the links; so a step is the computing and all exchanges and updates one
+after the other, an upper bound for a program that hides some of it. Ranks (and servers) work side by side: of each
+kind of work the busiest host's counts. Source of the volumes: Parallax (EuroSys 2019), section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.constants import Constants, Exchange
+from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.plan import Compression, PsOptions, Route, RouteCost
+from parallax_runner.plan.touched import Touched, touched_rows
+from parallax_runner.plan.traffic import Traffic, sent_by_route, traffic
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Who shares a link: `workers_per_host` ranks a host; a server has a host of its own, or, with
+    `servers_beside_workers`, that of the ranks with its number."""
+
+    workers: int
+    servers: int
+    workers_per_host: int = 1
+    servers_beside_workers: bool = False
+
+    @property
+    def on_a_host(self) -> int:
+        """Ranks of the fullest host."""
+        return min(self.workers, self.workers_per_host)
+
+    @property
+    def hosts(self) -> int:
+        """Hosts that have ranks."""
+        return -(-self.workers // self.workers_per_host)
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """`measured` says which rows steps touch; without it bounds do. `pieces` is into how many shards all sparse
+    variables together are cut, which bounds how many servers share their work."""
+
+    cluster: Cluster
+    constants: Constants
+    ps: PsOptions = field(default_factory=PsOptions)
+    measured: Measured | None = None
+    pieces: int = 1
+    compression: Compression = Compression.OFF
+
+    def touched(self, variable: VariableInfo) -> Touched | None:
+        """Rows of a step; None where nobody knows."""
+        return touched_rows(variable, self.cluster.workers, self.measured)
+
+    def cost(self, variable: VariableInfo, route: Route) -> RouteCost | None:
+        """What the variable costs by a route; None where nobody knows how many rows travel."""
+        touched = self.touched(variable)
+        if touched is None:
+            return None
+        parts = traffic(variable, touched, self.ps, self.compression)
+        ways = {
+            Route.ALLREDUCE: self._allreduce,
+            Route.ALLGATHER: self._allgather,
+            Route.PS: self._ps,
+            Route.ALLTOALL: self._alltoall,
+            Route.LOCAL: self._local,
+        }
+        link_secs, latency_secs, work_secs = ways[route](variable, touched, parts)
+        sent_bytes = round(sent_by_route(parts, route, self.cluster.workers))
+        return RouteCost(route, sent_bytes, link_secs, latency_secs, work_secs)
+
+    def shared_secs(self, routes: Iterable[Route]) -> float:
+        """What is paid once however many variables take part: all allreduces are one exchange."""
+        workers = self.cluster.workers
+        return _waiting(self.constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in routes and workers > 1 else 0
+
+    def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, Route]) -> float | None:
+        """Of a step, all that is not computing; None where a part of it is unknown."""
+        total = self.shared_secs(routes[variable.name] for variable in variables)
+        for variable in variables:
+            cost = self.cost(variable, routes[variable.name])
+            if cost is None:
+                return None
+            total += cost.secs
+        return total
+
+    def compute_secs(self) -> float | None:
+        """Of a step, forward and backward pass; None where it was not measured. The measured local step also applies
+        updates, which routes count."""
+        if self.measured is None:
+            return None
+        applied = 0.0
+        for variable in self.measured.variables:
+            touched = self.touched(variable)
+            if touched is not None and variable.gradient is not GradientKind.NONE:
+                applied += self._apply(variable, touched.distinct)
+        return max(0.0, self.measured.step_secs - applied)
+
+    def step_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, Route]) -> float | None:
+        """A whole step; None where a part of it is unknown."""
+        compute_secs, exchange_secs = self.compute_secs(), self.exchange_secs(variables, routes)
+        return None if compute_secs is None or exchange_secs is None else compute_secs + exchange_secs
+
+    def _allreduce(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+        exchange, constants = self.constants.allreduce, self.constants
+        sent = sent_by_route(parts, Route.ALLREDUCE, self.cluster.workers)
+        work = self._apply(variable, touched.merged)
+        if variable.gradient is GradientKind.SPARSE:
+            # Spread over all rows, and gathered from them again.
+            work += self._copy(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
+        return self._ring(sent) * exchange.secs_per_byte, 0.0, work
+
+    def _allgather(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+        workers, exchange = self.cluster.workers, self.constants.allgather
+        sent = sent_by_route(parts, Route.ALLGATHER, workers)
+        latency = _waiting(exchange, workers - 1) if workers > 1 else 0.0
+        work = self._apply(variable, touched.merged) + parts.pushed * workers * self.constants.merge_secs_per_byte
+        return self._ring(sent) * exchange.secs_per_byte, latency, work
+
+    def _alltoall(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+        """Ids, rows, gradient rows: three exchanges."""
+        cluster, exchange = self.cluster, self.constants.alltoall
+        leaves = 1 - cluster.on_a_host / cluster.workers
+        on_link = (parts.asked + parts.pulled + parts.pushed) * cluster.on_a_host * leaves
+        latency = 3 * _waiting(exchange, cluster.workers - 1) if cluster.workers > 1 else 0.0
+        # Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back.
+        copied = 2 * parts.pulled + parts.pushed
+        work = self._apply(variable, touched.merged / cluster.workers) + self._copy(copied)
+        return on_link * exchange.secs_per_byte, latency, work + parts.pushed * self.constants.merge_secs_per_byte
+
+    def _ps(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+        cluster, constants = self.cluster, self.constants
+        is_sparse = variable.gradient is GradientKind.SPARSE
+        share = 1 / max(1, min(cluster.servers, self.pieces) if is_sparse else cluster.servers)
+        leaves = 1 - 1 / cluster.hosts if cluster.servers_beside_workers else 1.0
+        # The busier of two ends: a host of ranks, and a server that serves all ranks.
+        times = max(cluster.on_a_host, cluster.workers * share) * leaves
+        link = times * (max(parts.asked, parts.pulled) * constants.pull.secs_per_byte)
+        link += times * parts.pushed * constants.push.secs_per_byte
+        latency = _waiting(constants.pull, 2) + _waiting(constants.push, 2)
+        work = cluster.workers * parts.pushed * share * constants.server_secs_per_byte
+        if is_sparse:
+            work += self._copy(cluster.workers * parts.pulled * share + parts.pulled + parts.pushed)
+        return link, latency, work + self._apply(variable, touched.merged) * share
+
+    def _local(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+        if variable.gradient is GradientKind.NONE:
+            return 0.0, 0.0, 0.0
+        return 0.0, 0.0, self._apply(variable, touched.distinct)
+
+    def _ring(self, sent: float) -> float:
+        """Bytes on a host's link of what a rank of a ring sends: one rank of each host sends to another host."""
+        return sent if self.cluster.hosts > 1 else 0.0
+
+    def _copy(self, size_bytes: float) -> float:
+        """Going over memory once, as a dense update does."""
+        return size_bytes * self.constants.apply_dense_secs_per_byte
+
+    def _apply(self, variable: VariableInfo, rows: float) -> float:
+        constants = self.constants
+        if variable.gradient is GradientKind.SPARSE:
+            per_row = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row
+            return rows * per_row
+        return variable.size_bytes * constants.apply_dense_secs_per_byte
+
+
+def _waiting(exchange: Exchange, rounds: int) -> float:
+    return exchange.overhead_secs + rounds * exchange.latency_secs

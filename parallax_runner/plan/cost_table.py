@@ -1,0 +1,64 @@
+"""Shows people what each variable would cost by each route."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from parallax_runner.plan.plan import Plan, Route, VariablePlan
+
+ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
+
+
+def cost_table(plan: Plan) -> Table:
+    """A row a variable, milliseconds a step by route, the chosen one marked; below it what a step should take."""
+    rows = "measured" if plan.rows_measured else "at most, from shapes: no steps were measured"
+    title = f"what each route would cost, ms a step (modelled; constants: {plan.constants}; rows touched: {rows})"
+    table = Table(title=title, title_justify="left")
+    table.add_column("variable")
+    table.add_column("rows touched", justify="right")
+    for route in ROUTES:
+        table.add_column(route.value, justify="right")
+    table.add_column("why")
+    for variable in plan.variables:
+        if variable.gradient != "none":
+            table.add_row(
+                variable.name, _alpha(variable, plan), *(_cell(variable, route) for route in ROUTES), _why(variable)
+            )
+    table.add_section()
+    table.add_row("a step", "", *[""] * len(ROUTES), _step(plan))
+    return table
+
+
+def _alpha(variable: VariablePlan, plan: Plan) -> str:
+    if variable.alpha is None:
+        return "all" if variable.gradient == "dense" else "unknown"
+    return f"{'' if plan.rows_measured else '≤ '}{100 * variable.alpha:.3g} %"
+
+
+def _cell(variable: VariablePlan, route: Route) -> str:
+    found = [cost for cost in variable.costs if cost.route is route]
+    if not found:
+        return "–"
+    return f"{1000 * found[0].secs:.3g}{' ←' if route is variable.route else ''}"
+
+
+def _why(variable: VariablePlan) -> str:
+    """The part that decides: of the chosen route and of the next one."""
+    chosen = next((cost for cost in variable.costs if cost.route is variable.route), None)
+    if chosen is None:
+        return variable.route.value
+    parts = {"link": chosen.link_secs, "waiting": chosen.latency_secs, "work": chosen.work_secs}
+    told = f"{variable.route.value}: " + ", ".join(f"{name} {1000 * secs:.3g}" for name, secs in parts.items())
+    cheaper = [cost for cost in variable.costs if cost.secs < chosen.secs]
+    return told + (f"; {min(cheaper, key=lambda cost: cost.secs).route.value} alone is cheaper" if cheaper else "")
+
+
+def _step(plan: Plan) -> str:
+    predicted = plan.predicted
+    if predicted.exchange_ms is None:
+        return "unknown: nobody knows how many rows travel; comm=auto measures"
+    once = f"{predicted.shared_ms:.3g} of them for the one dense exchange"
+    exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms, {once}"
+    if predicted.step_ms is None:
+        return f"{exchanges}; computing was not measured"
+    return f"{predicted.step_ms:.4g} ms: computing {predicted.compute_ms:.4g}, {exchanges}"

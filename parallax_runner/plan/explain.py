@@ -1,0 +1,59 @@
+"""Says of a plan what each route would cost, and what a step should take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.choose import possible_routes
+from parallax_runner.plan.cost import CostModel
+from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
+from parallax_runner.plan.traffic import predict_sent_bytes
+
+
+def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> Plan:
+    """The plan with costs, fractions of touched rows and a prediction; bytes as measured where rows were measured.
+
+    `model` is of the cluster that the plan is for, with as many servers as are configured: the plan may use none.
+    """
+    by_name = {variable.name: variable for variable in variables}
+    explained = tuple(_explained(planned, by_name[planned.name], model) for planned in plan.variables)
+    routes = {planned.name: planned.route for planned in plan.variables}
+    compute_secs, exchange_secs = model.compute_secs(), model.exchange_secs(variables, routes)
+    step_secs = model.step_secs(variables, routes)
+    return dataclasses.replace(
+        plan,
+        variables=explained,
+        rows_measured=model.measured is not None,
+        predicted=Prediction(
+            step_ms=_ms(step_secs),
+            compute_ms=_ms(compute_secs),
+            exchange_ms=_ms(exchange_secs),
+            shared_ms=_ms(model.shared_secs(routes.values())),
+        ),
+        constants=model.constants.source,
+    )
+
+
+def _explained(planned: VariablePlan, variable: VariableInfo, model: CostModel) -> VariablePlan:
+    touched = model.touched(variable)
+    is_sparse = variable.gradient is GradientKind.SPARSE
+    return dataclasses.replace(
+        planned,
+        costs=_costs(variable, planned.route, model),
+        alpha=min(1.0, touched.merged / variable.shape[0]) if is_sparse and touched else None,
+        sent_bytes_per_step=predict_sent_bytes(
+            variable, planned.route, model.cluster.workers, model.ps, model.measured, model.compression
+        ),
+    )
+
+
+def _costs(variable: VariableInfo, chosen: Route, model: CostModel) -> tuple[RouteCost, ...]:
+    routes = possible_routes(variable, model.cluster.servers)
+    costs = [model.cost(variable, route) for route in dict.fromkeys([*routes, chosen])]
+    return tuple(cost for cost in costs if cost is not None)
+
+
+def _ms(secs: float | None) -> float | None:
+    return None if secs is None else 1000 * secs

@@ -1,0 +1,92 @@
+"""A simulation as a table for people, as Markdown, and as a plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+
+from parallax_runner.plan.table import format_bytes
+from parallax_runner.simulation.simulate import COMMS, Point, Simulation, shown_numbers
+
+SIZE_INCHES = (11.0, 4.5)
+HEAD = ("workers", "comm", "step", "computing", "exchanges", "throughput", "efficiency", "sent by a rank", "routes")
+
+
+def rows(simulation: Simulation) -> list[tuple[str, ...]]:
+    """Of a few numbers of workers a row for each way to communicate."""
+    most = max(point.workers for point in simulation.points)
+    shown = [
+        point
+        for number in shown_numbers(most)
+        for comm in COMMS
+        for point in simulation.points
+        if (point.workers, point.comm) == (number, comm) and (number > 1 or comm == COMMS[0])
+    ]
+    return [_row(point) for point in shown]
+
+
+def table(simulation: Simulation) -> Table:
+    """For the terminal."""
+    found = Table(title="modelled, not measured", title_justify="left")
+    for column in HEAD:
+        found.add_column(column, justify="left" if column in ("comm", "routes") else "right")
+    last = ""
+    for row in rows(simulation):
+        if row[0] != last and last:
+            found.add_section()
+        last = row[0]
+        found.add_row(*row)
+    return found
+
+
+def markdown(simulation: Simulation) -> str:
+    """The same table, and below it what was assumed."""
+    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
+    lines += [f"| {' | '.join(row)} |" for row in rows(simulation)]
+    assumed = [f"- {assumption}" for assumption in simulation.assumptions]
+    return "\n".join(["Modelled, not measured.", "", *lines, "", *assumed]) + "\n"
+
+
+def draw(simulation: Simulation, path: Path) -> None:
+    """Throughput and efficiency over workers, a line a way to communicate."""
+    # Not pyplot, which would look for a display; and only here, since it takes a while to be imported.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    has_words = all(point.words_per_sec is not None for point in simulation.points)
+    for comm in COMMS:
+        points = [point for point in simulation.points if point.comm == comm]
+        if not points:
+            continue
+        workers = [point.workers for point in points]
+        rates = [(point.words_per_sec if has_words else point.examples_per_sec) or 0.0 for point in points]
+        style = "--" if comm == "auto" else "-"
+        left.plot(workers, rates, style, label=comm)
+        right.plot(workers, [100 * point.efficiency for point in points], style, label=comm)
+    left.set(xlabel="workers", ylabel="words/s" if has_words else "examples/s")
+    right.set(xlabel="workers", ylabel="% of as many devices alone")
+    for axes in (left, right):
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.suptitle("modelled, not measured")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+
+
+def _row(point: Point) -> tuple[str, ...]:
+    words = point.words_per_sec is not None
+    rate = point.words_per_sec if point.words_per_sec is not None else point.examples_per_sec
+    return (
+        str(point.workers),
+        "one device" if point.workers == 1 else point.comm,
+        f"{point.step_ms:.4g} ms",
+        f"{point.compute_ms:.4g} ms",
+        f"{point.exchange_ms:.4g} ms",
+        f"{rate:,.0f} {'words' if words else 'examples'}/s",
+        f"{100 * point.efficiency:.0f} %",
+        format_bytes(point.sent_bytes),
+        ", ".join(f"{route} {count}" for route, count in sorted(point.routes.items())),
+    )

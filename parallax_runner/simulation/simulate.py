@@ -1,0 +1,151 @@
+"""From a measurement and constants to what each way to communicate would do on 1 to N workers: modelled, all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+
+from parallax_runner.errors import PlanError
+from parallax_runner.plan.choose import choose_routes
+from parallax_runner.plan.constants import Constants
+from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.plan import Compression, PsOptions, Route
+from parallax_runner.plan.planner import make_plan
+
+COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
+# All numbers of workers up to here, beyond only those that a table shows.
+MOST_IN_A_ROW = 64
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to communicate on so many workers: milliseconds of a step, throughput of all workers together, and
+    `efficiency`, the share of so many times one device's throughput. `routes` has how many variables take each."""
+
+    comm: str
+    workers: int
+    hosts: int
+    step_ms: float
+    compute_ms: float
+    exchange_ms: float
+    examples_per_sec: float
+    words_per_sec: float | None
+    efficiency: float
+    sent_bytes: int
+    routes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """All points, those of one `comm` in ascending number of workers, and what was assumed."""
+
+    points: tuple[Point, ...]
+    assumptions: tuple[str, ...]
+
+    def at(self, comm: str, workers: int) -> Point:
+        """One point. Raises KeyError where there is none."""
+        for point in self.points:
+            if (point.comm, point.workers) == (comm, workers):
+                return point
+        raise KeyError(f"{comm} on {workers} workers")
+
+
+def simulate(
+    measured: Measured,
+    constants: Constants,
+    *,
+    workers: int,
+    workers_per_host: int,
+    ps: PsOptions,
+    compression: Compression = Compression.OFF,
+) -> Simulation:
+    """Every way to communicate on 1 to `workers` ranks, with a server on each host, as the original has them."""
+    points: list[Point] = []
+    left_out = []
+    for comm in COMMS:
+        try:
+            for number in numbers_of_workers(workers):
+                hosts = -(-number // workers_per_host)
+                cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
+                points.append(_point(comm, CostModel(cluster, constants, ps, measured, hosts, compression)))
+        except PlanError as error:
+            left_out.append(f"{comm} is left out: {error}")
+            points = [point for point in points if point.comm != comm]
+    return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
+
+
+def numbers_of_workers(most: int) -> list[int]:
+    """1 to `most`; of more than can be told apart in a plot, powers of two."""
+    if most <= MOST_IN_A_ROW:
+        return list(range(1, most + 1))
+    return shown_numbers(most)
+
+
+def shown_numbers(most: int) -> list[int]:
+    """Powers of two below `most`, and `most`."""
+    powers = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent < most]
+    return [*powers, most]
+
+
+def _point(comm: str, model: CostModel) -> Point:
+    assert model.measured is not None
+    variables, workers = model.measured.variables, model.cluster.workers
+    if workers == 1:  # one device, whatever was asked for
+        routes = dict.fromkeys((variable.name for variable in variables), Route.LOCAL)
+    elif comm == "auto":
+        routes = dict(choose_routes(variables, model).routes)
+    else:
+        plan = make_plan(
+            variables,
+            comm=comm,
+            workers=workers,
+            servers=model.cluster.servers,
+            partitions=1,
+            average_sparse=True,
+            fingerprint=model.measured.fingerprint,
+            ps=model.ps,
+        )
+        routes = {planned.name: planned.route for planned in plan.variables}
+    compute_secs, exchange_secs = model.compute_secs(), model.exchange_secs(variables, routes)
+    if compute_secs is None or exchange_secs is None:
+        raise PlanError("simulate: nobody knows how many rows a step touches: measure the graph anew")
+    step_secs = model.measured.step_secs if workers == 1 else compute_secs + exchange_secs
+    costs = [model.cost(variable, routes[variable.name]) for variable in variables]
+    examples_per_sec = workers * model.measured.batch_size / step_secs
+    words = model.measured.words_per_example
+    return Point(
+        comm=comm,
+        workers=workers,
+        hosts=model.cluster.hosts,
+        step_ms=1000 * step_secs,
+        compute_ms=1000 * compute_secs,
+        exchange_ms=1000 * (step_secs - compute_secs),
+        examples_per_sec=examples_per_sec,
+        words_per_sec=None if words is None else words * examples_per_sec,
+        efficiency=model.measured.step_secs / step_secs,
+        sent_bytes=sum(cost.sent_bytes for cost in costs if cost is not None),
+        routes=dict(Counter(route.value for route in routes.values() if route is not Route.LOCAL)),
+    )
+
+
+def _assumptions(measured: Measured, constants: Constants, workers_per_host: int) -> tuple[str, ...]:
+    samples = max((rows.samples for rows in measured.rows), default=0)
+    return (
+        "all numbers are modelled; nothing of this cluster was run",
+        f"one device's step takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
+        f"constants: {constants.source}",
+        f"{workers_per_host} worker(s) a host; the links of a host are shared by its workers and its server, of which "
+        "each host has one; sparse variables are cut into one piece a server, all equally busy",
+        "computing, exchanges and updates follow one another: nothing overlaps",
+        f"rows touched by several ranks together are computed from {samples} batches: the mean over choices of as "
+        "many batches as ranks; beyond, extrapolated by Chao's estimate of rows not seen"
+        if samples
+        else "ranks touch different rows as far as there are any",
+    )
+
+
+def as_json(simulation: Simulation) -> dict:
+    """Points and assumptions."""
+    return {"modelled": True} | dataclasses.asdict(simulation)

@@ -1,0 +1,127 @@
+"""comm=auto, calibration and simulation, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import LAUNCH_SECS, VOCAB_SIZE, Run, launch
+
+SPARSE = {"embedding", "softmax_w", "softmax_b"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """Nothing is measured yet, and what is measured here does not show in others' plans."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("own_cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def auto(lm: tuple[str, ...], own_cache: object, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """20 steps; tracked, so that artifacts are there."""
+    cwd = tmp_path_factory.mktemp("auto")
+    return launch(*lm, "comm=auto", "train.steps=20", "train.log_every=5", cwd=cwd).expect_success()
+
+
+def test_auto_trains_by_the_routes_that_it_found_cheapest(auto: Run) -> None:
+    assert auto.summary["steps"] == 20
+    assert auto.summary["comm"] == "auto"
+    assert list(auto.losses()) == [5, 10, 15, 20]
+    assert auto.plan["rows_measured"] is True
+    assert auto.plan["constants"] == "defaults"
+    for variable in auto.plan["variables"]:
+        costs = {
+            cost["route"]: cost["link_secs"] + cost["latency_secs"] + cost["work_secs"] for cost in variable["costs"]
+        }
+        expected = {"local"} if variable["gradient"] == "none" else {"allreduce", "ps"}
+        expected |= {"allgather", "alltoall"} if variable["gradient"] == "sparse" else set()
+        assert set(costs) == expected
+        assert variable["route"] in costs
+    owned = {variable["route"] for variable in auto.plan["variables"]}
+    assert not {"ps", "alltoall"} <= owned
+
+
+def test_the_trial_has_counted_rows(auto: Run) -> None:
+    found = json.loads((auto.run_dir / "measured.json").read_text())
+    assert {rows["name"] for rows in found["rows"]} == SPARSE
+    assert found["step_secs"] > 0
+    for rows in found["rows"]:
+        assert rows["samples"] == 40
+        assert rows["rows"] == VOCAB_SIZE
+        assert 0 < rows["distinct"] <= rows["merged"] <= min(VOCAB_SIZE, 2 * rows["distinct"])
+        assert rows["distinct"] <= rows["ids"]
+    by_name = {rows["name"]: rows for rows in found["rows"]}
+    # 4 examples of 5 words; with as many labels and the 10 words that the softmax samples.
+    assert by_name["embedding"]["ids"] == 20
+    assert by_name["softmax_b"]["ids"] == 30
+
+
+def test_predicted_stands_beside_measured(auto: Run) -> None:
+    found = json.loads((auto.run_dir / "plan_measured.json").read_text())
+    assert found["measured_step_ms"] == auto.summary["step_ms_p50"]
+    assert found["predicted_step_ms"] > 0
+    assert found["measured_sent_bytes"] == auto.summary["sent_bytes_per_step"]
+    # Rows of other batches than those that were counted; by other code.
+    assert found["predicted_sent_bytes"] == pytest.approx(found["measured_sent_bytes"], rel=0.15)
+    assert sum(found["bytes_by_route"].values()) == found["predicted_sent_bytes"]
+    assert "measured / predicted" in auto.stderr
+    artifacts = {path.name for path in auto.run_dir.parent.glob("mlartifacts/**/*.json")}
+    assert {"plan_measured.json", "measured.json"} <= artifacts
+
+
+def test_a_later_plan_measures_nothing_again_and_shows_costs(auto: Run, lm: tuple[str, ...], tmp_path: Path) -> None:
+    again = launch(*lm, "action=plan", "comm=auto", cwd=tmp_path).expect_success()
+    assert "a short trial" in auto.stderr
+    assert "a short trial" not in again.stderr
+    again.expect_nothing_started()
+    assert "what each route would cost" in again.stderr
+    routes = [{v["name"]: v["route"] for v in run.plan["variables"]} for run in (auto, again)]
+    assert routes[0] == routes[1]
+
+
+def test_simulation_from_that_measurement(auto: Run, tmp_path: Path) -> None:
+    run = launch(
+        "action=simulate",
+        "cluster.workers=12",
+        f"simulate.profile={auto.run_dir / 'measured.json'}",
+        "simulate.bandwidth_gbit_per_sec=1",
+        "simulate.workers_per_host=2",
+        cwd=tmp_path,
+    ).expect_success()
+    found = json.loads((run.run_dir / "simulation.json").read_text())
+    assert found["modelled"] is True
+    assert {(point["comm"], point["workers"]) for point in found["points"]} == {
+        (comm, workers) for comm in ("mpi", "ps", "hybrid", "sharded", "auto") for workers in range(1, 13)
+    }
+    assert "Modelled, not measured." in (run.run_dir / "simulation.md").read_text()
+    assert (run.run_dir / "plots" / "simulation.png").stat().st_size > 10_000
+    assert (run.summary["status"], run.summary["action"]) == ("finished", "simulate")
+    run.expect_nothing_started()
+
+
+def test_calibrated_constants_are_used_by_the_next_plan(own_cache: object, lm: tuple[str, ...], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "parallax_runner.calibrate", "cluster.workers=2"],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=LAUNCH_SECS,
+    )
+    assert done.returncode == 0, done.stderr
+    (kept,) = (Path(os.environ["XDG_CACHE_HOME"]) / "parallax_runner" / "calibration").glob("*.json")
+    found = json.loads(kept.read_text())
+    for name in ("allreduce", "allgather", "alltoall", "pull", "push"):
+        assert 0 < found[name]["secs_per_byte"] < 1e-6
+        assert 0 < found[name]["overhead_secs"] + found[name]["latency_secs"] < 1
+    assert found["spread"]["allreduce.secs_per_byte"] > 0
+    planned = launch(*lm, "action=plan", cwd=tmp_path, name="planned").expect_success()
+    assert planned.plan["constants"] == found["source"]
+    assert found["source"].startswith("calibrated 20")

@@ -1,0 +1,237 @@
+"""The cost model: monotone where it must be, equal to hand-made sums, and cheapest routes as they should be."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.plan.choose import choose_routes, possible_routes
+from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
+from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.explain import explain
+from parallax_runner.plan.measured import Measured, RowStatistics
+from parallax_runner.plan.plan import PsOptions, Route
+from parallax_runner.plan.planner import make_plan
+from parallax_runner.plan.traffic import predict_sent_bytes
+from tests.single.plan.test_planner import DENSE, NONE, SPARSE, info
+
+BIG = info("big", "sparse", (100_000, 64), gradient_rows=1000)
+ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
+
+
+def touching(alpha: float, merged: float | None = None, variable: VariableInfo = BIG, ranks: int = 2) -> Measured:
+    """A measurement in which a rank touches `alpha` of the rows, and all ranks together `merged`."""
+    rows = variable.shape[0]
+    found = RowStatistics(
+        variable.name, rows, ids=alpha * rows, distinct=alpha * rows, merged=(merged or alpha) * rows, samples=2
+    )
+    return Measured("f", ranks, 1, 0.1, 8, None, (variable,), (found,), "2026-01-01")
+
+
+def model(measured: Measured | None = None, *, constants: Constants = DEFAULTS, **cluster: int) -> CostModel:
+    return CostModel(Cluster(**{"workers": 2, "servers": 2} | cluster), constants, measured=measured, pieces=2)
+
+
+def secs(variable: VariableInfo, route: Route, of: CostModel) -> float:
+    cost = of.cost(variable, route)
+    assert cost is not None
+    return cost.secs
+
+
+@given(st.floats(0.001, 0.4), st.floats(1.01, 2), st.sampled_from(ROUTES), st.integers(2, 16))
+@settings(deadline=None)
+def test_more_rows_cost_more(alpha: float, factor: float, route: Route, workers: int) -> None:
+    fewer, more = (model(touching(a, ranks=workers), workers=workers) for a in (alpha, alpha * factor))
+    assert secs(BIG, route, fewer) < secs(BIG, route, more)
+
+
+@given(st.sampled_from(ROUTES), st.floats(0.01, 100), st.floats(1.1, 10), st.integers(2, 16))
+@settings(deadline=None)
+def test_faster_links_cost_less_and_latency_more(route: Route, gbit: float, factor: float, workers: int) -> None:
+    def cost(gbit: float, latency_us: float) -> float:
+        constants = DEFAULTS.with_link(gbit_per_sec=gbit, latency_us=latency_us)
+        whole = model(touching(0.01), constants=constants, workers=workers)
+        return secs(BIG, route, whole) + whole.shared_secs([route])
+
+    assert cost(gbit * factor, 10) < cost(gbit, 10) < cost(gbit, 10 * factor)
+
+
+@given(st.integers(1, 40), st.integers(1, 8))
+@settings(deadline=None)
+def test_more_ranks_never_make_an_exchange_cheaper(workers: int, per_host: int) -> None:
+    for route in (Route.ALLREDUCE, Route.ALLGATHER, Route.PS):
+        fewer, more = (
+            model(touching(0.01), workers=number, workers_per_host=per_host) for number in (workers, workers + 1)
+        )
+        assert secs(BIG, route, fewer) <= secs(BIG, route, more) + 1e-12
+
+
+def test_a_cost_is_the_sum_of_its_parts() -> None:
+    """allgather of 1000 rows of 256 + 8 bytes on 4 ranks: three times round, all merged, all touched rows updated."""
+    constants = dataclasses.replace(
+        DEFAULTS,
+        allgather=Exchange(overhead_secs=0.5, latency_secs=0.01, secs_per_byte=2.0),
+        merge_secs_per_byte=0.1,
+        apply_sparse_secs_per_byte=0.3,
+        apply_sparse_secs_per_row=5.0,
+    )
+    cost = model(touching(0.01, 0.03, ranks=4), constants=constants, workers=4).cost(BIG, Route.ALLGATHER)
+    assert cost is not None
+    assert cost.sent_bytes == 3 * 1000 * 264
+    assert cost.link_secs == pytest.approx(2.0 * 3 * 1000 * 264)
+    assert cost.latency_secs == pytest.approx(0.5 + 3 * 0.01)
+    assert cost.work_secs == pytest.approx(0.1 * 4 * 1000 * 264 + 3000 * (256 * 0.3 + 5))
+
+
+def test_ranks_of_a_host_share_its_link() -> None:
+    def link(route: Route, **cluster: int) -> float:
+        cost = model(touching(0.01), **cluster).cost(BIG, route)
+        assert cost is not None
+        return cost.link_secs
+
+    alone, shared = {"workers": 8, "workers_per_host": 1}, {"workers": 8, "workers_per_host": 4}
+    # A ring enters each host once; rows to owners go from every rank, half of them to the other host.
+    assert link(Route.ALLREDUCE, **shared) == link(Route.ALLREDUCE, **alone)
+    assert link(Route.ALLTOALL, **shared) == pytest.approx(link(Route.ALLTOALL, **alone) * 4 * (4 / 8) / (7 / 8))
+    assert link(Route.ALLREDUCE, workers=4, workers_per_host=4) == 0
+
+
+def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
+    ps = PsOptions()
+    measured = touching(0.005)
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps) == 2 * 1000 * 264 // 2
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps, measured) == 2 * 500 * 264 // 2
+    assert predict_sent_bytes(BIG, Route.PS, 2, ps, measured) == 2 * 500 * 264
+    for route in ROUTES:
+        cost = model(measured).cost(BIG, route)
+        assert cost is not None
+        assert cost.sent_bytes == predict_sent_bytes(BIG, route, 2, ps, measured)
+    # A dense exchange carries a number for each row beside it.
+    assert predict_sent_bytes(BIG, Route.ALLREDUCE, 2, ps) == 100_000 * (256 + 4)
+
+
+def chosen(*variables: VariableInfo, **options: object) -> dict[str, str]:
+    found = choose_routes(variables, model(**options))  # type: ignore[arg-type]
+    assert set(found.reasons) == {variable.name for variable in variables}
+    return {name: route.value for name, route in found.routes.items()}
+
+
+def test_few_rows_go_to_owners_and_nearly_all_rows_go_dense() -> None:
+    slow = DEFAULTS.with_link(gbit_per_sec=0.2, latency_us=50)
+    few = chosen(DENSE, BIG, NONE, measured=touching(0.01, ranks=8), constants=slow, workers=8)
+    assert few == {"kernel": "allreduce", "big": "alltoall", "global_step": "local"}
+    small = info("small", "sparse", (1000, 64))
+    measured = touching(0.98, variable=small, ranks=8)
+    all_rows = chosen(DENSE, small, NONE, measured=measured, constants=slow, workers=8)
+    assert all_rows == {"kernel": "allreduce", "small": "allreduce", "global_step": "local"}
+    # Of a large table, owners among the ranks would move as much.
+    whole = model(touching(0.98, ranks=8), constants=slow, workers=8)
+    assert secs(BIG, Route.ALLREDUCE, whole) < min(secs(BIG, Route.ALLGATHER, whole), secs(BIG, Route.PS, whole))
+
+
+def test_servers_win_where_exchanges_among_ranks_are_slow() -> None:
+    stalled = Exchange(overhead_secs=1.0, latency_secs=1.0, secs_per_byte=1e-6)
+    slow = dataclasses.replace(DEFAULTS, allreduce=stalled, allgather=stalled, alltoall=stalled)
+    assert set(chosen(DENSE, BIG, measured=touching(0.01), constants=slow).values()) == {"ps"}
+    assert "ps" not in chosen(DENSE, BIG, measured=touching(0.01), constants=slow, servers=0).values()
+
+
+@given(
+    st.floats(0.001, 1.0),
+    st.sampled_from([0.01, 0.1, 1, 10, 100]),
+    st.floats(0, 1e-2),
+    st.floats(0, 1e-2),
+    st.integers(2, 16),
+)
+@settings(deadline=None)
+def test_a_plan_has_one_kind_of_owner_and_no_preset_beats_it(
+    alpha: float, gbit: float, server_overhead: float, overhead: float, workers: int
+) -> None:
+    linked = DEFAULTS.with_link(gbit_per_sec=gbit, latency_us=20)
+    overheads = {name: server_overhead if name in ("pull", "push") else overhead for name in EXCHANGES}
+    constants = dataclasses.replace(
+        linked,
+        **{n: dataclasses.replace(getattr(linked, n), overhead_secs=secs) for n, secs in overheads.items()},
+    )
+    variables = (DENSE, BIG, info("unmeasured", "sparse", (500, 8)), NONE)
+    whole = model(touching(alpha, ranks=workers), constants=constants, workers=workers)
+    routes = choose_routes(variables, whole).routes
+    assert not {Route.PS, Route.ALLTOALL} <= set(routes.values())
+    best = whole.exchange_secs(variables, routes)
+    assert best is not None
+    for comm in ("mpi", "ps", "hybrid", "sharded"):
+        preset = make_plan(
+            variables, comm=comm, workers=workers, servers=2, partitions=1, average_sparse=True, fingerprint="f"
+        )
+        total = whole.exchange_secs(variables, {v.name: v.route for v in preset.variables})
+        assert total is not None
+        assert best <= total + 1e-12
+
+
+def test_what_cannot_move_stays_with_the_ranks() -> None:
+    fixed = dataclasses.replace(BIG, immovable_op="inside/Gather")
+    assert possible_routes(fixed, 2) == (Route.ALLREDUCE, Route.ALLGATHER)
+    assert chosen(fixed, measured=touching(0.01, variable=fixed))["big"] in ("allreduce", "allgather")
+
+
+def test_a_scope_that_names_a_server_is_heeded() -> None:
+    named = info("named", "dense", server=1)
+    assert chosen(named, BIG, measured=touching(0.01))["named"] == "ps"
+    assert chosen(named, BIG, measured=touching(0.01), servers=0)["named"] == "allreduce"
+
+
+def test_unknown_numbers_of_rows_go_to_the_owner() -> None:
+    unknown = info("unknown", "sparse", (1_000_000, 8), gradient_rows=None)
+    routes = choose_routes((DENSE, unknown), model())
+    assert routes.routes["unknown"] in (Route.PS, Route.ALLTOALL)
+    assert "nobody knows" in routes.reasons["unknown"]
+
+
+def test_explained_plans_have_every_route_and_a_prediction() -> None:
+    measured, variables = touching(0.01), (DENSE, BIG, NONE)
+    whole = model(measured)
+    choice = choose_routes(variables, whole)
+    plan = make_plan(
+        variables,
+        comm="auto",
+        workers=2,
+        servers=2,
+        partitions=1,
+        average_sparse=True,
+        fingerprint="f",
+        choice=choice,
+    )
+    plan = explain(plan, variables, whole)
+    kernel, big, step = plan.variables
+    assert {cost.route for cost in big.costs} == set(ROUTES)
+    assert {cost.route for cost in kernel.costs} == {Route.ALLREDUCE, Route.PS}
+    assert big.alpha == pytest.approx(0.01)
+    assert (kernel.alpha, step.alpha) == (None, None)
+    assert "1 % of its rows" in big.reason
+    assert plan.rows_measured
+    assert plan.predicted.step_ms == pytest.approx(1000 * (whole.step_secs(variables, choice.routes) or 0))
+    assert plan.predicted.exchange_ms == pytest.approx(
+        sum(1000 * cost.secs for v in plan.variables for cost in v.costs if cost.route is v.route)
+        + (plan.predicted.shared_ms or 0)
+    )
+    assert any("auto" in note for note in plan.notes)
+
+
+def test_without_a_measurement_there_are_bounds_and_no_time_of_computing() -> None:
+    plan = make_plan(
+        (DENSE, SPARSE), comm="hybrid", workers=2, servers=2, partitions=1, average_sparse=True, fingerprint="f"
+    )
+    plan = explain(plan, (DENSE, SPARSE), model())
+    assert not plan.rows_measured
+    assert plan.variables[1].alpha == 1.0  # 50 ids on each of 2 ranks, 100 rows
+    assert plan.predicted.step_ms is plan.predicted.compute_ms is None
+    assert plan.predicted.exchange_ms is not None
+
+
+def test_computing_is_the_measured_step_without_its_updates() -> None:
+    constants = dataclasses.replace(DEFAULTS, apply_sparse_secs_per_byte=0.0, apply_sparse_secs_per_row=1e-5)
+    assert model(touching(0.01), constants=constants).compute_secs() == pytest.approx(0.1 - 1000 * 1e-5)

@@ -1,0 +1,89 @@
+"""Statistics of touched rows: extrapolation over ranks, shares of ranges, and their file."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parallax_runner.measure.count import count_rows
+from parallax_runner.plan import measured
+from parallax_runner.plan.measured import Measured, RowStatistics
+from tests.single.plan.test_planner import DENSE, SPARSE
+
+batches = st.lists(
+    st.lists(st.lists(st.integers(0, 19), min_size=1, max_size=12).map(np.array), min_size=2, max_size=2),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(batches)
+def test_counts_are_those_of_sets(ids: list[list[np.ndarray]]) -> None:
+    found = count_rows("table", 20, ids)
+    samples = [set(batch.tolist()) for step in ids for batch in step]
+    assert found.ids == np.mean([len(batch) for step in ids for batch in step])
+    assert found.distinct == np.mean([len(sample) for sample in samples])
+    assert found.merged == np.mean([len(set().union(*(set(b.tolist()) for b in step))) for step in ids])
+    touched = {row: sum(row in sample for sample in samples) for row in range(20)}
+    assert dict(found.hot) == {row: count for row, count in touched.items() if count}
+    assert [count for _, count in found.hot] == sorted((count for _, count in found.hot), reverse=True)
+    assert sum(rows for _, rows in found.incidence) == sum(count > 0 for count in touched.values())
+    np.testing.assert_allclose(found.ranges, [touched[row] / sum(touched.values()) for row in range(20)])
+
+
+@given(batches)
+def test_rarefaction_is_the_mean_over_all_choices_of_samples(ids: list[list[np.ndarray]]) -> None:
+    found = count_rows("table", 20, ids)
+    samples = [set(batch.tolist()) for step in ids for batch in step]
+    for ranks in range(1, len(samples) + 1):
+        sizes = [len(set().union(*chosen)) for chosen in itertools.combinations(samples, ranks)]
+        assert found.merged_over(ranks) == pytest.approx(np.mean(sizes))
+
+
+@given(batches, st.integers(1, 200))
+def test_more_ranks_touch_more_rows_but_never_more_than_there_are(ids: list[list[np.ndarray]], ranks: int) -> None:
+    found = count_rows("table", 20, ids)
+    fewer, more = found.merged_over(ranks), found.merged_over(ranks + 1)
+    assert fewer <= more + 1e-9
+    assert found.distinct - 1e-9 <= fewer <= min(20, ranks * found.distinct) + 1e-9
+
+
+def test_extrapolation_finds_what_zipf_draws_would_touch() -> None:
+    rows, ids, ranks = 2000, 300, 48
+    draw = np.random.default_rng(1)
+    chances = 1 / np.arange(1, rows + 1)
+    chances /= chances.sum()
+    seen = [[draw.choice(rows, ids, p=chances) for _ in range(2)] for _ in range(20)]
+    found = count_rows("table", rows, seen)
+    truth = (1 - (1 - chances) ** (ids * ranks)).sum()
+    assert found.merged_over(ranks) == pytest.approx(truth, rel=0.05)
+    assert found.merged_over(2) == pytest.approx(found.merged, rel=0.05)
+
+
+def test_shares_of_ranges_add_up_and_follow_the_touches() -> None:
+    found = RowStatistics("t", 100, 1, 1, 1, 1, ranges=(0.7, 0.2, 0.1, 0.0))
+    assert found.share(0, 25) == pytest.approx(0.7)
+    assert found.share(0, 50) == pytest.approx(0.9)
+    assert found.share(10, 25) == pytest.approx(0.7 * 15 / 25 + 0.2 * 10 / 25)
+    assert found.share(0, 100) == pytest.approx(1)
+    assert RowStatistics("t", 100, 1, 1, 1, 1).share(20, 10) == pytest.approx(0.1)
+
+
+def test_more_rows_than_ranges() -> None:
+    found = count_rows("table", 5000, [[np.arange(2500)]])
+    assert len(found.ranges) == 1024
+    assert found.share(0, 2500) == pytest.approx(1)
+    assert found.share(2500, 2500) == pytest.approx(0)
+
+
+def test_a_measurement_comes_back_from_its_file(tmp_path: Path) -> None:
+    rows = count_rows("table", 100, [[np.array([1, 2, 2]), np.array([7])]])
+    found = Measured("f", 2, 1, 0.01, 32, None, (DENSE, SPARSE), (rows,), "2026-01-01")
+    measured.save(found, tmp_path / "measured.json")
+    assert measured.load(tmp_path / "measured.json") == found
+    assert hash(measured.load(tmp_path / "measured.json")) == hash(found)
