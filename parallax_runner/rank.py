@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +27,8 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.search.extent import may_change
+from parallax_runner.segments import Segments
 from parallax_runner.stages import stage
 from parallax_runner.track.run_id import read_run_id
 from parallax_runner.train.checkpoint import CheckpointOps
@@ -37,6 +39,7 @@ from parallax_runner.train.cluster import device_filters, join_cluster, merged, 
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.gpu_limits import GpuLimits
 from parallax_runner.train.loop import Loop
+from parallax_runner.train.segment import Segment
 from parallax_runner.verify.compare import comparison_table
 from parallax_runner.verify.prove import prove
 
@@ -68,14 +71,44 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             validate_steps=config.train.validate_steps,
             saver=saver_of(config, checkpoints, single, client, feed.global_batch),
             profiler=StepProfiler(config.profile, rank),
+            next_segment=segments_of(config, client, single, plan, rank),
         )
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)
         outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
+        loop.session.close()
         stopped = client.stop_requested.is_set()
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
         outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
     return outcome | {"first_step": start.step}
+
+
+def segments_of(
+    config: DictConfig, client: ControlClient, single: SingleDeviceGraph, plan: Plan, rank: int
+) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
+    """Who asks the driver how the training goes on; None where the plan stays what it is."""
+    if not may_change(config, plan):
+        return None
+
+    def rewritten(changed: Plan, step: int) -> DistributedGraph:
+        distributed = rewrite(config, changed, single, rank, first_step=step)
+        export_graph(config, distributed)
+        return distributed
+
+    def reopen(distributed: DistributedGraph, before: tf.Session) -> tf.Session:
+        return tf.Session(before.sess_str, graph=distributed.graph, config=session_config_of(config, distributed))
+
+    return Segments(client, plan, rewritten, reopen).next
+
+
+def session_config_of(config: DictConfig, distributed: DistributedGraph) -> tf.ConfigProto:
+    """Of a session on this rank's place in the cluster."""
+    return session_config(
+        config.cluster.threads_per_worker,
+        device_filters(distributed),
+        gpu_limits(config, distributed.rank),
+        devices_of_worker(config.cluster)["CPU"],
+    )
 
 
 def rewrite(

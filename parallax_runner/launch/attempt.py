@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -48,7 +48,7 @@ class Attempt:
         self,
         spec: LaunchSpec,
         *,
-        on_message: Callable[[Message], None],
+        on_message: Callable[[Message], Mapping[str, Any] | None],
         on_tick: Callable[[], None] | None,
         in_hurry: Callable[[], bool],
     ) -> None:
@@ -221,7 +221,9 @@ class Attempt:
             if not member.done:
                 member.lose(message.received_secs)
         if message.kind not in _INTERNAL_KINDS:
-            self._on_message(message)
+            order = self._on_message(message)
+            if order is not None:
+                self._control.order(order)
 
     def _take_done(self, member: Member, message: Message) -> None:
         if member.role == "server" and not self._servers_may_end:

@@ -1,6 +1,7 @@
 """The child's end of the control connection: what a worker or a server tells the driver, and hears from it."""
 
 import os
+import queue
 import socket
 import sys
 import threading
@@ -41,6 +42,7 @@ class ControlClient:
         self._heard = threading.Event()
         self._leaving = False
         self._last_step_known = threading.Event()
+        self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._all_left = threading.Event()
         self.stop_requested = threading.Event()
         self.last_step: int | None = None
@@ -131,6 +133,10 @@ class ControlClient:
         self._send(wire.LEAVE, step=step)
         self._all_left.wait()
 
+    def next_order(self) -> dict[str, Any] | None:
+        """How all workers go on; blocks until the driver says it. None where it asked them to end instead."""
+        return self._orders.get()
+
     def wait_for_stop(self) -> None:
         """Blocks until the driver asks this process to end: for a server, when all workers are done."""
         self.stop_requested.wait()
@@ -185,6 +191,9 @@ class ControlClient:
             self._all_left.set()
         elif kind == wire.STOP:
             self.stop_requested.set()
+            self._orders.put(None)
+        elif kind == wire.ORDER:
+            self._orders.put(fields)
         elif kind == wire.WHERE:
             self._send(wire.STANDS, where=main_thread_place(), **self._standing())
         elif kind == wire.HEARD:

@@ -7,6 +7,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from parallax_runner.launch import wire
@@ -54,6 +55,13 @@ class ControlServer:
             members = [member for member in self._connections if member[0] == role]
         for member in members:
             self._send(member, wire.STOP)
+
+    def order(self, fields: Mapping[str, Any]) -> None:
+        """Tells all workers how to go on. Each hears it before or after a stop as all the others do."""
+        with self._lock:
+            members = [member for member in self._connections if member[0] == "worker"]
+        for member in members:
+            self._send(member, wire.ORDER, **fields)
 
     def ask_where(self) -> None:
         """Asks every child that is connected where it stands; the answers are messages of kind "stands"."""

@@ -1,7 +1,7 @@
 """Runs a LaunchSpec to its end: starts the processes, watches them, and leaves none behind."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ from parallax_runner.launch.wire import Message
 __all__ = ["Failure", "LaunchSpec", "Message", "RunResult", "run"]
 
 log = logging.getLogger(__name__)
+
+OnMessage = Callable[[Message], Mapping[str, Any] | None]
 
 # A free port is picked and then used; in between somebody else may take it.
 MAX_ATTEMPTS = 5
@@ -43,13 +45,14 @@ class RunResult:
 def run(
     spec: LaunchSpec,
     *,
-    on_message: Callable[[Message], None],
+    on_message: OnMessage,
     on_tick: Callable[[], None] | None = None,
     interrupts: Interrupts | None = None,
 ) -> RunResult:
     """Runs all processes of `spec` until they are done, one dies, or SIGINT or SIGTERM arrives.
 
-    `on_message` gets hello, alive, done, fail and every report, in order of arrival; `on_tick` is called about ten
+    `on_message` gets hello, alive, done, fail and every report, in order of arrival; what it returns is an order to all
+    workers. `on_tick` is called about ten
     times a second. Whatever happens, exceptions of these two included, no process is left. `interrupts` is what the
     caller has entered already, if it has. Raises LaunchError if a command cannot be executed at all, or not on one of
     the hosts.
@@ -70,7 +73,7 @@ def run(
 def _attempt(
     spec: LaunchSpec,
     interrupts: Interrupts,
-    on_message: Callable[[Message], None],
+    on_message: OnMessage,
     on_tick: Callable[[], None] | None,
 ) -> RunResult:
     taken = ""

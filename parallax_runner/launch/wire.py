@@ -16,13 +16,15 @@ CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
 LAST_STEP = "last_step"
 # A worker that takes part in no further step; the driver's answer when all have said so.
 LEAVE, ALL_LEFT = "leave", "all_left"
+# How all workers go on after a segment of the training.
+ORDER = "order"
 CLOSED = "closed"
 # A sign of life; the driver's question at the moment of a failure; its answer.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
         *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
-        *(ALIVE, WHERE, STANDS),
+        *(ALIVE, WHERE, STANDS, ORDER),
     }
 )
 # What a process is doing until it says otherwise.

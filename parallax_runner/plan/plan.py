@@ -176,12 +176,22 @@ class Plan:
 
 def save(plan: Plan, path: Path) -> None:
     """Writes `plan` as JSON."""
-    path.write_text(json.dumps(dataclasses.asdict(plan), indent=1) + "\n", encoding="utf-8")
+    path.write_text(to_json(plan) + "\n", encoding="utf-8")
+
+
+def to_json(plan: Plan) -> str:
+    """The whole plan, for `of_json`."""
+    return json.dumps(dataclasses.asdict(plan), indent=1)
 
 
 def load(path: Path) -> Plan:
     """Reads what `save` wrote."""
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    return of_json(path.read_text(encoding="utf-8"))
+
+
+def of_json(text: str) -> Plan:
+    """The plan that `to_json` has written."""
+    fields = json.loads(text)
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
     for name in ("notes", "counters"):
         fields[name] = tuple(fields[name])

@@ -27,6 +27,6 @@ def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:
 
 
 def _queue(rewrite: Rewrite, value: tf.Tensor, name: str, rank: int) -> tf.QueueBase:
-    # A server may serve one graph after another; what a value is differs between them.
-    graph = rewrite.plan.fingerprint[:16]
-    return tf.FIFOQueue(capacity=2, dtypes=[value.dtype], shared_name=f"announce/{graph}/{name}/{rank}")
+    # A server may serve one graph after another; what a value is differs between them, and between two plans of one.
+    graph, dtype = rewrite.plan.fingerprint[:16], value.dtype.name
+    return tf.FIFOQueue(capacity=2, dtypes=[value.dtype], shared_name=f"announce/{graph}/{name}/{dtype}/{rank}")

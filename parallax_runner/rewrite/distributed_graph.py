@@ -86,8 +86,9 @@ class DistributedGraph:
     sense on one device (a read of a variable that is on servers), the tensor to fetch in its place.
     `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
-    chief's values of replicated variables. `train_op` is one synchronous step. `sent_bytes` is what the step that
-    fetches it handed to collectives and servers and got back from servers (scalar, float64). `applied` says whether the
+    chief's values of replicated variables. `open_inputs` is the part of `initialize` that a new session on variables
+    that are there already has to run: tables and iterators. `train_op` is one synchronous step. `sent_bytes` is what
+    the step that fetches it handed to collectives and servers and got back from servers (scalar, float64). `applied` says whether the
     step changed the variables (scalar, bool); None where every step does. `device` is where this worker's own ops run.
     Where variables are spread over the ranks, who reads them needs all ranks: `wish` (scalar, float32, 0 if not fed) is
     what one of them wishes with a step, or without one, and `wishes` the sum over ranks.
@@ -109,6 +110,7 @@ class DistributedGraph:
     train_op: tf.Operation
     validation_loss: tf.Tensor | None
     initialize: tf.Operation
+    open_inputs: tf.Operation
     release: tf.Operation
     wait: tf.Operation
     agree: tf.Operation

@@ -17,6 +17,7 @@ class Initialization:
     """The ops of `DistributedGraph` that run before the first step."""
 
     initialize: tf.Operation
+    open_inputs: tf.Operation
     release: tf.Operation
     wait: tf.Operation
     agree: tf.Operation
@@ -29,6 +30,7 @@ def together(replicas: Sequence[Initialization]) -> Initialization:
         return first
     return Initialization(
         initialize=tf.group(*[each.initialize for each in replicas]),
+        open_inputs=tf.group(*[each.open_inputs for each in replicas]),
         release=tf.group(first.release, *[each.wait for each in others]),
         wait=tf.group(*[each.wait for each in replicas]),
         agree=tf.group(*[each.agree for each in replicas]),
@@ -43,9 +45,10 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
     meta_graph = rewrite.single.meta_graph
     tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
     own += rewrite.own_initializers
-    own += [rewrite.op(name) for name in dict.fromkeys([*tables, *iterator_initializers(meta_graph.graph_def)])]
+    inputs = [rewrite.op(name) for name in dict.fromkeys([*tables, *iterator_initializers(meta_graph.graph_def)])]
     return Initialization(
-        initialize=tf.group(*own, *(rewrite.shard_initializers if rewrite.is_chief else [])),
+        open_inputs=tf.group(*inputs),
+        initialize=tf.group(*own, *inputs, *(rewrite.shard_initializers if rewrite.is_chief else [])),
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
         wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),
         agree=tf.group(*_take_from_chief(rewrite, [v.name for v in replicated]), *rewrite.first_copies),

@@ -133,6 +133,7 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         train_op=train_op,
         validation_loss=first.tensor(single.validation_loss) if single.validation_loss else None,
         initialize=initialization.initialize,
+        open_inputs=initialization.open_inputs,
         release=initialization.release,
         wait=initialization.wait,
         agree=initialization.agree,

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
+from parallax_runner.plan.plan import Shard as PlannedShard
 from parallax_runner.rewrite.border import connect_casts, narrow_dtype
 from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
@@ -39,16 +40,22 @@ def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Sha
     dtype = rewrite.op(name).get_attr("dtype")
     shards = []
     for number, piece in enumerate(planned.shards):
-        device = server_device(piece.server)
-        with rewrite.graph.device(device):
-            handle = tf.raw_ops.VarHandleOp(
-                dtype=dtype,
-                shape=[piece.rows, *planned.shape[1:]] if planned.shape else [],
-                shared_name=f"{name}/shard_{number}",
-                name=f"{name}/shard_{number}",
-            )
-        shards.append(Shard(handle=handle, offset=piece.offset, rows=piece.rows, device=device))
+        with rewrite.graph.as_default():
+            handle = shard_handle(name, dtype, planned.shape, piece, op_name=f"{name}/shard_{number}")
+        shards.append(Shard(handle, offset=piece.offset, rows=piece.rows, device=server_device(piece.server)))
     return shards
+
+
+def shard_handle(name: str, dtype: tf.DType, shape: tuple[int, ...], piece: PlannedShard, *, op_name: str) -> tf.Tensor:
+    """The handle of a piece of a variable on its server, which knows it by its rows: a variable that is cut anew while
+    its server lives has old and new pieces side by side (rewrite/recut.py)."""
+    with tf.device(server_device(piece.server)):
+        return tf.raw_ops.VarHandleOp(
+            dtype=dtype,
+            shape=[piece.rows, *shape[1:]] if shape else [],
+            shared_name=f"{name}/rows_{piece.offset}_{piece.rows}",
+            name=op_name,
+        )
 
 
 def _initialize_shards(shards: list[Shard], initializer: tf.Operation) -> list[tf.Operation]:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from omegaconf import DictConfig
+
+from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Plan, Route
+from parallax_runner.plan.plan import Plan, Route, VariablePlan
 from parallax_runner.search.candidates import Range
 
 # Where no bound is given. Pieces are there to be worked on side by side, and few servers have more cores.
 PIECES_PER_SERVER = 64
+
+
+def may_change(config: DictConfig, plan: Plan) -> bool:
+    """Whether a run's number of pieces may change while its processes live: where all steps are of all ranks, so that
+    between two of them nobody uses a variable, and where the loop of steps is our own, not a script's."""
+    return (
+        config.partition.name == "search"
+        and config.action in ("train", "search")
+        and config.model["_target_"] != SCRIPT
+        and plan.sync
+        and not plan.backup_workers
+        and bool(_cut(plan))
+    )
 
 
 def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
@@ -16,7 +32,7 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
 
     Raises PlanError where a variable has fewer than `least` rows.
     """
-    cut = [variable for variable in plan.by_route(Route.PS) if variable.gradient == "sparse"]
+    cut = _cut(plan)
     if not cut:
         return None
     smallest = min(cut, key=lambda variable: variable.shape[0])
@@ -26,3 +42,7 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
     bound = max(least, PIECES_PER_SERVER * plan.servers) if most is None else most
     bound = min(bound, rows)
     return Range(start=min(max(least, plan.servers), bound), least=least, most=bound)
+
+
+def _cut(plan: Plan) -> list[VariablePlan]:
+    return [variable for variable in plan.by_route(Route.PS) if variable.gradient == "sparse"]

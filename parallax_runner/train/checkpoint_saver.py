@@ -73,6 +73,17 @@ class CheckpointSaver:
         self._warming = threading.Thread(target=self._read_and_forget, args=(session,), name="warm up", daemon=True)
         self._warming.start()
 
+    def go_on_with(self, ops: CheckpointOps, session: tf.Session) -> None:
+        """Saves by `ops` from now on: variables are in other pieces. `rest` must have been called before the change."""
+        self.ops = ops
+        self.__dict__.pop("_writer", None)
+        self.warm_up(session)
+
+    def rest(self) -> None:
+        """Waits until nothing reads the variables any more. Raises CheckpointError where one could not be written."""
+        self._wait_until_warm()
+        self._settle()
+
     def is_due(self, step: int, passed: int = 1) -> bool:
         """Whether a checkpoint is to be written after `step` steps, of which `passed` were since it was last asked."""
         by_steps = self.save_steps is not None and step % self.save_steps < passed
@@ -86,9 +97,7 @@ class CheckpointSaver:
         """
         started = time.perf_counter()
         self._settle()
-        if self._warming is not None:
-            self._warming.join()
-            self._warming = None
+        self._wait_until_warm()
         try:
             written = checkpoint_files.begin(self.folder, step)
         except OSError as error:
@@ -137,6 +146,11 @@ class CheckpointSaver:
         with contextlib.suppress(tf.errors.OpError, RuntimeError):
             self.ops.read(session)
             self.ops.wait_until_read(session)
+
+    def _wait_until_warm(self) -> None:
+        if self._warming is not None:
+            self._warming.join()
+            self._warming = None
 
     def _settle(self) -> None:
         """Waits for the checkpoint that is being written; one that failed stays, and raises its error each time."""

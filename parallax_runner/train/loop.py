@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.prefetch import Batches, Prefetch
+from parallax_runner.train.segment import Segment
 from parallax_runner.train.throughput import Throughput
 
 # Data of which so many steps in a row are not finite is broken, and skipping would never end.
@@ -37,7 +39,8 @@ class Control(peers.Control, Protocol):
 @dataclass
 class Loop:
     """What a rank needs to train. `validate_steps` None: only at the end, if at all; `saver` is the chief's, or this
-    rank's part where variables are spread over the ranks."""
+    rank's part where variables are spread over the ranks. `next_segment` is given the session, the step and how long
+    the steps since the last change took, where the plan may change on the way; it may bring another graph."""
 
     session: tf.Session
     distributed: DistributedGraph
@@ -48,10 +51,12 @@ class Loop:
     validate_steps: int | None = None
     saver: CheckpointSaver | CheckpointPart | None = None
     profiler: StepProfiler | None = None
+    next_segment: Callable[[tf.Session, int, list[float]], Segment | None] | None = None
     _losses: list[float | None] = field(default_factory=list)
     _skipped: int = 0
     _skipped_in_a_row: int = 0
     _save_granted: bool = False
+    _until: int | None = None
 
     @functools.cached_property
     def peers(self) -> Peers:
@@ -77,7 +82,8 @@ class Loop:
             self.saver.start(step)
             self.saver.warm_up(self.session)
         with Prefetch(lambda number: self._batches(first_example, number), steps - first_step) as batches:
-            while step < steps and not self.peers.is_last(step):
+            goes_on = self._begin_segment(step, throughput)
+            while goes_on and step < steps and not self.peers.is_last(step):
                 self.control.doing = f"step {step + 1}"
                 started = time.perf_counter()
                 loss, sent_bytes = self._step(batches.next(missed), step + 1)
@@ -91,10 +97,32 @@ class Loop:
                     self._report(step, throughput)
                 if self.distributed.leave is None or not is_end:  # else `_end` saves it, when all have pushed
                     self._save_and_validate(step, steps, position, passed=step - before)
+                if step == self._until and not is_end:
+                    goes_on = self._begin_segment(step, throughput)
         step = self.peers.leave(step)
         self._end(step, first_example + (step - first_step) * self.feed.global_batch)
         ckpt_path = None if self.saver is None else str(self.saver.last_prefix)
         return throughput.figures() | {"steps": step, "skipped_steps": self._skipped, "ckpt_path": ckpt_path}
+
+    def _begin_segment(self, step: int, throughput: Throughput) -> bool:
+        """Whether the training goes on after `step`; then by the plan of the next segment, where there are any."""
+        if self.next_segment is None:
+            return True
+        if self._losses:
+            self._report(step, throughput)
+        if isinstance(self.saver, CheckpointSaver):
+            self.saver.rest()
+        segment = self.next_segment(self.session, step, throughput.step_secs)
+        if segment is None:
+            return False
+        throughput.begin_again()
+        self._until = segment.until
+        if segment.graph is not None:
+            self.session, self.distributed = segment.graph.session, segment.graph.distributed
+            del self.peers
+            if isinstance(self.saver, CheckpointSaver):
+                self.saver.go_on_with(segment.graph.checkpoints, self.session)
+        return True
 
     def _validate(self, step: int) -> None:
         """Tells the driver the sum of the validation loss over this rank's batches, and their number."""

@@ -20,6 +20,10 @@ class Throughput:
         self.step_secs += [step_secs / steps] * steps if steps else []
         self.sent_bytes += [sent_bytes / steps] * steps if steps else []
 
+    def begin_again(self) -> None:
+        """Forgets all: what comes is not of the same kind."""
+        self.step_secs, self.sent_bytes = [], []
+
     def figures(self) -> dict[str, float | None]:
         """Steps a second over the time measured, percentiles in milliseconds, mean bytes; None where nothing ran."""
         measured = self.step_secs[min(WARM_UP_STEPS, len(self.step_secs) // 2) :]

@@ -49,7 +49,8 @@ class Case:
 
     `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
     partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
-    `reroute`, such as "other:allgather", sparse variables with that in their names go by another route.
+    `reroute`, such as "other:allgather", sparse variables with that in their names go by another route. With `recuts`,
+    such as "1_3", variables are cut anew into as many pieces on the way, each time in a session of its own.
     """
 
     comm: str = "hybrid"
@@ -72,6 +73,7 @@ class Case:
     between: bool = True
     reroute: str | None = None
     compression: str = "off"
+    recuts: str = ""
 
     @property
     def name(self) -> str:
@@ -98,6 +100,11 @@ class Case:
         assert chosen
         routes = {v.name: Route(route) if v.name in chosen else v.route for v in plan.variables}
         return self._plan(single, Choice(routes=routes, reasons=dict.fromkeys(routes, "a test")))
+
+    def plans(self, single: SingleDeviceGraph) -> list[Plan]:
+        """Those of its segments, which have about as many steps each."""
+        numbers = [int(number) for number in self.recuts.split("_") if number]
+        return [self.plan(single), *(dataclasses.replace(self, partitions=each).plan(single) for each in numbers)]
 
     def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
         return make_plan(
@@ -333,6 +340,7 @@ def special_cases() -> list[Case]:
         *device_cases(),
         *densified_cases(),
         *sharded_cases(),
+        *recut_cases(),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
@@ -340,6 +348,20 @@ def special_cases() -> list[Case]:
         Case(comm="mpi", optimizer="adam", clip=True, spoilt_step=4),
         Case(comm="ps", ranks=3, optimizer="momentum", partitions=4, spoilt_step=4),
         Case(comm="hybrid", ranks=3, optimizer="adam", clip=True, partitions=4, spoilt_step=4),
+    ]
+
+
+def recut_cases() -> list[Case]:
+    """Variables that are cut anew between steps."""
+    return [
+        *(
+            Case(comm=comm, optimizer=optimizer, clip=True, ranks=ranks, partitions=1, recuts="4_3_1")
+            for optimizer, comm, ranks in zip(OPTIMIZERS, itertools.cycle(("hybrid", "ps")), itertools.cycle((2, 3, 3)))
+        ),
+        Case(optimizer="adam", model="batch_norm", ranks=3, partitions=4, recuts="2_5"),
+        Case(comm="ps", optimizer="momentum", model="decay_after", user_parts=3, partitions=3, recuts="6_1"),
+        Case(comm="ps", replicas=2, optimizer="adam", clip=True, partitions=4, recuts="2_3", replicate_variables=True),
+        Case(optimizer="adam", ranks=3, clip=True, partitions=2, recuts="4_4_13", spoilt_step=4),
     ]
 
 

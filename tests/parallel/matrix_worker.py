@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from parallax_runner.launch.entry import run_child
 from parallax_runner.rank import initialize
 from parallax_runner.rewrite import collectives, passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
+from parallax_runner.rewrite.recut import cut_anew
+from parallax_runner.segments import take_over
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.cluster import device_filters, join_cluster, session_config
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
@@ -35,33 +38,51 @@ def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
 def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> None:
     """One case, from capture to its last step; the chief's last step is traced."""
     single = case.single()
-    plan = case.plan(single)
-    passes.PASSES, original = passes_with(case.fault), passes.PASSES
-    distributed = passes.rewrite_for_rank(
-        single, plan, rank=rank, seed=SEED, skip_nonfinite=case.spoilt_step is not None
-    )
-    passes.PASSES = original
-    checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
-    config = session_config(
-        1, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
-    )
-    with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
-        initialize(session, distributed, checkpoints, None)
-        save(run_dir / f"{number}_initial_{rank}.npz", values(session, reads))
-        losses, sent, metadata = [], 0.0, tf.RunMetadata()
-        for step in range(STEPS):
-            feed = {}
-            for replica, features in enumerate(distributed.features, start=rank * case.replicas):
-                batch = case.batch(step, 0 if case.fault == "data_of_rank_0" else replica)
-                feed |= {features[name]: array for name, array in batch.items()}
-            trace = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if rank == 0 and step == STEPS - 1 else None
-            fetches = [distributed.loss, distributed.sent_bytes, distributed.train_op]
-            loss, sent, _ = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
-            losses.append(loss)
-        save(run_dir / f"{number}_final_{rank}.npz", values(session, reads))
+    plans = case.plans(single)
+    losses, sent, metadata = [], 0.0, tf.RunMetadata()
+    for segment, plan in enumerate(plans):
+        steps = range(segment * STEPS // len(plans), (segment + 1) * STEPS // len(plans))
+        passes.PASSES, original = passes_with(case.fault), passes.PASSES
+        distributed = passes.rewrite_for_rank(
+            single, plan, rank=rank, seed=SEED, first_step=steps[0], skip_nonfinite=case.spoilt_step is not None
+        )
+        passes.PASSES = original
+        checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
+        recut = cut_anew(distributed.graph, plans[segment - 1], plan) if segment else None
+        config = session_config(
+            1, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
+        )
+        with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
+            if recut is not None:
+                take_over(session, distributed, recut)
+            else:
+                initialize(session, distributed, checkpoints, None)
+                save(run_dir / f"{number}_initial_{rank}.npz", values(session, reads))
+            for step in steps:
+                feed = {}
+                for replica, features in enumerate(distributed.features, start=rank * case.replicas):
+                    batch = case.batch(step, 0 if case.fault == "data_of_rank_0" else replica)
+                    feed |= {features[name]: array for name, array in batch.items()}
+                trace = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if rank == 0 and step == STEPS - 1 else None
+                fetches = [distributed.loss, distributed.sent_bytes, distributed.train_op]
+                loss, sent, _ = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
+                losses.append(loss)
+            if plan is not plans[-1]:
+                meet(run_dir, f"{number}_{segment}", case.ranks, rank)
+                continue
+            save(run_dir / f"{number}_final_{rank}.npz", values(session, reads))
+            if case.recuts and rank == 0:
+                save(run_dir / f"{number}_saved_0.npz", checkpoints.snapshot(session))
     save(run_dir / f"{number}_losses_{rank}.npz", {"losses": np.array(losses), "sent_bytes": np.array(sent)})
     if rank == 0:
         (run_dir / f"{number}_trace.json").write_text(json.dumps(executed(metadata)))
+
+
+def meet(run_dir: Path, name: str, ranks: int, rank: int) -> None:
+    """Returns when all ranks have come: as the driver's order does, nobody is in a step any more."""
+    (run_dir / f"{name}_{rank}.there").touch()
+    while not all((run_dir / f"{name}_{other}.there").exists() for other in range(ranks)):
+        time.sleep(0.01)
 
 
 def executed(metadata: tf.RunMetadata) -> list[tuple[str, str]]:

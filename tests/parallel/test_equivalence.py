@@ -96,6 +96,15 @@ def test_ranks_agree(case: Case, launched: dict[int, Launched]) -> None:
                     np.testing.assert_array_equal(array, chief[what][name], err_msg=f"{name} of rank {rank}")
 
 
+def test_what_was_cut_anew_is_saved_as_one_device_would(launched: dict[int, Launched]) -> None:
+    for case in (case for case in MATRIX if case.recuts):
+        runs = launched[case.ranks]
+        saved, final = runs.arrays(case, "saved"), runs.arrays(case, "final")
+        assert saved.keys() == final.keys()
+        for name, array in saved.items():
+            np.testing.assert_array_equal(array, final[name], err_msg=name)
+
+
 def test_hybrid_runs_sparse_updates_on_servers(launched: dict[int, Launched]) -> None:
     case = next(case for case in MATRIX if case == Case(optimizer="adagrad", partitions=4))
     trace = launched[2].trace(case)

@@ -14,7 +14,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # They call the stages; only they import one another.
 ENTRIES = (
     *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
-    *("run_lock", "partition_search", "report", "rank", "worker", "server", "api"),
+    *("run_lock", "partition_search", "report", "rank", "segments", "worker", "server", "api"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
 ANYONE = ("errors", "stages")
@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "calibration": ("plan.constants", "rewrite"),
     "simulation": ("analysis.variable_info", "plan"),
     "measure": ("data", "graph", "analysis", "plan", "rewrite", "train.feed"),
-    "search": ("plan.plan",),
+    "search": ("plan.plan", "config.frozen"),
     "launch": ("plan.plan",),
     "mpi_collectives": ("rewrite.collectives", "rewrite.constant_folding"),
     "train": (
