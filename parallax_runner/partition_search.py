@@ -1,14 +1,14 @@
-"""`partition=search`: short runs of the same processes tell into how many pieces sparse variables are best cut."""
+"""`partition=search`: into how many pieces sparse variables are best cut, found in short trials that are part of the
+training."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
+import os
+import platform
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner import report
 from parallax_runner.config import frozen
+from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import PlanError
-from parallax_runner.launch import processes
-from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
-from parallax_runner.recovery import Recovery
 from parallax_runner.search import plot, record
-from parallax_runner.search.candidates import Range
-from parallax_runner.search.extent import range_of
-from parallax_runner.search.search import search
-from parallax_runner.search.trial import Choice, Trial
-from parallax_runner.supervise import launch_spec
+from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
+from parallax_runner.search.extent import may_change, range_of
+from parallax_runner.search.search import choose
+from parallax_runner.search.trial import WARM_UP_STEPS, Choice, Trial
 from parallax_runner.track.tracker import Tracker
 
 log = logging.getLogger(__name__)
@@ -35,149 +32,176 @@ log = logging.getLogger(__name__)
 PLOTS = "plots"
 
 
-@dataclass(frozen=True)
-class Found:
-    """What to train with. Where there is nothing to train, `ended` says how the search ended."""
-
-    start: Recovery
-    plan: Plan
-    ended: processes.RunResult | None = None
-
-
-class TrialEnded(Exception):
-    """A trial that did not come to its end."""
-
-    def __init__(self, result: processes.RunResult) -> None:
-        self.result = result
-
-
 def planned(config: DictConfig, plan: Plan) -> Plan:
-    """The plan with what is to be said of the search before it. Raises PlanError where it cannot be made."""
+    """The plan with what is to be said of the search. Raises PlanError where it cannot be made."""
     if config.partition.name != "search":
         return plan
     allowed = _range(config, plan)
+    notes = []
     if allowed is None:
         if config.action == "search":
             raise PlanError("action=search: no sparse variable is on a server, so there is nothing to cut in pieces")
-        note = "partition=search searches for nothing: no sparse variable is on a server"
+        notes.append("partition=search searches for nothing: no sparse variable is on a server")
     elif config.action == "plan":
-        note = f"partition=search begins with {allowed.start} and tries {allowed.least} to {allowed.most} pieces"
-    else:
-        return plan
-    return dataclasses.replace(plan, notes=(*plan.notes, note))
+        notes.append(f"partition=search begins with {allowed.start} and tries {allowed.least} to {allowed.most} pieces")
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
 def is_due(config: DictConfig, plan: Plan) -> bool:
-    """Whether the number of pieces is to be found before the run."""
+    """Whether the number of pieces is to be found."""
     return config.partition.name == "search" and config.action != "plan" and _range(config, plan) is not None
 
 
-def find_partitions(
-    start: Recovery,
-    plan: Plan,
-    make_plan: Callable[[DictConfig], Plan],
-    tracker: Tracker,
-    summary: dict[str, Any],
-    interrupts: Interrupts,
-) -> Found:
-    """Measures trials, chooses, and leaves what is to be trained with: `config.yaml`, `plan.json`, the plan on the
-    terminal. A choice that an earlier run in the folder made for the same graph and cluster is taken as it is, except
-    under `action=search`. `summary` gets the trials, the curve and the choice."""
-    config, run_dir = start.config, start.run_dir
-    made_for = _made_for(config, plan)
-    choice = None if config.action == "search" else record.load(made_for, run_dir)
-    if choice is not None:
-        _tell(f"{_counted(choice.partitions)}, as an earlier run in {run_dir} has found")
-        summary |= _fields(choice.trials, choice)
-    else:
+class PartitionSearch:
+    """The search of one run: the plan to go by next, and what trials have said.
+
+    Trials and choice are kept in the run's folder and in the user's cache, and taken up from there if they were made
+    for the same graph, data and cluster; under `action=search` only those of a search that was not finished. `summary`
+    gets the trials, the curve and the choice.
+    """
+
+    def __init__(
+        self,
+        config: DictConfig,
+        run_dir: Path,
+        plan: Plan,
+        make_plan: Callable[[DictConfig], Plan],
+        tracker: Tracker,
+        summary: dict[str, Any],
+    ) -> None:
+        self.is_within = may_change(config, plan)
+        self.steps = 0
+        self.secs = 0.0
+        self._config, self._run_dir, self._make_plan = config, run_dir, make_plan
+        self._tracker, self._summary = tracker, summary
         allowed = _range(config, plan)
         assert allowed is not None
+        self._allowed = allowed
+        self._made_for = _made_for(config, plan)
+        self._paths = (record.in_run(run_dir), record.in_cache(cache_root(None), self._made_for))
+        self._by_rank: dict[int, Sequence[float]] = {}
+        self.plan, self.partitions = plan, 0
+        self._has_shown, self._was_tracked = False, False
+        self.trials: tuple[Trial, ...] = ()
+        self.choice: Choice | None = None
+        summary |= _fields((), None)
+        self._take_up()
+        if self.choice is None:
+            most = f"at most {MOST_TRIALS} trials, {config.partition.steps_per_trial} steps each"
+            _tell(f"{allowed.least} to {allowed.most} partitions, from {allowed.start}, {most}")
+
+    @property
+    def trial_steps(self) -> int:
+        """Of one trial, warm-up included."""
+        return WARM_UP_STEPS + int(self._config.partition.steps_per_trial)
+
+    def next_plan(self) -> Plan:
+        """The plan to go by now: of the next number to try, or of the choice, which is made where nothing is left."""
+        if self.choice is None:
+            number = next_partitions(self.trials, self._allowed)
+            if number is None:
+                self._settle()
+        if self.choice is not None:
+            number = self.choice.partitions
+        assert number is not None
+        if number != self.partitions:
+            self.partitions = number
+            self.plan = self._make_plan(with_partitions(self._config, number))
+            plans.save(self.plan, self._run_dir / plans.FILE_NAME)
+        if self.choice is not None and not self._has_shown:
+            self._show(self.choice)
+        return self.plan
+
+    def begin(self, config: DictConfig) -> DictConfig:
+        """What an attempt is to begin with: leaves `plan.json` and `config.yaml`, and returns the configuration."""
+        self._by_rank = {}
+        plans.save(self.next_plan(), self._run_dir / plans.FILE_NAME)
+        begun = with_partitions(config, self.partitions if self.choice is not None else config.partition.num)
+        if config.action == "search":  # it ends when the choice is made
+            begun.train.steps = begun.train.log_every = MOST_TRIALS * self.trial_steps + 1
+        frozen.freeze(begun, self._run_dir)
+        return begun
+
+    def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
+        """The order to all ranks, when the last of them tells what the segment up to `step` took."""
+        self._by_rank[rank] = step_secs
+        if len(self._by_rank) < self.plan.workers:
+            return None
+        by_rank, self._by_rank = self._by_rank, {}
+        if self.choice is None and all(by_rank.values()):
+            self.take(Trial.of(self.partitions, by_rank))
+            self._count(len(by_rank[0]), sum(max(secs) for secs in zip(*by_rank.values(), strict=False)))
+        before = self.partitions
+        plan = self.next_plan()
+        return {
+            "plan": None if self.partitions == before else plans.to_json(plan),
+            "until": step + self.trial_steps if self.choice is None else None,
+            "ends": self.choice is not None and self._config.action == "search",
+        }
+
+    def on_recut(self, rank: int, secs: float) -> None:
+        """The ranks have changed to another plan."""
+        self._count(0, secs)
+        log.info("search: cut anew in %s in %.1f s", _counted(self.partitions), secs)
+
+    def take(self, trial: Trial) -> None:
+        """Notes what a trial has measured."""
+        self.trials = (*self.trials, trial)
+        times = f"{1000 * trial.secs:.4g} ms a step ± {1000 * trial.error_secs:.2g}"
+        _tell(f"{_counted(trial.partitions)}: {times}")
+        self._keep()
+
+    def close(self) -> None:
+        """Records what came of the search, also where it was interrupted."""
+        if not self._was_tracked:
+            _track(self.trials, self.choice, self._tracker, self._run_dir)
+        if self.choice is None:
+            _tell(f"not finished: {len(self.trials)} trials are kept for a run that goes on")
+
+    def _take_up(self) -> None:
+        """What an earlier search has left, in this folder or elsewhere."""
+        for path in self._paths:
+            found = record.load(self._made_for, path)
+            if not found.trials or (found.choice is not None and self._config.action == "search"):
+                continue
+            self.trials, self.choice = found.trials, found.choice
+            where = self._run_dir if path == self._paths[0] else path
+            if found.choice is None:
+                known = ", ".join(str(trial.partitions) for trial in found.trials)
+                _tell(f"goes on with the trials of an earlier run, in {where}: {known}")
+            else:
+                _tell(f"{_counted(found.choice.partitions)}, as an earlier run has found, in {where}")
+            self._was_tracked = found.choice is not None and path == self._paths[0]
+            self._keep()
+            return
+
+    def _settle(self) -> None:
+        choice = self.choice = choose(self.trials)
+        time = f"{1000 * choice.secs:.4g} ms a step ± {1000 * choice.error_secs:.2g}"
+        _tell(f"chosen: {_counted(choice.partitions)}, {time}")
+        self._keep()
+
+    def _show(self, choice: Choice) -> None:
+        self._has_shown = True
+        self._tracker.log_params({"partition": {"num": choice.partitions}})
+        frozen.freeze(with_partitions(self._config, choice.partitions), self._run_dir)
+        report.show_plan(self.plan)
+
+    def _keep(self) -> None:
+        self._summary |= _fields(self.trials, self.choice)
+        record.save(self.trials, self.choice, self._made_for, self._paths[0])
         try:
-            choice = _search(start, allowed, make_plan, tracker, summary, interrupts)
-        except TrialEnded as trial:
-            return Found(start, plan, trial.result)
-        tracker.log_artifact(record.save(choice, made_for, run_dir), record.FOLDER)
-    tracker.log_params({"partition": {"num": choice.partitions}})
-    settled = _with_partitions(config, choice.partitions)
-    frozen.freeze(settled, run_dir)
-    plan = make_plan(settled)
-    plans.save(plan, run_dir / "plan.json")
-    report.show_plan(plan)
-    ended = processes.RunResult("finished", 0) if config.action == "search" else None
-    return Found(dataclasses.replace(start, config=settled), plan, ended)
+            record.save(self.trials, self.choice, self._made_for, self._paths[1])
+        except OSError as error:  # the next run searches again
+            log.warning("the search is not kept: %s", error)
+
+    def _count(self, steps: int, secs: float) -> None:
+        self.steps, self.secs = self.steps + steps, self.secs + secs
+        self._summary |= {"partition_search_steps": self.steps, "partition_search_secs": self.secs}
 
 
-def _search(
-    start: Recovery,
-    allowed: Range,
-    make_plan: Callable[[DictConfig], Plan],
-    tracker: Tracker,
-    summary: dict[str, Any],
-    interrupts: Interrupts,
-) -> Choice:
-    """The choice; trials are recorded also where one of them fails, or is interrupted. Raises TrialEnded."""
-    steps = start.config.partition.steps_per_trial
-    _tell(f"{allowed.least} to {allowed.most} partitions, from {allowed.start}, {steps} steps each")
-    trials: list[Trial] = []
-    choice = None
-
-    def measure(partitions: int) -> Trial:
-        trials.append(_run_trial(start, partitions, make_plan, interrupts))
-        _tell(f"{_counted(partitions)}: {1000 * trials[-1].secs:.4g} ms a step")
-        return trials[-1]
-
-    try:
-        choice = search(measure, allowed)
-        expected = "" if choice.curve is None else f", {1000 * choice.secs:.4g} ms a step by the curve"
-        _tell(f"chosen: {_counted(choice.partitions)}{expected}")
-        return choice
-    finally:
-        summary |= _fields(trials, choice)
-        _track(trials, choice, tracker, start.run_dir)
-
-
-def _run_trial(
-    start: Recovery, partitions: int, make_plan: Callable[[DictConfig], Plan], interrupts: Interrupts
-) -> Trial:
-    """Runs the plan's processes for some steps, in a folder of their own, from initial values; nothing is saved."""
-    folder = start.run_dir / record.FOLDER / f"partitions_{partitions}"
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier search's logs
-    config = _trial_config(start.config, partitions, folder)
-    frozen.freeze(config, folder)
-    plan = make_plan(config)
-    plans.save(plan, folder / "plan.json")
-    by_rank: dict[int, list[float]] = defaultdict(list)
-
-    def on_message(message: processes.Message) -> None:
-        if message.role == "worker" and message.kind == "progress":
-            by_rank[message.index] += message.fields["step_secs"]
-
-    result = processes.run(launch_spec(config, plan, folder), on_message=on_message, interrupts=interrupts)
-    if result.status != "finished":
-        raise TrialEnded(_named(result, partitions, folder))
-    return Trial.of(partitions, by_rank)
-
-
-def _named(result: processes.RunResult, partitions: int, folder: Path) -> processes.RunResult:
-    """The failure with the trial that it happened in."""
-    if result.failure is None:
-        return result
-    reason = f"{result.failure.reason} (in the trial of {_counted(partitions)}, logs: {folder / 'logs'})"
-    return dataclasses.replace(result, failure=dataclasses.replace(result.failure, reason=reason))
-
-
-def _trial_config(config: DictConfig, partitions: int, folder: Path) -> DictConfig:
-    trial = _with_partitions(config, partitions)
-    trial.action = "search"  # by which ranks know that nothing is to be validated
-    trial.run_dir = str(folder)
-    trial.train.steps = trial.train.log_every = config.partition.steps_per_trial
-    trial.ckpt = {"enabled": False, "resume": "never"}
-    trial.tracking = {"enabled": False}
-    trial.profile = {"name": "off"}
-    return trial
-
-
-def _with_partitions(config: DictConfig, partitions: int) -> DictConfig:
+def with_partitions(config: DictConfig, partitions: int) -> DictConfig:
+    """The configuration with another number of pieces."""
     settled = DictConfig(OmegaConf.to_container(config, resolve=True))
     settled.partition.num = partitions
     return settled
@@ -189,12 +213,14 @@ def _range(config: DictConfig, plan: Plan) -> Range | None:
 
 
 def _made_for(config: DictConfig, plan: Plan) -> dict[str, Any]:
-    """What a choice holds for: the same graph, cluster, way to communicate, and search."""
+    """What a choice holds for: the same graph, data, cluster, way to communicate, and search."""
     content: Any = OmegaConf.to_container(config, resolve=True)
     asked = {key: value for key, value in content["partition"].items() if key != "num"}
     return {
         "fingerprint": plan.fingerprint,
+        "data": content["data"],
         "cluster": content["cluster"],
+        "machine": [platform.node(), os.cpu_count()],
         "comm": content["comm"],
         "partition": asked,
     }
@@ -206,6 +232,7 @@ def _fields(trials: Sequence[Trial], choice: Choice | None) -> dict[str, Any]:
     return {
         "partition_candidates": [trial.partitions for trial in trials],
         "partition_step_ms": [1000 * trial.secs for trial in trials],
+        "partition_error_ms": [1000 * trial.error_secs for trial in trials],
         "partition_choice": None if choice is None else choice.partitions,
         **{
             f"partition_{name}_ms": None if curve is None else 1000 * getattr(curve, name)
@@ -221,10 +248,15 @@ def _track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run
     curve = None if choice is None else choice.curve
     for trial in sorted(trials, key=lambda trial: trial.partitions):  # a tracker takes steps in ascending order only
         fitted = None if curve is None else 1000 * curve.secs(trial.partitions)
-        times = {"search/step_ms": 1000 * trial.secs, "search/fitted_step_ms": fitted}
+        times = {
+            "search/step_ms": 1000 * trial.secs,
+            "search/error_ms": 1000 * trial.error_secs,
+            "search/fitted_step_ms": fitted,
+        }
         tracker.log_metrics(trial.partitions, times)
     if choice is not None:
         tracker.log_metrics(0, {"search/partitions": choice.partitions})
+    tracker.log_artifact(record.in_run(run_dir), record.FOLDER)
     path = run_dir / PLOTS / plot.FILE_NAME
     try:
         plot.draw(trials, choice, path)

@@ -28,12 +28,13 @@ from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
+from parallax_runner.partition_search import PartitionSearch
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.explain import explain
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, Plan
-from parallax_runner.plan.planner import make_plan
+from parallax_runner.plan.planner import Cut, make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
 from parallax_runner.run_lock import alone_in
@@ -44,6 +45,7 @@ from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, w
 from parallax_runner.track.store_check import check_store
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
+from parallax_runner.trials_apart import search_apart
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -186,6 +188,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         backup_workers=config.comm.ps.backup_workers,
         choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
         measured=measured,
+        cut=Cut.BY_BYTES if config.partition.name == "search" else Cut.ALIKE,
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
@@ -240,13 +243,23 @@ def _run(
             tracker = open_tracker(config, plan, run_dir, summary)
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
-            record, result = None, None
+            record, result, search = None, None, None
             if partition_search.is_due(config, plan):
                 make_plan = functools.partial(plan_run, single=single, measured=measured)
-                found = partition_search.find_partitions(start, plan, make_plan, tracker, summary, interrupts)
-                start, plan, result = found.start, found.plan, found.ended
-            if result is None:
-                record, result = supervise(start, plan, single, dataset, tracker, artifacts, summary, interrupts)
+                search = PartitionSearch(config, run_dir, plan, make_plan, tracker, summary)
+            try:
+                if search is not None and not search.is_within:
+                    start, result = search_apart(search, start, interrupts)
+                if result is None:
+                    record, result = supervise(
+                        start, plan, single, dataset, tracker, artifacts, summary, interrupts, search
+                    )
+            finally:
+                if search is not None:
+                    plan = search.plan
+                    search.close()
+            if config.action == "search":
+                record = None  # its steps have served, and are forgotten
         summary["status"] = result.status
         if record is not None:
             summary |= _account(record, result, summary, before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,13 @@ from parallax_runner.launch import command, early_end, processes, remote
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.partition_search import PartitionSearch
 from parallax_runner.plan.plan import Plan
 from parallax_runner.profile.start_of_run import prepare
 from parallax_runner.recovery import Recovery
 from parallax_runner.track.progress import ProgressDisplay
 from parallax_runner.track.run_record import RunRecord
-from parallax_runner.track.tracker import Tracker
+from parallax_runner.track.tracker import NoTracker, Tracker
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -44,31 +45,37 @@ def supervise(
     artifacts: RunArtifacts,
     summary: dict[str, Any],
     interrupts: Interrupts,
+    search: PartitionSearch | None = None,
 ) -> tuple[RunRecord, processes.RunResult]:
     """Returns what was reported and how it ended, after at most `train.max_restarts` more attempts.
 
-    `summary` gets `restarts`, and in `ckpt_path` what the newest attempt began from.
+    `summary` gets `restarts`, and in `ckpt_path` what the newest attempt began from. With `search` the plan changes on
+    the way; where that is all that was asked for, nothing of the training is recorded.
     """
     config, run_dir = start.config, start.run_dir
+    only_searches = config.action == "search"
     log_every, max_restarts = config.train.log_every, config.train.max_restarts if config.action == "train" else 0
     with ExitStack() as stack:
         shown_in = None if config.redirect_path is None else stack.enter_context(open(os.devnull, "w"))
-        display = stack.enter_context(ProgressDisplay(steps=config.train.steps, log_every=log_every, stream=shown_in))
+        steps = None if only_searches else config.train.steps
+        display = stack.enter_context(ProgressDisplay(steps=steps, log_every=log_every, stream=shown_in))
         record = RunRecord(
             workers=plan.workers,
-            steps=config.train.steps,
+            steps=steps,
             log_every=log_every,
             contributors=plan.contributors if plan.backup_workers else None,
             global_batch=config.data.batch_size * plan.contributors,
             words_per_example=dataset.words_per_example,
-            tracker=tracker,
+            tracker=NoTracker() if only_searches else tracker,
             display=display,
             validation_metric=single.validation_metric,
             on_validated=_best_keeper(config),
         )
 
         while True:
-            on_message = _listener(record, artifacts, early_end.Watch())
+            if search is not None:
+                config, plan = search.begin(config), search.plan
+            on_message = _listener(record, artifacts, early_end.Watch(), search)
             prepare(config.profile, first_step=recovery.step_of(config))
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, interrupts=interrupts)
@@ -100,8 +107,8 @@ def hosts_of(config: DictConfig, plan: Plan) -> Hosts | None:
 
 
 def _listener(
-    record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch
-) -> Callable[[processes.Message], None]:
+    record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch, search: PartitionSearch | None
+) -> processes.OnMessage:
     """Hands what a rank reports to who wants to know."""
 
     def on_progress(rank: int, **fields: Any) -> None:
@@ -113,7 +120,7 @@ def _listener(
         record.on_alive(rank, step)
         watch.on_alive(rank, doing)
 
-    handlers: dict[str, Callable[..., None]] = {
+    handlers: dict[str, Callable[..., Mapping[str, Any] | None]] = {
         "progress": on_progress,
         "alive": on_alive,
         "leave": watch.on_leave,
@@ -122,10 +129,13 @@ def _listener(
         "skipped": lambda _, step: report.tell_skipped(step),
         "printed": report.tell_printed,
     }
+    if search is not None:
+        handlers |= {"segment": search.on_segment, "recut": search.on_recut}
 
-    def on_message(message: processes.Message) -> None:
+    def on_message(message: processes.Message) -> Mapping[str, Any] | None:
         if message.role == "worker" and message.kind in handlers:
-            handlers[message.kind](message.index, **message.fields)
+            return handlers[message.kind](message.index, **message.fields)
+        return None
 
     return on_message
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
@@ -32,6 +33,13 @@ REASONS = {
 }
 
 
+class Cut(Enum):
+    """How many pieces sparse variables get: each the same number, or all pieces about the same bytes."""
+
+    ALIKE = "alike"
+    BY_BYTES = "by bytes"
+
+
 def make_plan(
     variables: Sequence[VariableInfo],
     *,
@@ -50,14 +58,19 @@ def make_plan(
     backup_workers: int = 0,
     choice: Choice | None = None,
     measured: Measured | None = None,
+    cut: Cut = Cut.ALIKE,
 ) -> Plan:
-    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable. With
+    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable, or with
+    Cut.BY_BYTES of the largest one, and for the others so many that all shards have about equal bytes. With
     comm=auto `choice` has the routes. Where rows were `measured`, servers are balanced by what they serve too.
 
     Raises PlanError where a variable has fewer rows than it would have shards.
     """
     ps = ps or PsOptions()
+    least = {variable.name: variable.min_partitions or 1 for variable in variables}
     variables = _marked_to_cut(variables, partitions)
+    if cut is Cut.BY_BYTES:
+        variables = _in_equal_pieces(variables, least)
     routes = {
         variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
     }
@@ -152,6 +165,30 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
         )
         for variable in variables
     ]
+
+
+def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
+    """The variables with fewer pieces where they are smaller than the largest one that is as finely cut: shards of all
+    have about equal bytes. Never more than rows, and no fewer than `least`, which a script wants."""
+    sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
+    finest = max((variable.min_partitions or 1 for variable in sparse), default=1)
+    largest = max((_whole_bytes(one) for one in sparse if (one.min_partitions or 1) == finest), default=1)
+    return [
+        dataclasses.replace(variable, min_partitions=_share_of_pieces(variable, finest, largest, least[variable.name]))
+        for variable in variables
+    ]
+
+
+def _share_of_pieces(variable: VariableInfo, finest: int, largest_bytes: int, least: int) -> int:
+    wanted = variable.min_partitions or 1
+    rows = (variable.shape[0] if variable.shape else 1) * variable.pieces
+    share = round(finest * _whole_bytes(variable) / max(1, largest_bytes))
+    return min(wanted, rows, max(least, share))
+
+
+def _whole_bytes(variable: VariableInfo) -> int:
+    """Of all pieces that the user's partitioner has made of it."""
+    return variable.size_bytes * variable.pieces
 
 
 def _place(

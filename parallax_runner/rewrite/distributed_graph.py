@@ -87,9 +87,10 @@ class DistributedGraph:
     `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
     chief's values of replicated variables. `open_inputs` is the part of `initialize` that a new session on variables
-    that are there already has to run: tables and iterators. `train_op` is one synchronous step. `sent_bytes` is what
-    the step that fetches it handed to collectives and servers and got back from servers (scalar, float64). `applied` says whether the
-    step changed the variables (scalar, bool); None where every step does. `device` is where this worker's own ops run.
+    that are there already has to run: tables and iterators. `train_op` is one synchronous step. `sent_bytes` is
+    what the step that fetches it handed to collectives and servers and got back from servers (scalar, float64).
+    `applied` says whether the step changed the variables (scalar, bool); None where every step does. `device` is
+    where this worker's own ops run.
     Where variables are spread over the ranks, who reads them needs all ranks: `wish` (scalar, float32, 0 if not fed) is
     what one of them wishes with a step, or without one, and `wishes` the sum over ranks.
     `variables` are those of its first replica; `copies` those that its other replicas keep each for itself, which are

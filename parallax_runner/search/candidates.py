@@ -1,12 +1,21 @@
-"""Which number of pieces to try next: doubled while the step's time falls, then halved from the start."""
+"""Which number of pieces to try next: the one from which most is to be hoped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-# The curve has as many unknowns.
-LEAST_POINTS = 3
+import numpy as np
+
+from parallax_runner.search.fit import estimate, fit
+from parallax_runner.search.trial import Trial
+
+MOST_TRIALS = 8
+# By chance alone a number as fast as the best promises so many of the best one's standard errors: the mean of the
+# positive half of a normal distribution.
+BY_CHANCE = 0.4
+# How far beyond what was tried the next number may be, as a factor: the curve is a guess there, and bad steps cost.
+REACH = 4
 
 
 @dataclass(frozen=True)
@@ -17,29 +26,38 @@ class Range:
     least: int
     most: int
 
+    def grid(self) -> list[int]:
+        """`start` doubled and halved again and again, and the bounds: ascending."""
+        found = {self.start, self.least, self.most}
+        above, below = self.start, self.start
+        while (above := 2 * above) < self.most:
+            found.add(above)
+        while (below := below // 2) > self.least:
+            found.add(below)
+        return sorted(found)
 
-def next_partitions(secs: Mapping[int, float], allowed: Range) -> int | None:
-    """The next number to try after those whose times are in `secs`; None where the search is at its end.
 
-    The original stops as soon as the time rises; here three points are measured where the range has them, since one
-    slow first trial would otherwise end the search without a curve.
+def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
+    """The next number to try after these; None where no other promises more than noise.
+
+    What a number promises is its expected improvement: the mean, over all curves that the trials leave possible, of how
+    much faster it is than the best so far, nothing where it is slower (Jones and others 1998). It is high where the
+    curve is low, and where little is known.
     """
-    if allowed.start not in secs:
+    if not trials:
         return allowed.start
-    ways = (lambda number: min(2 * number, allowed.most), lambda number: max(number // 2, allowed.least))
-    for way in ways:
-        further, falls = _beyond(secs, allowed.start, way)
-        if further is not None and falls:
-            return further
-    if len(secs) < LEAST_POINTS:
-        return next((further for way in ways if (further := _beyond(secs, allowed.start, way)[0]) is not None), None)
-    return None
-
-
-def _beyond(secs: Mapping[int, float], start: int, way: Callable[[int], int]) -> tuple[int | None, bool]:
-    """The first number that way which was not tried, None at the range's end; and whether the last step fell."""
-    before = number = start
-    while (further := way(number)) in secs and further != number:
-        before, number = number, further
-    falls = number == start or secs[number] < secs[before]
-    return None if further == number else further, falls
+    if len(trials) >= MOST_TRIALS:
+        return None
+    tried = {trial.partitions for trial in trials}
+    within = [
+        number
+        for number in allowed.grid()
+        if number not in tried and min(tried) / REACH <= number <= max(tried) * REACH
+    ]
+    if not within:
+        return None
+    found = fit(tuple(trials))
+    best_secs, error_secs = min(estimate(trial, found) for trial in trials)
+    gains = {number: float(np.maximum(0.0, best_secs - found.secs(number)).mean()) for number in within}
+    promising = max(within, key=gains.__getitem__)
+    return promising if gains[promising] > BY_CHANCE * error_secs else None

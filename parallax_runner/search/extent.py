@@ -30,15 +30,15 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
     """The numbers between `least` and `most` for the sparse variables that a plan has on servers, none if there are
     none. It begins with a piece a server, the fewest that let all servers work (the original's one server a host).
 
-    Raises PlanError where a variable has fewer than `least` rows.
+    The number is the largest variable's; smaller ones get fewer. Raises PlanError where it has fewer than `least` rows.
     """
     cut = _cut(plan)
     if not cut:
         return None
-    smallest = min(cut, key=lambda variable: variable.shape[0])
-    rows = smallest.shape[0]
+    largest = max(cut, key=lambda variable: variable.size_bytes)
+    rows = largest.shape[0]
     if least > rows:
-        raise PlanError(f"partition.min={least}: variable «{smallest.name}» has {rows} rows; choose at most {rows}")
+        raise PlanError(f"partition.min={least}: variable «{largest.name}» has {rows} rows; choose at most {rows}")
     bound = max(least, PIECES_PER_SERVER * plan.servers) if most is None else most
     bound = min(bound, rows)
     return Range(start=min(max(least, plan.servers), bound), least=least, most=bound)

@@ -1,45 +1,75 @@
-"""The curve through measured times, and the number of pieces at its lowest point."""
+"""The curve through measured times, and how sure it is."""
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import nnls
 
-from parallax_runner.search.candidates import LEAST_POINTS
-from parallax_runner.search.trial import Choice, Curve, Trial
+from parallax_runner.search.trial import Curve, Trial
+
+# The curve has as many unknowns.
+LEAST_POINTS = 3
+# The share of a step's time by which real times leave any curve of this form.
+MISFIT_SHARE = 0.02
+DRAWS = 300
+SEED = 1
 
 
-def fit(trials: Sequence[Trial]) -> Curve | None:
-    """The curve with the least squared relative error, theta1 and theta2 not negative; None for fewer than 3 points.
+@dataclass(frozen=True)
+class Fit:
+    """What trials say of the curve: the likeliest one, and `draws` [DRAWS, 3] of thetas that they leave possible."""
 
-    Relative, because a trial's error grows with its time: a slow point far from the lowest one must not bend the curve
-    there. With two bounds the best of the four cases (each of the two thetas free or 0) is the solution.
+    curve: Curve
+    draws: np.ndarray
+
+    def secs(self, partitions: float) -> np.ndarray:
+        """A step's time with so many pieces, by each draw: [DRAWS]."""
+        return self.draws @ _terms(partitions)
+
+
+@functools.lru_cache(maxsize=64)
+def fit(trials: tuple[Trial, ...]) -> Fit:
+    """Weighted least squares with thetas that are not negative, each trial weighed by its error.
+
+    Before anything is measured each term may be all of a step's time, so that one trial has a fit as well. The draws
+    are solutions for measurements and prior that are moved by their errors at random: draws from the posterior, where
+    no bound is met (Papandreou and Yuille 2010), and never negative where one is.
     """
-    if len({trial.partitions for trial in trials}) < LEAST_POINTS:
-        return None
-    numbers = np.array([trial.partitions for trial in trials], float)
+    scale, start = trials[0].secs, trials[0].partitions
+    prior = np.array([scale, scale * start, scale / start])
+    rows = np.array([_terms(trial.partitions) for trial in trials])
     secs = np.array([trial.secs for trial in trials])
-    terms = np.stack([np.ones_like(numbers), 1 / numbers, numbers], axis=1) / secs[:, None]
-    best, least_error = np.array([secs.mean(), 0.0, 0.0]), np.inf
-    for free in itertools.product([False, True], repeat=2):
-        columns = [0, *(column for column, is_free in zip((1, 2), free, strict=True) if is_free)]
-        thetas = np.zeros(3)
-        thetas[columns] = np.linalg.lstsq(terms[:, columns], np.ones_like(secs), rcond=None)[0]
-        error = float(np.square(terms @ thetas - 1).sum())
-        if (thetas[1:] >= 0).all() and error < least_error:
-            best, least_error = thetas, error
-    return Curve(*map(float, best))
+    errors = np.array([np.hypot(trial.error_secs, MISFIT_SHARE * trial.secs) for trial in trials])
+    weighted = np.concatenate([rows / errors[:, None], np.diag(1 / prior)])
+    wanted = np.concatenate([secs / errors, np.zeros(3)])
+    noise = np.random.default_rng(SEED).normal(size=(DRAWS, len(wanted)))
+    draws = np.array([_solve(weighted, wanted + each) for each in noise])
+    return Fit(Curve(*map(float, _solve(weighted, wanted))), draws)
 
 
-def choose(trials: Sequence[Trial]) -> Choice:
-    """The integer with the least fitted time between the least and the most that was tried, the smaller of two equals;
-    without a curve, the best that was measured."""
-    curve = fit(trials)
-    tried = [trial.partitions for trial in trials]
-    if curve is None:
-        partitions = min(trials, key=lambda trial: (trial.secs, trial.partitions)).partitions
-    else:
-        partitions = min(range(min(tried), max(tried) + 1), key=curve.secs)
-    return Choice(partitions, tuple(trials), curve)
+def curve_of(trials: Sequence[Trial]) -> Curve | None:
+    """The likeliest curve, None for fewer than three points."""
+    return fit(tuple(trials)).curve if len({trial.partitions for trial in trials}) >= LEAST_POINTS else None
+
+
+def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
+    """A tried number's time and its standard error: what was measured there and what the curve says, by their errors.
+
+    The curve may be wrong by its misfit; a measurement that is much surer than that stands for itself.
+    """
+    by_curve = found.secs(trial.partitions)
+    curve_error = np.hypot(by_curve.std(), MISFIT_SHARE * trial.secs)
+    share = curve_error**2 / (curve_error**2 + trial.error_secs**2)
+    return float(share * trial.secs + (1 - share) * by_curve.mean()), float(np.sqrt(share) * trial.error_secs)
+
+
+def _terms(partitions: float) -> np.ndarray:
+    return np.array([1.0, 1.0 / partitions, partitions])
+
+
+def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    return nnls(matrix, wanted)[0]

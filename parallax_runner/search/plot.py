@@ -10,6 +10,7 @@ from parallax_runner.search.trial import Choice, Trial
 FILE_NAME = "partition_search.png"
 SIZE_INCHES = (7.0, 4.0)
 CURVE_POINTS = 200
+LIKELY_PERCENT = (5, 95)  # of the curves that the trials leave possible, between these
 
 
 def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
@@ -18,11 +19,16 @@ def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
     import numpy as np
     from matplotlib.figure import Figure
 
+    from parallax_runner.search.fit import fit
+
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
     tried = sorted(trials, key=lambda trial: trial.partitions)
     numbers, times_ms = [trial.partitions for trial in tried], [1000 * trial.secs for trial in tried]
-    axes.plot(numbers, times_ms, "o", color="tab:blue", label="measured (median of a trial's steps)")
+    errors_ms = [1000 * trial.error_secs for trial in tried]
+    axes.errorbar(
+        numbers, times_ms, errors_ms, fmt="o", capsize=3, color="tab:blue", label="measured: median, standard error"
+    )
     if choice is not None:
         if choice.curve is not None:
             curve = choice.curve
@@ -33,6 +39,9 @@ def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
             axes.plot(
                 along, [1000 * curve.secs(float(number)) for number in along], "-", color="tab:orange", label=label
             )
+            draws_ms = np.array([1000 * fit(tuple(trials)).secs(float(number)) for number in along])
+            low, high = np.percentile(draws_ms, LIKELY_PERCENT, axis=1)
+            axes.fill_between(along, low, high, color="tab:orange", alpha=0.2, linewidth=0)
         axes.axvline(choice.partitions, linestyle=":", color="tab:green", label=f"chosen: {choice.partitions}")
     axes.set_xscale("log", base=2)
     axes.set_xticks(numbers, [str(number) for number in numbers])

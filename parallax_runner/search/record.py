@@ -1,39 +1,65 @@
-"""A search as a file: what it was made for, what it measured and chose. A run that is resumed reads it back."""
+"""A search as a file: what it was made for, what it measured, and what it chose once it has."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parallax_runner.search.trial import Choice, Curve, Trial
 
+FORMAT = 2
 FOLDER = "search"
 FILE_NAME = "choice.json"
 
 
-def save(choice: Choice, made_for: Mapping[str, Any], run_dir: Path) -> Path:
-    """Writes `run_dir/search/choice.json`, whole or not at all; `made_for` is JSON."""
-    path = run_dir / FOLDER / FILE_NAME
+@dataclass(frozen=True)
+class Record:
+    """What is known of a search; `choice` is None while it has not come to its end."""
+
+    trials: tuple[Trial, ...] = ()
+    choice: Choice | None = None
+
+
+def in_run(run_dir: Path) -> Path:
+    """Where a run keeps its search."""
+    return run_dir / FOLDER / FILE_NAME
+
+
+def in_cache(cache: Path, made_for: Mapping[str, Any]) -> Path:
+    """Where all runs find what was searched for the same."""
+    key = hashlib.sha256(json.dumps([FORMAT, made_for], sort_keys=True).encode()).hexdigest()[:32]
+    return cache / "partitions" / f"{key}.json"
+
+
+def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, Any], path: Path) -> None:
+    """Writes the file whole or not at all; `made_for` is JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{FILE_NAME}.{os.getpid()}")
-    fields = {"made_for": dict(made_for), **dataclasses.asdict(choice)}
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    chosen = None if choice is None else {key: value for key, value in dataclasses.asdict(choice).items()}
+    if chosen is not None:
+        del chosen["trials"]  # they stand beside it
+    fields = {"made_for": dict(made_for), "trials": [dataclasses.asdict(trial) for trial in trials], "choice": chosen}
     partial.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
     partial.replace(path)
-    return path
 
 
-def load(made_for: Mapping[str, Any], run_dir: Path) -> Choice | None:
-    """What an earlier search in this folder chose; None where there was none, or for another graph or cluster."""
+def load(made_for: Mapping[str, Any], path: Path) -> Record:
+    """What an earlier search has left; nothing where there was none, or for another graph or cluster."""
     try:
-        fields = json.loads((run_dir / FOLDER / FILE_NAME).read_text(encoding="utf-8"))
+        fields = json.loads(path.read_text(encoding="utf-8"))
         if fields["made_for"] != made_for:
-            return None
+            return Record()
         trials = tuple(Trial(one["partitions"], tuple(one["step_secs"])) for one in fields["trials"])
-        curve = None if fields["curve"] is None else Curve(**fields["curve"])
-        return Choice(fields["partitions"], trials, curve)
+        chosen = fields["choice"]
+        if chosen is None:
+            return Record(trials)
+        curve = None if chosen["curve"] is None else Curve(**chosen["curve"])
+        return Record(trials, Choice(**chosen | {"trials": trials, "curve": curve}))
     except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
-        return None
+        return Record()

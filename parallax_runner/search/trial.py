@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
+
+# Of each trial: the first steps of a session pay for its set-up.
+WARM_UP_STEPS = 5
+# Two trials of one number differ by so much of a step's time though all their steps agree: other loads, other data.
+DRIFT_SHARE = 0.01
+# Of a normal distribution: the standard deviation is so many median deviations, and a median's error so many of a
+# mean's.
+DEVIATIONS, MEDIAN_TO_MEAN = 1.4826, 1.2533
 
 
 @dataclass(frozen=True)
@@ -16,19 +25,23 @@ class Trial:
     step_secs: tuple[float, ...]
 
     @classmethod
-    def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]]) -> Self:
-        """From the seconds of all steps on each rank: the first half is warm-up, of the others the mean over ranks.
-
-        A synchronous step ends for all together, so that the mean is its time, whoever waited for whom; without
-        waiting it is the pace of the cluster.
-        """
-        steps = [statistics.fmean(secs) for secs in zip(*by_rank.values(), strict=True)]
-        return cls(partitions, tuple(steps[len(steps) // 2 :]))
+    def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]], *, warm_up_steps: int = WARM_UP_STEPS) -> Self:
+        """From the seconds of all steps on each rank: but for the first ones, of each step those of the slowest rank,
+        which a synchronous step takes."""
+        steps = [max(secs) for secs in zip(*by_rank.values(), strict=False)]
+        return cls(partitions, tuple(steps[min(warm_up_steps, len(steps) - 1) :]))
 
     @property
     def secs(self) -> float:
         """The step's time: the median, which a pause of the machine in one of the steps does not move."""
         return statistics.median(self.step_secs)
+
+    @property
+    def error_secs(self) -> float:
+        """The standard error of `secs`: of the median, by the steps' median deviation, and what trials drift by."""
+        deviation = statistics.median(abs(secs - self.secs) for secs in self.step_secs)
+        of_median = MEDIAN_TO_MEAN * DEVIATIONS * deviation / math.sqrt(len(self.step_secs))
+        return math.hypot(of_median, DRIFT_SHARE * self.secs)
 
 
 @dataclass(frozen=True)
@@ -47,15 +60,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Choice:
-    """The number of pieces to train with; `trials` in the order they were made, `curve` None where they are too few."""
+    """The number of pieces to train with; `trials` in the order they were made, `curve` None where they are too few.
+    `secs` is what a step should take with it, by the trial of that number and the curve, and `error_secs` its standard
+    error."""
 
     partitions: int
     trials: tuple[Trial, ...]
     curve: Curve | None
-
-    @property
-    def secs(self) -> float:
-        """The time that a step should take: as the curve says, or else as measured."""
-        if self.curve is not None:
-            return self.curve.secs(self.partitions)
-        return next(trial.secs for trial in self.trials if trial.partitions == self.partitions)
+    secs: float
+    error_secs: float
