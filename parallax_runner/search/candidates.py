@@ -11,9 +11,6 @@ from parallax_runner.search.fit import estimate, fit
 from parallax_runner.search.trial import Trial
 
 MOST_TRIALS = 8
-# By chance alone a number as fast as the best promises so many of the best one's standard errors: the mean of the
-# positive half of a normal distribution.
-BY_CHANCE = 0.4
 # How far beyond what was tried the next number may be, as a factor: the curve is a guess there, and bad steps cost.
 REACH = 4
 
@@ -38,7 +35,7 @@ class Range:
 
 
 def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
-    """The next number to try after these; None where no other promises more than noise.
+    """The next number to try after these; None where no other promises more than the error of the best time.
 
     What a number promises is its expected improvement: the mean, over all curves that the trials leave possible, of how
     much faster it is than the best so far, nothing where it is slower (Jones and others 1998). It is high where the
@@ -60,4 +57,4 @@ def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
     best_secs, error_secs = min(estimate(trial, found) for trial in trials)
     gains = {number: float(np.maximum(0.0, best_secs - found.secs(number)).mean()) for number in within}
     promising = max(within, key=gains.__getitem__)
-    return promising if gains[promising] > BY_CHANCE * error_secs else None
+    return promising if gains[promising] > error_secs else None

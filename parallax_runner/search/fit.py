@@ -44,6 +44,7 @@ def fit(trials: tuple[Trial, ...]) -> Fit:
     rows = np.array([_terms(trial.partitions) for trial in trials])
     secs = np.array([trial.secs for trial in trials])
     errors = np.array([np.hypot(trial.error_secs, MISFIT_SHARE * trial.secs) for trial in trials])
+    errors *= _misfit((rows, secs), errors)
     weighted = np.concatenate([rows / errors[:, None], np.diag(1 / prior)])
     wanted = np.concatenate([secs / errors, np.zeros(3)])
     noise = np.random.default_rng(SEED).normal(size=(DRAWS, len(wanted)))
@@ -65,6 +66,17 @@ def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
     curve_error = np.hypot(by_curve.std(), MISFIT_SHARE * trial.secs)
     share = curve_error**2 / (curve_error**2 + trial.error_secs**2)
     return float(share * trial.secs + (1 - share) * by_curve.mean()), float(np.sqrt(share) * trial.error_secs)
+
+
+def _misfit(measured: tuple[np.ndarray, np.ndarray], errors: np.ndarray) -> float:
+    """By which factor trials are further from any curve than their errors allow, at least 1 (Birge 1932): then one of
+    them was disturbed, or the curve has another form, and nothing is as sure as it looks."""
+    rows, secs = measured
+    solution = _solve(rows / errors[:, None], secs / errors)
+    spare = len(secs) - int((solution > 0).sum())
+    if spare < 1:
+        return 1.0
+    return max(1.0, float(np.sqrt(np.square((rows @ solution - secs) / errors).sum() / spare)))
 
 
 def _terms(partitions: float) -> np.ndarray:

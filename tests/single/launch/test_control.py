@@ -210,3 +210,15 @@ def test_workers_leave_when_all_of_them_want_to(control: ControlServer) -> None:
     assert not left.wait(0.3)
     second.leave(4)
     assert left.wait(5.0)
+
+
+def test_orders_and_a_stop_reach_all_workers_in_the_same_order(control: ControlServer) -> None:
+    clients = [quiet(ControlClient.connect(role="worker", index=index)) for index in range(2)]
+    for _ in clients:
+        take(control, "hello")
+    control.order({"until": 5})
+    control.stop("worker")
+    control.order({"until": 9})
+    for client in clients:
+        assert [client.next_order() for _ in range(3)] == [{"until": 5}, None, {"until": 9}]
+        assert client.stop_requested.is_set()

@@ -11,7 +11,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
-from parallax_runner.plan.planner import make_plan
+from parallax_runner.plan.planner import Cut, make_plan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
 
@@ -284,3 +284,40 @@ def test_shards_that_are_touched_most_are_on_different_servers() -> None:
     first, _, third, _ = placed = servers(measured)
     assert first != third
     assert sorted(placed) == [0, 0, 1, 1]
+
+
+def by_bytes(*variables: VariableInfo, partitions: int) -> dict[str, int]:
+    made = make_plan(
+        variables,
+        comm="hybrid",
+        workers=2,
+        servers=4,
+        partitions=partitions,
+        average_sparse=True,
+        fingerprint="f",
+        cut=Cut.BY_BYTES,
+    )
+    return {variable.name: variable.partitions for variable in made.variables}
+
+
+def test_shards_of_a_search_have_about_equal_bytes() -> None:
+    large, half, small = (info(name, "sparse", (rows, 10)) for name, rows in (("l", 800), ("h", 400), ("s", 20)))
+    assert by_bytes(large, half, small, DENSE, partitions=8) == {"l": 8, "h": 4, "s": 1, "kernel": 1}
+    assert by_bytes(large, half, small, partitions=1) == {"l": 1, "h": 1, "s": 1}
+    assert by_bytes(large, half, small, partitions=80) == {"l": 80, "h": 40, "s": 2}
+
+
+def test_a_small_variable_is_never_cut_into_more_pieces_than_rows() -> None:
+    wide = info("wide", "sparse", (3, 1000))
+    assert by_bytes(wide, info("long", "sparse", (1000, 4)), partitions=64) == {"wide": 3, "long": 64}
+
+
+def test_a_search_leaves_a_script_the_pieces_that_it_wants() -> None:
+    marked = [info(f"m{rows}", "sparse", (rows, 10), min_partitions=2) for rows in (800, 40)]
+    assert by_bytes(*marked, info("other", "sparse", (900, 10)), partitions=8) == {"m800": 8, "m40": 2, "other": 1}
+
+
+def test_a_search_counts_the_users_own_pieces() -> None:
+    pieces = [info(f"table/part_{n}", "sparse", (100, 10), full_name="table", pieces=3) for n in range(3)]
+    small = info("small", "sparse", (150, 10))
+    assert by_bytes(*pieces, small, partitions=12) == {**{piece.name: 4 for piece in pieces}, "small": 6}

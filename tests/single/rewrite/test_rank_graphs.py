@@ -143,7 +143,7 @@ def test_ranks_share_accumulators(comm: str) -> None:
 def test_the_chief_has_a_queue_for_each_rank(comm: str) -> None:
     queues = [resources(rank_graph(comm, rank, workers=3), "FIFOQueueV2") for rank in range(3)]
     things = {name.rpartition("/")[0] for name in queues[0]}
-    assert {"announce/ready", "announce/step"} <= things
+    assert {"announce/ready/bool", "announce/step/bool"} <= things
     for rank in (1, 2):
         assert {f"{thing}/{rank}" for thing in things} <= set(queues[0])
         theirs = {name: queue for name, queue in queues[rank].items() if name.endswith(f"/{rank}")}

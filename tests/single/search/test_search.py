@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from omegaconf import OmegaConf
 
+from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
 from parallax_runner.search import plot, record
-from parallax_runner.search.candidates import Range
-from parallax_runner.search.extent import PIECES_PER_SERVER, range_of
-from parallax_runner.search.fit import choose, fit
-from parallax_runner.search.search import search
-from parallax_runner.search.trial import Choice, Curve, Trial
+from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
+from parallax_runner.search.extent import PIECES_PER_SERVER, may_change, range_of
+from parallax_runner.search.fit import MISFIT_SHARE, curve_of, estimate, fit
+from parallax_runner.search.search import choose, search
+from parallax_runner.search.trial import DRIFT_SHARE, WARM_UP_STEPS, Choice, Curve, Trial
 
 # Seconds; the lowest point is at the root of theta1 / theta2.
 OPTIMA = {1: Curve(0.05, 0.001, 0.01), 8: Curve(0.05, 0.64, 0.01), 32: Curve(0.05, 1.024, 0.001)}
+ALLOWED = Range(4, 1, 64)
 
 
 def by(secs: Callable[[int], float]) -> Callable[[int], Trial]:
     return lambda partitions: Trial(partitions, (secs(partitions),))
 
 
-def candidates(choice: Choice) -> list[int]:
+def noisy(curve: Curve, seed: int, *, share: float = 0.1, steps: int = 20) -> Callable[[int], Trial]:
+    """Steps vary by `share` (a standard deviation), and one in ten takes thrice as long."""
+    draw = random.Random(seed)
+
+    def measure(partitions: int) -> Trial:
+        factors = (max(0.1, draw.gauss(1, share)) * draw.choice([3] + [1] * 9) for _ in range(steps))
+        return Trial(partitions, tuple(curve.secs(partitions) * factor for factor in factors))
+
+    return measure
+
+
+def tried(choice: Choice) -> list[int]:
     return [trial.partitions for trial in choice.trials]
 
 
-def tried(secs: Callable[[int], float], start: int = 1, least: int = 1, most: int = 64) -> list[int]:
-    return candidates(search(by(secs), Range(start, least, most)))
+def regret(curve: Curve, choice: Choice, allowed: Range) -> float:
+    """How much longer a step takes than with the best number there is, as a factor."""
+    return curve.secs(choice.partitions) / min(curve.secs(number) for number in allowed.grid())
 
 
 @pytest.mark.parametrize("start", [1, 2, 8, 64])
@@ -44,101 +62,192 @@ def tried(secs: Callable[[int], float], start: int = 1, least: int = 1, most: in
 def test_the_optimum_of_a_curve_is_found(optimum: int, start: int) -> None:
     choice = search(by(OPTIMA[optimum].secs), Range(start, 1, 256))
     assert choice.partitions == optimum
-    assert choice.curve is not None
-    assert choice.secs == pytest.approx(OPTIMA[optimum].secs(optimum))
+    assert choice.secs == pytest.approx(OPTIMA[optimum].secs(optimum), rel=0.02)
+    assert len(choice.trials) <= 6
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("optimum", OPTIMA)
-def test_noise_costs_little(optimum: int, seed: int) -> None:
-    """Each of 50 steps is up to a tenth longer or shorter, and one in ten takes thrice as long."""
-    draw, curve = random.Random(seed), OPTIMA[optimum]
-
-    def measure(partitions: int) -> Trial:
-        steps = (draw.uniform(0.9, 1.1) * draw.choice([3] + [1] * 9) for _ in range(50))
-        return Trial(partitions, tuple(curve.secs(partitions) * step for step in steps))
-
-    choice = search(measure, Range(1, 1, 256))
-    assert curve.secs(choice.partitions) <= 1.05 * curve.secs(optimum)
+thetas = st.floats(0.0, 1.0)
 
 
-def test_doubling_ends_where_the_time_rises() -> None:
-    assert tried(OPTIMA[8].secs) == [1, 2, 4, 8, 16]
+@settings(deadline=None, max_examples=40)
+@given(theta0=st.floats(0.01, 1), theta1=thetas, theta2=st.floats(0, 0.02), start=st.sampled_from([1, 2, 4, 8]))
+def test_any_curve_is_searched_in_a_few_trials(theta0: float, theta1: float, theta2: float, start: int) -> None:
+    curve, allowed = Curve(theta0, theta1, theta2), Range(start, 1, 64)
+    choice = search(by(curve.secs), allowed)
+    assert len(choice.trials) <= MOST_TRIALS == 8
+    assert regret(curve, choice, allowed) <= 1.05
 
 
-def test_halving_begins_at_the_start_again() -> None:
-    assert tried(OPTIMA[8].secs, start=32) == [32, 64, 16, 8, 4]
-    assert tried(OPTIMA[8].secs, start=8) == [8, 16, 4]
+def test_noise_costs_little() -> None:
+    """Five steps in a hundred, over curves and draws, is what may be lost at all; in the mean far less is."""
+    lost = [
+        regret(curve, search(noisy(curve, seed), ALLOWED), ALLOWED) for curve in OPTIMA.values() for seed in range(10)
+    ]
+    assert statistics.fmean(lost) < 1.01
+    assert sum(each > 1.05 for each in lost) <= 1
+
+
+def test_steps_that_vary_ask_for_more_trials_but_never_for_more_than_eight() -> None:
+    curve = Curve(0.3, 0.2, 0.0008)
+    quiet, wild = (
+        [len(search(noisy(curve, seed, share=share), Range(1, 1, 256)).trials) for seed in range(12)]
+        for share in (0.01, 0.6)
+    )
+    assert max(quiet + wild) <= MOST_TRIALS
+    assert len(set(wild)) > 1
+
+
+def test_the_next_number_is_the_one_of_most_expected_improvement() -> None:
+    """After 4 and 16, equally fast, a dip between them is all that the curve leaves; beyond, it must rise."""
+    trials = [Trial(4, (0.3,)), Trial(16, (0.3,))]
+    assert next_partitions(trials, ALLOWED) == 8
+    # After 4 and 16, the latter much faster, the most is to be hoped further on.
+    assert next_partitions([Trial(4, (0.3,)), Trial(16, (0.15,))], ALLOWED) in (32, 64)
+    assert next_partitions([Trial(4, (0.15,)), Trial(16, (0.45,))], ALLOWED) in (1, 2)
+
+
+def test_nothing_is_tried_that_promises_no_more_than_noise() -> None:
+    flat = [Trial(number, (0.25, 0.25)) for number in (1, 4, 8, 16)]
+    assert next_partitions(flat, ALLOWED) is None
+    known = [Trial(number, (OPTIMA[8].secs(number),)) for number in (4, 8, 16)]
+    assert next_partitions(known, ALLOWED) is None
+
+
+def test_the_end_depends_on_how_sure_the_best_time_is() -> None:
+    """The same medians: what is worth a trial where the best time is known is noise where it is not."""
+    curve = Curve(0.3, 0.2, 0.0008)
+    sure = [Trial(number, (curve.secs(number),) * 11) for number in (4, 16, 8)]
+    unsure = [Trial(one.partitions, tuple(one.secs * (0.5 + 0.1 * step) for step in range(11))) for one in sure]
+    assert [one.secs for one in unsure] == pytest.approx([one.secs for one in sure])
+    assert next_partitions(sure, ALLOWED) == 64
+    assert next_partitions(unsure, ALLOWED) is None
+
+
+def test_no_more_than_eight_trials() -> None:
+    trials = [Trial(number, (10.0 / number,)) for number in (1, 2, 4, 8, 16, 32, 64, 128)]
+    assert next_partitions(trials[:-1], Range(1, 1, 1024)) is not None
+    assert next_partitions(trials, Range(1, 1, 1024)) is None
+
+
+def test_the_next_number_is_never_far_from_what_was_tried() -> None:
+    choice = search(by(lambda partitions: 1 / partitions), Range(1, 1, 4096))
+    for number, trial in enumerate(choice.trials[1:], start=1):
+        assert trial.partitions <= 4 * max(tried(choice)[:number])
+    assert choice.partitions == max(tried(choice)) > 100
 
 
 @pytest.mark.parametrize(
     ("start", "least", "most", "expected"),
-    [(1, 1, 64, [1, 2, 4, 8, 16, 32, 64]), (3, 1, 20, [3, 6, 12, 20, 1]), (4, 3, 4, [4, 3]), (5, 5, 5, [5])],
+    [
+        (1, 1, 64, [1, 2, 4, 8, 16, 32, 64]),
+        (3, 1, 20, [1, 3, 6, 12, 20]),
+        (4, 3, 4, [3, 4]),
+        (5, 5, 5, [5]),
+        (4, 1, 64, [1, 2, 4, 8, 16, 32, 64]),
+    ],
 )
-def test_the_bounds_themselves_are_tried(start: int, least: int, most: int, expected: list[int]) -> None:
-    assert tried(lambda partitions: 1 / partitions, start, least, most) == expected
+def test_the_numbers_that_may_be_tried(start: int, least: int, most: int, expected: list[int]) -> None:
+    assert Range(start, least, most).grid() == expected
 
 
 def test_a_time_that_only_falls_leads_to_the_most_and_one_that_only_rises_to_the_least() -> None:
-    assert search(by(lambda partitions: 1 + 1 / partitions), Range(4, 2, 40)).partitions == 40
+    assert search(by(lambda partitions: 1 + 1 / partitions), Range(4, 2, 40)).partitions >= 16
+    assert search(by(lambda partitions: 0.1 + 1 / partitions), Range(4, 2, 40)).partitions == 40
     assert search(by(lambda partitions: 1.0 + partitions), Range(16, 2, 64)).partitions == 2
 
 
-def test_a_flat_time_leaves_variables_whole() -> None:
-    assert search(by(lambda _: 0.25), Range(1, 1, 64)).partitions == 1
+def test_a_search_goes_on_with_the_trials_it_has() -> None:
+    whole = search(by(OPTIMA[8].secs), ALLOWED)
+    asked: list[int] = []
+
+    def measure(partitions: int) -> Trial:
+        asked.append(partitions)
+        return Trial(partitions, (OPTIMA[8].secs(partitions),))
+
+    assert search(measure, ALLOWED, whole.trials[:2]) == whole
+    assert asked == tried(whole)[2:]
 
 
-def test_one_fast_or_slow_first_trial_does_not_end_the_search() -> None:
-    secs = {1: 0.1} | {number: OPTIMA[8].secs(number) for number in (2, 4, 8, 16)}
-    assert tried(secs.__getitem__) == [1, 2, 4, 8, 16]
-    slow = {1: 20.0} | {number: OPTIMA[8].secs(number) for number in (2, 4, 8, 16)}
-    choice = search(by(slow.__getitem__), Range(1, 1, 64))
+def test_one_slow_first_trial_does_not_decide() -> None:
+    slow = {number: OPTIMA[8].secs(number) for number in ALLOWED.grid()} | {4: 1.0}
+    choice = search(by(slow.__getitem__), ALLOWED)
     assert OPTIMA[8].secs(choice.partitions) <= 1.1 * OPTIMA[8].secs(8)
 
 
-def test_the_choice_need_not_have_been_tried_and_stays_among_those_between() -> None:
-    curve = Curve(0.01, 0.36, 0.01)  # lowest at 6
-    assert search(by(curve.secs), Range(1, 1, 64)).partitions == 6
-    assert search(by(curve.secs), Range(1, 1, 4)).partitions == 4
+def test_the_choice_is_one_that_was_tried() -> None:
+    assert choose([Trial(1, (0.3,)), Trial(2, (0.2,))]).partitions == 2
+    assert curve_of([Trial(1, (0.3,)), Trial(2, (0.2,))]) is None
+    choice = search(by(Curve(0.01, 0.36, 0.01).secs), ALLOWED)  # lowest at 6
+    assert choice.partitions in tried(choice) and choice.partitions in (4, 8)
 
 
-def test_two_points_are_no_curve() -> None:
-    choice = choose([Trial(1, (0.3,)), Trial(2, (0.2,))])
-    assert (choice.partitions, choice.curve, choice.secs) == (2, None, 0.2)
-    assert choose([Trial(4, (0.2,)), Trial(2, (0.2,))]).partitions == 2
+def test_a_measurement_stands_for_itself_as_far_as_it_is_sure() -> None:
+    curve = OPTIMA[8]
+    trials = [Trial(number, (curve.secs(number),) * 9) for number in (2, 4, 8, 16, 32)]
+    spread = tuple(2 * curve.secs(8) * (1 + 0.2 * step) for step in range(-4, 5))
+    for odd, low, high in ((Trial(8, (1.1 * curve.secs(8),) * 9), 1.05, 1.1), (Trial(8, spread), 1.0, 1.3)):
+        found = fit((*trials[:2], odd, *trials[3:]))
+        secs, error_secs = estimate(odd, found)
+        assert low * curve.secs(8) <= secs <= high * curve.secs(8)
+        assert 0 < error_secs <= odd.error_secs
 
 
-thetas = st.floats(0.001, 10)
-
-
-@given(theta0=thetas, theta1=thetas, theta2=thetas, most=st.integers(2, 7))
+@given(theta0=st.floats(0.001, 10), theta1=st.floats(0.001, 10), theta2=st.floats(0.001, 10), most=st.integers(3, 7))
+@settings(deadline=None, max_examples=30)
 def test_the_fit_recovers_the_curve(theta0: float, theta1: float, theta2: float, most: int) -> None:
     curve = Curve(theta0, theta1, theta2)
-    found = fit([Trial(2**power, (curve.secs(2**power),)) for power in range(most + 1)])
+    found = curve_of([Trial(2**power, (curve.secs(2**power),)) for power in range(most + 1)])
     assert found is not None
-    for number in (1, 2**most):
-        assert found.secs(number) == pytest.approx(curve.secs(number), rel=1e-6)
-    assert (found.theta0, found.theta1, found.theta2) == pytest.approx((theta0, theta1, theta2), rel=1e-2, abs=1e-4)
+    for power in range(most + 1):
+        assert found.secs(2**power) == pytest.approx(curve.secs(2**power), rel=2 * MISFIT_SHARE)
 
 
 @given(st.lists(st.floats(0.001, 10), min_size=3, max_size=8))
+@settings(deadline=None, max_examples=30)
 def test_no_piece_is_ever_for_free(secs: list[float]) -> None:
-    found = fit([Trial(2**power, (one,)) for power, one in enumerate(secs)])
-    assert found is not None
-    assert found.theta1 >= 0 and found.theta2 >= 0
+    draws = fit(tuple(Trial(2**power, (one,)) for power, one in enumerate(secs))).draws
+    assert (draws >= 0).all()
 
 
-def test_a_trial_is_the_median_of_the_later_steps_over_all_ranks() -> None:
-    trial = Trial.of(4, {0: [9.0, 9.0, 1.0, 2.0, 30.0], 1: [9.0, 9.0, 3.0, 4.0, 50.0]})
-    assert (trial.partitions, trial.step_secs) == (4, (2.0, 3.0, 40.0))
+def test_the_fit_is_as_sure_as_its_trials() -> None:
+    curve = OPTIMA[8]
+    numbers = (2, 4, 8, 16)
+    sure = fit(tuple(Trial(n, (curve.secs(n),) * 9) for n in numbers))
+    unsure = fit(tuple(Trial(n, tuple(curve.secs(n) * (1 + 0.2 * step) for step in range(-4, 5))) for n in numbers))
+    for number in numbers:
+        assert unsure.secs(number).std() > 2 * sure.secs(number).std()
+    # And less sure where nothing was measured.
+    assert sure.secs(128).std() / curve.secs(128) > sure.secs(8).std() / curve.secs(8)
+    # One trial says next to nothing of other numbers.
+    one = fit((Trial(4, (0.3,) * 9),))
+    assert one.secs(4).mean() == pytest.approx(0.3, rel=0.05)
+    assert one.secs(64).std() > 0.3
+
+
+def test_a_trial_is_the_median_of_the_steps_of_the_slowest_rank() -> None:
+    warm_up = [9.0] * WARM_UP_STEPS
+    trial = Trial.of(4, {0: [*warm_up, 1.0, 2.0, 30.0], 1: [*warm_up, 3.0, 1.0, 5.0]})
+    assert (trial.partitions, trial.step_secs) == (4, (3.0, 2.0, 30.0))
     assert trial.secs == 3.0
+    assert Trial.of(1, {0: [1.0, 2.0]}).step_secs == (2.0,)
+
+
+def test_a_trials_error_is_that_of_the_median_and_what_trials_drift_by() -> None:
+    draw = np.random.default_rng(1)
+    samples = draw.normal(1.0, 0.2, size=(2000, 25))
+    medians = np.median(samples, axis=1)
+    errors = [Trial(1, tuple(map(float, sample))).error_secs for sample in samples[:200]]
+    assert statistics.fmean(errors) == pytest.approx(float(medians.std()), rel=0.15)
+    assert Trial(1, (2.0, 2.0, 2.0)).error_secs == pytest.approx(2.0 * DRIFT_SHARE)
+    # One step that takes very long does not count.
+    assert Trial(1, (1.0, 1.1, 0.9, 1.0, 100.0)).error_secs < 0.2
 
 
 def plan(*rows: int, servers: int = 1, gradient: str = "sparse", route: Route = Route.PS) -> Plan:
     variables = tuple(
         VariablePlan(f"v{n}", (n, 4), "float32", 16 * n, gradient, route, (Shard(0, n, 0),), (), None, "") for n in rows
     )
-    return Plan("hybrid", 2, servers, True, "f", variables, ())
+    return Plan("ps", 2, servers, True, "f", variables, ())
 
 
 def test_the_search_begins_with_a_piece_a_server() -> None:
@@ -147,11 +256,11 @@ def test_the_search_begins_with_a_piece_a_server() -> None:
     assert range_of(plan(1000, servers=4), least=1, most=2) == Range(2, 1, 2)
 
 
-def test_no_variable_gets_more_pieces_than_rows() -> None:
-    assert range_of(plan(1000, 30), least=1, most=None) == Range(1, 1, 30)
-    assert range_of(plan(1000, 30), least=1, most=500) == Range(1, 1, 30)
-    with pytest.raises(PlanError, match=r"partition\.min=31: variable «v30» has 30 rows; choose at most 30"):
-        range_of(plan(1000, 30), least=31, most=None)
+def test_the_largest_variable_gets_no_more_pieces_than_rows() -> None:
+    assert range_of(plan(50, 30), least=1, most=None) == Range(1, 1, 50)
+    assert range_of(plan(50, 30), least=1, most=500) == Range(1, 1, 50)
+    with pytest.raises(PlanError, match=r"partition\.min=51: variable «v50» has 50 rows; choose at most 50"):
+        range_of(plan(50, 30), least=51, most=None)
 
 
 def test_there_is_nothing_to_cut_without_sparse_variables_on_servers() -> None:
@@ -159,20 +268,43 @@ def test_there_is_nothing_to_cut_without_sparse_variables_on_servers() -> None:
     assert range_of(plan(100, route=Route.ALLGATHER), least=1, most=None) is None
 
 
-def test_a_choice_comes_back_for_the_same_graph_and_cluster_only(tmp_path: Path) -> None:
+def asked(**fields: str) -> Mapping[str, object]:
+    content = {"partition": {"name": "search"}, "action": "train", "model": {"_target_": "models.lm.build"}}
+    return OmegaConf.merge(content, {key: value for key, value in fields.items()})
+
+
+def test_plans_change_only_between_steps_that_all_ranks_take_together() -> None:
+    made = plan(100)
+    assert may_change(OmegaConf.create(asked()), made)
+    assert may_change(OmegaConf.create(asked(action="search")), made)
+    for other in ({"partition": {"name": "fixed"}}, {"action": "verify"}, {"model": {"_target_": SCRIPT}}):
+        assert not may_change(OmegaConf.create(asked(**other)), made)
+    for changes in ({"sync": False}, {"backup_workers": 1}):
+        assert not may_change(OmegaConf.create(asked()), dataclasses.replace(made, **changes))
+    assert not may_change(OmegaConf.create(asked()), plan(100, gradient="dense"))
+
+
+def test_trials_and_choice_come_back_for_the_same_graph_and_cluster_only(tmp_path: Path) -> None:
     made_for = {"fingerprint": "f", "cluster": {"workers": 2, "servers": 1}}
-    for curve in (OPTIMA[8], None):
-        choice = Choice(8, (Trial(1, (0.1, 0.3)), Trial(8, (0.2,))), curve)
-        record.save(choice, made_for, tmp_path)
-        assert record.load(made_for, tmp_path) == choice
-        assert record.load(made_for | {"fingerprint": "g"}, tmp_path) is None
-        assert record.load(made_for | {"cluster": {"workers": 3, "servers": 1}}, tmp_path) is None
-    assert record.load(made_for, tmp_path / "elsewhere") is None
-    (tmp_path / record.FOLDER / record.FILE_NAME).write_text("{")
-    assert record.load(made_for, tmp_path) is None
+    trials = (Trial(1, (0.1, 0.3)), Trial(8, (0.2,)))
+    path = record.in_run(tmp_path)
+    for choice in (Choice(8, trials, OPTIMA[8], 0.2, 0.01), Choice(8, trials, None, 0.2, 0.01), None):
+        record.save(trials, choice, made_for, path)
+        assert record.load(made_for, path) == record.Record(trials, choice)
+        assert record.load(made_for | {"fingerprint": "g"}, path) == record.Record()
+        assert record.load(made_for | {"cluster": {"workers": 3, "servers": 1}}, path) == record.Record()
+    assert record.load(made_for, tmp_path / "elsewhere") == record.Record()
+    path.write_text("{")
+    assert record.load(made_for, path) == record.Record()
 
 
-def test_the_plot_has_points_curve_and_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_searched_for_the_same_is_found_from_everywhere(tmp_path: Path) -> None:
+    made_for = {"fingerprint": "f", "cluster": {"workers": 2}}
+    assert record.in_cache(tmp_path, made_for) == record.in_cache(tmp_path, dict(reversed(made_for.items())))
+    assert record.in_cache(tmp_path, made_for) != record.in_cache(tmp_path, made_for | {"fingerprint": "g"})
+
+
+def test_the_plot_has_points_errors_curve_and_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Axes] = []
     save = Figure.savefig
 
@@ -181,16 +313,21 @@ def test_the_plot_has_points_curve_and_choice(tmp_path: Path, monkeypatch: pytes
         save(figure, path, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
-    choice = search(by(OPTIMA[8].secs), Range(32, 1, 64))
+    choice = search(by(OPTIMA[8].secs), ALLOWED)
     path = tmp_path / "plots" / plot.FILE_NAME
     plot.draw(choice.trials, choice, path)
     assert imread(path).shape[:2] == (400, 700)
-    points, curve, chosen = drawn[0].get_lines()
-    measured = {number: 1000 * OPTIMA[8].secs(number) for number in (4, 8, 16, 32, 64)}
-    assert dict(map(tuple, points.get_xydata())) == pytest.approx(measured)
-    xs, ys = curve.get_data()
-    assert (xs[0], xs[-1]) == pytest.approx((4, 64))
-    assert all(math.isclose(y, 1000 * OPTIMA[8].secs(x), rel_tol=1e-6) for x, y in zip(xs, ys, strict=True))
-    assert set(chosen.get_xdata()) == {8}
+    axes = drawn[0]
+    (bars,) = axes.containers
+    points = {round(float(x)): float(y) for x, y in bars.lines[0].get_xydata()}
+    assert points == pytest.approx({number: 1000 * OPTIMA[8].secs(number) for number in tried(choice)})
+    lengths = {round(float(s[0][0])): float(s[1][1] - s[0][1]) / 2 for s in bars.lines[2][0].get_segments()}
+    assert lengths == pytest.approx({one.partitions: 1000 * one.error_secs for one in choice.trials})
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    (fitted,) = [line for label, line in lines.items() if "fitted" in str(label)]
+    xs, ys = fitted.get_data()
+    assert choice.curve is not None
+    assert all(math.isclose(y, 1000 * choice.curve.secs(x), rel_tol=1e-6) for x, y in zip(xs, ys, strict=True))
+    assert set(lines["chosen: 8"].get_xdata()) == {8}
     plot.draw(choice.trials[:1], None, path)  # a search that was interrupted
-    assert len(drawn[1].get_lines()) == 1
+    assert not any("fitted" in str(line.get_label()) for line in drawn[1].get_lines())

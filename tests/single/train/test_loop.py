@@ -26,6 +26,7 @@ from parallax_runner.train.checkpoint_files import list_checkpoints, read_sideca
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
+from parallax_runner.train.segment import Graph, Segment
 from tests.single.small_models import BATCH, ROWS, WIDTH, captured, dense_model, planned
 
 Reports = list[dict[str, Any]]
@@ -420,3 +421,41 @@ def test_only_listed_steps_are_run_with_a_trace(
     assert runs[2]["options"].trace_level == tf.RunOptions.FULL_TRACE
     assert list(run_metadata_files(tmp_path)) == [3, 5]
     assert rank.losses == plain.losses
+
+
+def test_segments_count_steps_on_and_losses_are_as_without(tmp_path: Path) -> None:
+    """In another session, with the variables of the first, and with checkpoints of both."""
+    plain = Rank(tmp_path / "plain", save_steps=3)
+    plain.run(9)
+    rank = Rank(tmp_path / "cut", save_steps=3)
+    asked: list[tuple[int, int]] = []
+    fresh: list[Graph] = []
+
+    def next_segment(session: tf.Session, step: int, step_secs: list[float]) -> Segment | None:
+        asked.append((step, len(step_secs)))
+        if step != 3:
+            return Segment(3 if step == 0 else None)
+        session.close()
+        other = Rank()
+        other.session.run(other.checkpoints.restore, {other.checkpoints.prefix: str(tmp_path / "cut" / "model.ckpt-3")})
+        fresh.append(Graph(other.session, other.distributed, other.checkpoints))
+        return Segment(7, fresh[0])
+
+    rank.loop.next_segment = next_segment
+    outcome = rank.run(9)
+    assert asked == [(0, 0), (3, 3), (7, 4)]
+    assert rank.losses == plain.losses
+    assert outcome["steps"] == 9
+    assert rank.loop.session is fresh[0].session
+    assert [read_sidecar(path).step for path in list_checkpoints(tmp_path / "cut")] == [3, 6, 9]
+    for step in (3, 6, 9):
+        saved = [tf.train.load_checkpoint(str(tmp_path / name / f"model.ckpt-{step}")) for name in ("plain", "cut")]
+        for name in saved[0].get_variable_to_shape_map():
+            np.testing.assert_array_equal(saved[0].get_tensor(name), saved[1].get_tensor(name), err_msg=name)
+
+
+def test_a_segment_may_be_the_last() -> None:
+    rank = Rank()
+    rank.loop.next_segment = lambda session, step, secs: Segment(4) if step == 0 else None
+    assert rank.run(9)["steps"] == 4
+    assert len(rank.losses) == 4
