@@ -1,4 +1,4 @@
-"""`python -m benchmarks [loop | startup | --hosts N] [options] [Hydra overrides]`: what scripts/bench runs."""
+"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: what scripts/bench runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from benchmarks.hosts.network import NoNetwork
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
-KINDS = ("modes", "loop", "startup", "hosts")
+KINDS = ("modes", "loop", "startup", "partitions", "hosts")
 # Repeats, steps (of a run or of a block) and modes where nothing is said.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
     "loop": (10, 50, ""),
     "startup": (5, 0, "hybrid,mpi"),
+    "partitions": (3, 20, ""),
     "hosts": (3, 40, "mpi,ps,hybrid,horovod,horovod_dense:6,tensorflow_ps"),
 }
 
@@ -30,15 +31,14 @@ DEFAULTS = {
 def main(arguments: Sequence[str]) -> int:
     """Measures, shows, and writes JSON, Markdown and, for modes, a plot."""
     asked = parse(arguments)
-    if asked.kind == "hosts":
+    if asked.kind in ("hosts", "partitions"):
         enter_network(tell)
     folder = (asked.out or Path("bench") / f"{datetime.now():%Y-%m-%d-%H%M%S}").resolve()
     folder.mkdir(parents=True)
     about = machine.describe() | {"command": shlex.join(["scripts/bench", *arguments])}
     try:
-        results = {"modes": _modes, "loop": _loop, "startup": _startup, "hosts": _hosts}[asked.kind](
-            asked, folder, about
-        )
+        measured = {"modes": _modes, "loop": _loop, "startup": _startup, "hosts": _hosts, "partitions": _partitions}
+        results = measured[asked.kind](asked, folder, about)
     except (RunFailed, ValueError, NoNetwork) as error:
         tell(f"scripts/bench: {error}")
         return 1
@@ -50,19 +50,22 @@ def main(arguments: Sequence[str]) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """What is asked for; exits with 2 where it makes no sense."""
     kind = arguments[0] if arguments and arguments[0] in KINDS else "modes"
-    if any(word == "--hosts" or word.startswith("--hosts=") for word in arguments):
+    if kind != "partitions" and any(word == "--hosts" or word.startswith("--hosts=") for word in arguments):
         kind = "hosts"
     repeats, steps, comms = DEFAULTS[kind]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--repeats", type=_positive, default=repeats, help=f"rounds, {repeats} if not given")
     if kind != "startup":
         parser.add_argument("--steps", type=_positive, default=steps, help=f"of a run or block, {steps} if not given")
-    if kind != "loop":
+    if kind not in ("loop", "partitions"):
         parser.add_argument("--modes", default=comms, help=f"{comms} if not given")
     if kind == "hosts":
         parser.add_argument("--hosts", type=_positive, required=True, help="namespaces of this machine, a rank in each")
         parser.add_argument("--mbit", type=_positive, default=200, help="of each host's link, each way; 200 if not given")
         parser.add_argument("--latency-us", type=_positive, default=0, help="added one way, where the kernel can")
+    if kind == "partitions":
+        parser.add_argument("--hosts", type=_positive, default=4, help="a worker and a server on each; 4 if not given")
+        parser.add_argument("--mbit", type=_positive, default=1000, help="of each host's link; 1000 if not given")
     parser.add_argument("--out", type=Path, help="a folder that does not exist; bench/<date>-<time> if not given")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run, such as data.batch_size=32")
     asked = parser.parse_intermixed_args(arguments[1:] if arguments[:1] == [kind] else arguments)
@@ -131,6 +134,19 @@ def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> di
     facts = [found.fact, *([f"not idle before {len(busy)} of {len(found.measurements)} measurements"] if busy else [])]
     _tell_all(results.rows_of_hosts(found.measurements), "hosts", folder, about, facts)
     results.draw(found.measurements, folder / "hosts.png", f"{found.fact}; {machine.sentence(about)}")
+    return found.as_json() | {"steps": asked.steps, "overrides": asked.overrides}
+
+
+def _partitions(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    from benchmarks import partitions
+
+    found = partitions.measure(asked, folder / "runs", tell)
+    facts = found.facts()
+    for fact in facts:
+        tell(fact)
+    if found.busy:
+        facts.append(f"not idle before {found.busy} of the measurements")
+    _tell_all(found.rows(), "partitions", folder, about, facts)
     return found.as_json() | {"steps": asked.steps, "overrides": asked.overrides}
 
 
