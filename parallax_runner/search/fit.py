@@ -13,43 +13,46 @@ from parallax_runner.search.trial import Curve, Trial
 
 # The curve has as many unknowns.
 LEAST_POINTS = 3
-# The share of a step's time by which real times leave any curve of this form.
-MISFIT_SHARE = 0.02
+# Real times leave any curve of this form by such a share of a step's time, alike for numbers of pieces that are less
+# than so many doublings apart: below one piece a server, say, fewer connections are in use.
+MISFIT_SHARE, MISFIT_DOUBLINGS = 0.08, 1.0
 DRAWS = 300
 SEED = 1
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What trials say of the curve: the likeliest one, and `draws` [DRAWS, 3] of thetas that they leave possible."""
+    """What trials say of a step's time: the likeliest curve, and with `secs` what else they leave possible."""
 
     curve: Curve
-    draws: np.ndarray
+    trials: tuple[Trial, ...]
+    scale: float
 
-    def secs(self, partitions: float) -> np.ndarray:
-        """A step's time with so many pieces, by each draw: [DRAWS]."""
-        return self.draws @ _terms(partitions)
+    def secs(self, partitions: int) -> np.ndarray:
+        """A step's time with so many pieces: [DRAWS] draws from its posterior.
+
+        Each is a least-squares solution for measurements and prior that are moved by their errors at random, which is a
+        draw from the posterior where no bound is met (Papandreou and Yuille 2010), and never negative where one is.
+        """
+        return _draws(self.trials, partitions, self.scale)
 
 
 @functools.lru_cache(maxsize=64)
 def fit(trials: tuple[Trial, ...]) -> Fit:
-    """Weighted least squares with thetas that are not negative, each trial weighed by its error.
+    """Weighted least squares with thetas that are not negative, each trial weighed by its error and the misfit.
 
-    Before anything is measured each term may be all of a step's time, so that one trial has a fit as well. The draws
-    are solutions for measurements and prior that are moved by their errors at random: draws from the posterior, where
-    no bound is met (Papandreou and Yuille 2010), and never negative where one is.
+    Before anything is measured each term may be all of a step's time, so that one trial has a fit as well. Where trials
+    are further from any curve than their errors and the misfit allow, one was disturbed, or the curve has another form:
+    then all is less sure, by that factor (Birge 1932).
     """
-    scale, start = trials[0].secs, trials[0].partitions
-    prior = np.array([scale, scale * start, scale / start])
-    rows = np.array([_terms(trial.partitions) for trial in trials])
-    secs = np.array([trial.secs for trial in trials])
-    errors = np.array([np.hypot(trial.error_secs, MISFIT_SHARE * trial.secs) for trial in trials])
-    errors *= _misfit((rows, secs), errors)
-    weighted = np.concatenate([rows / errors[:, None], np.diag(1 / prior)])
-    wanted = np.concatenate([secs / errors, np.zeros(3)])
-    noise = np.random.default_rng(SEED).normal(size=(DRAWS, len(wanted)))
-    draws = np.array([_solve(weighted, wanted + each) for each in noise])
-    return Fit(Curve(*map(float, _solve(weighted, wanted))), draws)
+    rows, secs, covariance = _measured(trials)
+    root = np.linalg.inv(np.linalg.cholesky(covariance))
+    free = _solve(root @ rows, root @ secs)
+    spare = len(secs) - int((free > 0).sum())
+    scale = 1.0 if spare < 1 else max(1.0, float(np.sqrt(np.square(root @ (rows @ free - secs)).sum() / spare)))
+    matrix = np.concatenate([root @ rows / scale, np.diag(1 / _prior(trials))])
+    wanted = np.concatenate([root @ secs / scale, np.zeros(3)])
+    return Fit(Curve(*map(float, _solve(matrix, wanted))), trials, scale)
 
 
 def curve_of(trials: Sequence[Trial]) -> Curve | None:
@@ -58,25 +61,51 @@ def curve_of(trials: Sequence[Trial]) -> Curve | None:
 
 
 def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
-    """A tried number's time and its standard error: what was measured there and what the curve says, by their errors.
-
-    The curve may be wrong by its misfit; a measurement that is much surer than that stands for itself.
-    """
-    by_curve = found.secs(trial.partitions)
-    curve_error = np.hypot(by_curve.std(), MISFIT_SHARE * trial.secs)
-    share = curve_error**2 / (curve_error**2 + trial.error_secs**2)
-    return float(share * trial.secs + (1 - share) * by_curve.mean()), float(np.sqrt(share) * trial.error_secs)
+    """A tried number's time and its standard error, by its trial, its neighbours' and the curve."""
+    draws = found.secs(trial.partitions)
+    return float(draws.mean()), float(draws.std())
 
 
-def _misfit(measured: tuple[np.ndarray, np.ndarray], errors: np.ndarray) -> float:
-    """By which factor trials are further from any curve than their errors allow, at least 1 (Birge 1932): then one of
-    them was disturbed, or the curve has another form, and nothing is as sure as it looks."""
-    rows, secs = measured
-    solution = _solve(rows / errors[:, None], secs / errors)
-    spare = len(secs) - int((solution > 0).sum())
-    if spare < 1:
-        return 1.0
-    return max(1.0, float(np.sqrt(np.square((rows @ solution - secs) / errors).sum() / spare)))
+@functools.lru_cache(maxsize=256)
+def _draws(trials: tuple[Trial, ...], partitions: int, scale: float) -> np.ndarray:
+    rows, secs, covariance = _measured(trials)
+    number = len(trials)
+    typical_secs = float(np.median(secs))
+    at = np.array([*(trial.partitions for trial in trials), partitions])
+    misfits = scale**2 * _misfit(at, typical_secs)
+    noise = np.random.default_rng(SEED).normal(size=(DRAWS, 2 * number + 4))
+    # By Cholesky the misfits of the trials come first: they are the same whatever number is asked for.
+    drawn = noise[:, : number + 1] @ np.linalg.cholesky(misfits + 1e-12 * misfits[0, 0] * np.eye(number + 1)).T
+    errors = scale * np.array([trial.error_secs for trial in trials]) * noise[:, number + 1 : 2 * number + 1]
+    moved = secs - drawn[:, :number] - errors
+    prior, thetas0 = _prior(trials), noise[:, -3:]
+    root = np.linalg.inv(np.linalg.cholesky(scale**2 * covariance))
+    matrix = np.concatenate([root @ rows, np.diag(1 / prior)])
+    thetas = np.array(
+        [_solve(matrix, np.concatenate([root @ each, one])) for each, one in zip(moved, thetas0, strict=True)]
+    )
+    left = moved - thetas @ rows.T
+    found = thetas @ _terms(partitions) + drawn[:, number]
+    return found + left @ np.linalg.solve(scale**2 * covariance, misfits[:number, number])
+
+
+def _measured(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Terms [trials, 3], seconds, and the covariance of what leads away from the curve."""
+    rows = np.array([_terms(trial.partitions) for trial in trials])
+    secs = np.array([trial.secs for trial in trials])
+    errors = np.array([trial.error_secs for trial in trials])
+    at = np.array([trial.partitions for trial in trials])
+    return rows, secs, _misfit(at, float(np.median(secs))) + np.diag(errors**2)
+
+
+def _misfit(partitions: np.ndarray, typical_secs: float) -> np.ndarray:
+    apart = np.log2(partitions[:, None] / partitions[None, :]) / MISFIT_DOUBLINGS
+    return (MISFIT_SHARE * typical_secs) ** 2 * np.exp(-(apart**2) / 2)
+
+
+def _prior(trials: Sequence[Trial]) -> np.ndarray:
+    secs, start = trials[0].secs, trials[0].partitions
+    return np.array([secs, secs * start, secs / start])
 
 
 def _terms(partitions: float) -> np.ndarray:
