@@ -18,9 +18,10 @@ from parallax_runner import report
 from parallax_runner.config import frozen
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import PlanError
+from parallax_runner.partition_results import fields_of, track
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
-from parallax_runner.search import plot, record
+from parallax_runner.search import record
 from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
 from parallax_runner.search.extent import may_change, range_of
 from parallax_runner.search.search import choose
@@ -28,8 +29,6 @@ from parallax_runner.search.trial import WARM_UP_STEPS, Choice, Trial
 from parallax_runner.track.tracker import Tracker
 
 log = logging.getLogger(__name__)
-
-PLOTS = "plots"
 
 
 def planned(config: DictConfig, plan: Plan) -> Plan:
@@ -84,7 +83,7 @@ class PartitionSearch:
         self._has_shown, self._was_tracked = False, False
         self.trials: tuple[Trial, ...] = ()
         self.choice: Choice | None = None
-        summary |= _fields((), None)
+        summary |= fields_of((), None)
         self._take_up()
         if self.choice is None:
             most = f"at most {MOST_TRIALS} trials, {config.partition.steps_per_trial} steps each"
@@ -154,7 +153,7 @@ class PartitionSearch:
     def close(self) -> None:
         """Records what came of the search, also where it was interrupted."""
         if not self._was_tracked:
-            _track(self.trials, self.choice, self._tracker, self._run_dir)
+            track(self.trials, self.choice, self._tracker, self._run_dir)
         if self.choice is None:
             _tell(f"not finished: {len(self.trials)} trials are kept for a run that goes on")
 
@@ -188,7 +187,7 @@ class PartitionSearch:
         report.show_plan(self.plan)
 
     def _keep(self) -> None:
-        self._summary |= _fields(self.trials, self.choice)
+        self._summary |= fields_of(self.trials, self.choice)
         record.save(self.trials, self.choice, self._made_for, self._paths[0])
         try:
             record.save(self.trials, self.choice, self._made_for, self._paths[1])
@@ -224,46 +223,6 @@ def _made_for(config: DictConfig, plan: Plan) -> dict[str, Any]:
         "comm": content["comm"],
         "partition": asked,
     }
-
-
-def _fields(trials: Sequence[Trial], choice: Choice | None) -> dict[str, Any]:
-    """The search in `summary.json`."""
-    curve = None if choice is None else choice.curve
-    return {
-        "partition_candidates": [trial.partitions for trial in trials],
-        "partition_step_ms": [1000 * trial.secs for trial in trials],
-        "partition_error_ms": [1000 * trial.error_secs for trial in trials],
-        "partition_choice": None if choice is None else choice.partitions,
-        **{
-            f"partition_{name}_ms": None if curve is None else 1000 * getattr(curve, name)
-            for name in ("theta0", "theta1", "theta2")
-        },
-    }
-
-
-def _track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:
-    """Times against pieces, as metrics whose step is the number of pieces, and as a plot."""
-    if not trials:
-        return
-    curve = None if choice is None else choice.curve
-    for trial in sorted(trials, key=lambda trial: trial.partitions):  # a tracker takes steps in ascending order only
-        fitted = None if curve is None else 1000 * curve.secs(trial.partitions)
-        times = {
-            "search/step_ms": 1000 * trial.secs,
-            "search/error_ms": 1000 * trial.error_secs,
-            "search/fitted_step_ms": fitted,
-        }
-        tracker.log_metrics(trial.partitions, times)
-    if choice is not None:
-        tracker.log_metrics(0, {"search/partitions": choice.partitions})
-    tracker.log_artifact(record.in_run(run_dir), record.FOLDER)
-    path = run_dir / PLOTS / plot.FILE_NAME
-    try:
-        plot.draw(trials, choice, path)
-    except Exception as error:  # a font cache, a disk: the numbers are there
-        log.warning("no plot of the search: %s: %s", type(error).__name__, error)
-        return
-    tracker.log_artifact(path, PLOTS)
 
 
 def _counted(partitions: int) -> str:

@@ -28,7 +28,7 @@ class Fit:
     trials: tuple[Trial, ...]
     scale: float
 
-    def secs(self, partitions: int) -> np.ndarray:
+    def secs(self, partitions: float) -> np.ndarray:
         """A step's time with so many pieces: [DRAWS] draws from its posterior.
 
         Each is a least-squares solution for measurements and prior that are moved by their errors at random, which is a
@@ -67,7 +67,7 @@ def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
 
 
 @functools.lru_cache(maxsize=256)
-def _draws(trials: tuple[Trial, ...], partitions: int, scale: float) -> np.ndarray:
+def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.ndarray:
     rows, secs, covariance = _measured(trials)
     number = len(trials)
     typical_secs = float(np.median(secs))

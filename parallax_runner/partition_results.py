@@ -1,0 +1,56 @@
+"""What a search for the number of pieces leaves: fields of `summary.json`, metrics, a plot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.search import plot, record
+from parallax_runner.search.trial import Choice, Trial
+from parallax_runner.track.tracker import Tracker
+
+log = logging.getLogger(__name__)
+
+PLOTS = "plots"
+
+
+def fields_of(trials: Sequence[Trial], choice: Choice | None) -> dict[str, Any]:
+    """The search in `summary.json`."""
+    curve = None if choice is None else choice.curve
+    return {
+        "partition_candidates": [trial.partitions for trial in trials],
+        "partition_step_ms": [1000 * trial.secs for trial in trials],
+        "partition_error_ms": [1000 * trial.error_secs for trial in trials],
+        "partition_choice": None if choice is None else choice.partitions,
+        **{
+            f"partition_{name}_ms": None if curve is None else 1000 * getattr(curve, name)
+            for name in ("theta0", "theta1", "theta2")
+        },
+    }
+
+
+def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:
+    """Times against pieces, as metrics whose step is the number of pieces, and as a plot."""
+    if not trials:
+        return
+    curve = None if choice is None else choice.curve
+    for trial in sorted(trials, key=lambda trial: trial.partitions):  # a tracker takes steps in ascending order only
+        fitted = None if curve is None else 1000 * curve.secs(trial.partitions)
+        times = {
+            "search/step_ms": 1000 * trial.secs,
+            "search/error_ms": 1000 * trial.error_secs,
+            "search/fitted_step_ms": fitted,
+        }
+        tracker.log_metrics(trial.partitions, times)
+    if choice is not None:
+        tracker.log_metrics(0, {"search/partitions": choice.partitions})
+    tracker.log_artifact(record.in_run(run_dir), record.FOLDER)
+    path = run_dir / PLOTS / plot.FILE_NAME
+    try:
+        plot.draw(trials, choice, path)
+    except Exception as error:  # a font cache, a disk: the numbers are there
+        log.warning("no plot of the search: %s: %s", type(error).__name__, error)
+        return
+    tracker.log_artifact(path, PLOTS)
