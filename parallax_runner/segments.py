@@ -16,7 +16,7 @@ from parallax_runner.launch.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.rewrite.recut import Recut, cut_anew
+from parallax_runner.rewrite.recut import cut_anew
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.segment import Graph, Segment
 
@@ -59,10 +59,9 @@ class Segments:
         return Graph(fresh, distributed, checkpoints)
 
 
-def take_over(session: tf.Session, distributed: DistributedGraph, recut: Recut) -> None:
+def take_over(session: tf.Session, distributed: DistributedGraph, recut: tf.Operation) -> None:
     """Makes the variables that are there fit the session's graph, on all ranks at once."""
     session.run(distributed.open_inputs)
     if distributed.rank == 0:
-        session.run(recut.move)
-        session.run(recut.free)
+        session.run(recut)
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)

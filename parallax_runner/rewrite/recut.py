@@ -6,62 +6,75 @@ new plan has elsewhere, or in other pieces, is to be moved, from server to serve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Plan, Route, Shard
 from parallax_runner.rewrite.shards import server_device, shard_handle
 
-
-@dataclass(frozen=True)
-class Recut:
-    """Ops of the chief, to be run in this order while no rank is in a step: `move` fills the new pieces, `free` gives
-    back the memory of those that the new plan does not have."""
-
-    move: tf.Operation
-    free: tf.Operation
+# Of a message: many servers send to one at the same time, and each part is in memory twice.
+CHUNK_BYTES = 16 * 2**20
 
 
-def cut_anew(graph: tf.Graph, before: Plan, after: Plan) -> Recut:
-    """Adds the ops that take variables on servers, and their slots, from the pieces of one plan to those of another.
+def cut_anew(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
+    """The op that takes variables on servers, and their slots, from the pieces of one plan to those of another.
 
+    The chief runs it while no rank is in a step. It also gives back the memory of pieces that are no longer wanted.
     `graph` is a rank's for the plan `after`; both plans are of one graph, and differ only in pieces and their servers.
     """
     pieces_before = {planned.name: planned.shards for planned in before.by_route(Route.PS)}
-    moves: list[tf.Operation] = []
-    frees: list[tf.Operation] = []
+    done: list[tf.Operation] = []
     with graph.as_default(), tf.name_scope("recut/"):
         for planned in after.by_route(Route.PS):
             old, new = pieces_before[planned.name], planned.shards
             for name in (planned.name, *planned.slots):
-                dtype = graph.get_operation_by_name(name).get_attr("dtype")
-                moves += _fill(name, dtype, planned.shape, old, [piece for piece in new if piece not in old])
-                for piece in (piece for piece in old if piece not in new):
-                    handle = shard_handle(name, dtype, planned.shape, piece, op_name="left")
-                    with tf.device(server_device(piece.server)):
-                        frees.append(tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False))
-        return Recut(move=tf.group(*moves), free=tf.group(*frees))
+                # One after the other: then there is never more than one of them twice.
+                with tf.control_dependencies(done):
+                    filled = [_fill(graph, name, planned.shape, old, piece) for piece in new if piece not in old]
+                with tf.control_dependencies([*done, *filled]):
+                    freed = [_free(graph, name, planned.shape, piece) for piece in old if piece not in new]
+                done = freed or [*done, *filled]
+        return tf.group(*done)
 
 
-def _fill(
-    name: str, dtype: tf.DType, shape: tuple[int, ...], old: Sequence[Shard], new: Sequence[Shard]
-) -> Iterator[tf.Operation]:
-    for piece in new:
-        parts = []
-        for source in old:
-            begin, end = max(piece.offset, source.offset), min(piece.offset + piece.rows, source.offset + source.rows)
-            if begin >= end:
-                continue
-            handle = shard_handle(name, dtype, shape, source, op_name="source")
-            with tf.device(server_device(source.server)):
-                rows = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-                if shape and (begin, end) != (source.offset, source.offset + source.rows):
-                    rows = rows[begin - source.offset : end - source.offset]
-                # A slice shares the memory of the whole, which would not be given back while the slice lives.
-                parts.append(tf.raw_ops.DeepCopy(x=rows) if source.server == piece.server else rows)
-        handle = shard_handle(name, dtype, shape, piece, op_name="filled")
-        with tf.device(server_device(piece.server)):
-            value = parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
-            yield tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shard], piece: Shard) -> tf.Operation:
+    """Makes a new piece of what the old ones have of it, in parts of CHUNK_BYTES, one after the other."""
+    dtype = graph.get_operation_by_name(name).get_attr("dtype")
+    handle = shard_handle(name, dtype, shape, piece, op_name="filled")
+    row_bytes = dtype.size * math.prod(shape[1:])
+    chunk_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
+    with tf.device(server_device(piece.server)):
+        if not shape:
+            (source,) = old
+            return tf.raw_ops.AssignVariableOp(resource=handle, value=_read(name, dtype, shape, source))
+        room = tf.raw_ops.Empty(shape=[piece.rows, *shape[1:]], dtype=dtype)
+        last = tf.raw_ops.AssignVariableOp(resource=handle, value=room)
+    for source in old:
+        begin, end = max(piece.offset, source.offset), min(piece.offset + piece.rows, source.offset + source.rows)
+        for first in range(begin, end, chunk_rows):
+            stop = min(first + chunk_rows, end)
+            with tf.control_dependencies([last]):
+                with tf.device(server_device(source.server)):
+                    rows = _read(name, dtype, shape, source)[first - source.offset : stop - source.offset]
+                with tf.device(server_device(piece.server)):
+                    last = tf.raw_ops.ResourceStridedSliceAssign(
+                        ref=handle, begin=[first - piece.offset], end=[stop - piece.offset], strides=[1], value=rows
+                    )
+    return last
+
+
+def _read(name: str, dtype: tf.DType, shape: tuple[int, ...], piece: Shard) -> tf.Tensor:
+    with tf.device(server_device(piece.server)):
+        handle = shard_handle(name, dtype, shape, piece, op_name="source")
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        # What is read, or sliced, shares its memory with the variable, which is soon to go.
+        return value if shape else tf.raw_ops.DeepCopy(x=value)
+
+
+def _free(graph: tf.Graph, name: str, shape: tuple[int, ...], piece: Shard) -> tf.Operation:
+    dtype = graph.get_operation_by_name(name).get_attr("dtype")
+    handle = shard_handle(name, dtype, shape, piece, op_name="left")
+    with tf.device(server_device(piece.server)):
+        return tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False)
