@@ -9,14 +9,13 @@ from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.cost import CostModel
 from parallax_runner.plan.plan import Route
 
-# Rows have one kind of owner in a plan: servers, or the ranks. A dense exchange costs something once: with it or not.
+# Rows have one kind of owner in a plan: servers, or the ranks. Allreduce costs something once: with it or not.
 FAMILIES = {
     "with servers": (Route.ALLREDUCE, Route.ALLGATHER, Route.PS),
     "on servers alone": (Route.PS,),
     "without servers": (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL),
-    "without servers or a dense exchange": (Route.ALLGATHER, Route.ALLTOALL),
+    "without servers or allreduce": (Route.ALLGATHER, Route.ALLTOALL),
 }
-DENSE_ROUTES = (Route.ALLREDUCE, Route.PS)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class CostModel:
         return RouteCost(route, sent_bytes, link_secs, latency_secs, work_secs)
 
     def shared_secs(self, routes: Iterable[Route]) -> float:
-        """What is paid once however many variables take part: all allreduces are one exchange."""
+        """What is paid once however many variables take part: allreduces are fused, and in flight together."""
         workers = self.cluster.workers
         return _waiting(self.constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in routes and workers > 1 else 0
 

@@ -57,7 +57,7 @@ def _step(plan: Plan) -> str:
     predicted = plan.predicted
     if predicted.exchange_ms is None:
         return "unknown: nobody knows how many rows travel; comm=auto measures"
-    once = f"{predicted.shared_ms:.3g} of them for the one dense exchange"
+    once = f"{predicted.shared_ms:.3g} of them once for all allreduces"
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms, {once}"
     if predicted.step_ms is None:
         return f"{exchanges}; computing was not measured"

@@ -98,7 +98,7 @@ class PsOptions:
 @dataclass(frozen=True)
 class Prediction:
     """Milliseconds of a step by the cost model: all of it, computing, exchanges and updates, and of these what is paid
-    once for the dense exchange. None where a part is unknown."""
+    once for all allreduces. None where a part is unknown."""
 
     step_ms: float | None = None
     compute_ms: float | None = None
