@@ -1,4 +1,4 @@
-"""`python -m benchmarks [loop | startup] [options] [Hydra overrides]`: what scripts/bench runs."""
+"""`python -m benchmarks [loop | startup | --hosts N] [options] [Hydra overrides]`: what scripts/bench runs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,34 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import loop, machine, modes, startup
+from benchmarks.hosts.measure import enter_network
+from benchmarks.hosts.network import NoNetwork
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
-KINDS = ("modes", "loop", "startup")
+KINDS = ("modes", "loop", "startup", "hosts")
 # Repeats, steps (of a run or of a block) and modes where nothing is said.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
     "loop": (10, 50, ""),
     "startup": (5, 0, "hybrid,mpi"),
+    "hosts": (3, 40, "mpi,ps,hybrid,horovod,horovod_dense:6,tensorflow_ps"),
 }
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measures, shows, and writes JSON, Markdown and, for modes, a plot."""
     asked = parse(arguments)
+    if asked.kind == "hosts":
+        enter_network(tell)
     folder = (asked.out or Path("bench") / f"{datetime.now():%Y-%m-%d-%H%M%S}").resolve()
     folder.mkdir(parents=True)
     about = machine.describe() | {"command": shlex.join(["scripts/bench", *arguments])}
     try:
-        results = {"modes": _modes, "loop": _loop, "startup": _startup}[asked.kind](asked, folder, about)
-    except (RunFailed, ValueError) as error:
+        results = {"modes": _modes, "loop": _loop, "startup": _startup, "hosts": _hosts}[asked.kind](
+            asked, folder, about
+        )
+    except (RunFailed, ValueError, NoNetwork) as error:
         tell(f"scripts/bench: {error}")
         return 1
     (folder / f"{asked.kind}.json").write_text(json.dumps(about | results, indent=1) + "\n", encoding="utf-8")
@@ -43,6 +50,8 @@ def main(arguments: Sequence[str]) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """What is asked for; exits with 2 where it makes no sense."""
     kind = arguments[0] if arguments and arguments[0] in KINDS else "modes"
+    if any(word == "--hosts" or word.startswith("--hosts=") for word in arguments):
+        kind = "hosts"
     repeats, steps, comms = DEFAULTS[kind]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--repeats", type=_positive, default=repeats, help=f"rounds, {repeats} if not given")
@@ -50,6 +59,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument("--steps", type=_positive, default=steps, help=f"of a run or block, {steps} if not given")
     if kind != "loop":
         parser.add_argument("--modes", default=comms, help=f"{comms} if not given")
+    if kind == "hosts":
+        parser.add_argument("--hosts", type=_positive, required=True, help="namespaces of this machine, a rank in each")
+        parser.add_argument("--mbit", type=_positive, default=200, help="of each host's link, each way; 200 if not given")
+        parser.add_argument("--latency-us", type=_positive, default=0, help="added one way, where the kernel can")
     parser.add_argument("--out", type=Path, help="a folder that does not exist; bench/<date>-<time> if not given")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run, such as data.batch_size=32")
     asked = parser.parse_intermixed_args(arguments[1:] if arguments[:1] == [kind] else arguments)
@@ -108,6 +121,17 @@ def _startup(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> 
     with open(folder / "startup.md", "a", encoding="utf-8") as section:
         section.writelines(f"\n{title}:\n\n{markdown(rows)}" for title, rows in stages.items())
     return {"measurements": startup.as_json(found), "overrides": asked.overrides}
+
+
+def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    from benchmarks.hosts import measure, results
+
+    found = measure.measure_hosts(asked, folder / "runs", tell)
+    busy = [one for one in found.measurements if one.busy_share > machine.BUSY_LIMIT]
+    facts = [found.fact, *([f"not idle before {len(busy)} of {len(found.measurements)} measurements"] if busy else [])]
+    _tell_all(results.rows_of_hosts(found.measurements), "hosts", folder, about, facts)
+    results.draw(found.measurements, folder / "hosts.png", f"{found.fact}; {machine.sentence(about)}")
+    return found.as_json() | {"steps": asked.steps, "overrides": asked.overrides}
 
 
 def _tell_all(rows: Rows, title: str, folder: Path, about: dict[str, Any], facts: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import machine
+from benchmarks.compose import compose
 from benchmarks.tables import Rows
 
 if TYPE_CHECKING:
@@ -98,19 +99,6 @@ def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
             log_every=LOG_EVERY,
             validates=False,
         )
-
-
-def compose(overrides: Sequence[str]) -> Any:
-    """The configuration that the command line would make of `overrides`, in this process."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-
-    from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, register_schema
-    from parallax_runner.config.location import conf_dir
-
-    register_schema()
-    with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
-        return hydra_compose(CONFIG_NAME, list(overrides))
 
 
 @contextmanager

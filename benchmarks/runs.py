@@ -1,14 +1,15 @@
-"""Starts real runs of `python -m parallax_runner` in folders of their own, and reads what they leave behind."""
+"""Starts real runs, ours and those of peers, in folders of their own, and reads what they tell and leave behind."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,21 +23,35 @@ class RunFailed(Exception):
     """A run did not end well: there is nothing to measure."""
 
 
-class Run:
-    """A run in the background; `started` is when its command was given, seconds since the epoch.
+class Watched:
+    """A command in the background that tells of its steps; `started` is when it was given, seconds since the epoch.
 
-    What it says goes to `terminal.log` in its folder; `told` is when it told of which step. Use as a context manager:
-    leaving it ends a run that is still there.
+    What it says goes to `terminal.log` in its folder; `told` is when it told of which step, and `on_told` is called in
+    that moment. Use as a context manager: leaving it ends a command that is still there.
     """
 
-    def __init__(self, run_dir: Path, overrides: Sequence[str], *, cwd: Path) -> None:
-        run_dir.mkdir(parents=True)
+    def __init__(
+        self,
+        run_dir: Path,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        on_told: Callable[[Told], None] | None = None,
+    ) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
-        self.argv = [sys.executable, "-m", "parallax_runner", *overrides, f"hydra.run.dir={run_dir}"]
+        self.argv = list(argv)
         self.told: list[Told] = []
         self.started = time.time()
+        self._on_told = on_told
         self._process = subprocess.Popen(
-            self.argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            self.argv,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
         self._reader.start()
@@ -46,12 +61,12 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # Its driver then ends its workers and servers.
+            # A driver, and mpirun, then end what they have started.
             self._process.terminate()
             self._process.wait()
 
-    def wait(self) -> Mapping[str, Any]:
-        """Waits for the end and returns `summary.json`; raises RunFailed with the last lines where it ended badly."""
+    def wait_until_ended(self) -> None:
+        """Waits for the end; raises RunFailed with the last lines where it ended badly."""
         command = " ".join(self.argv)
         try:
             status = self._process.wait(RUN_TIMEOUT_SECS)
@@ -59,15 +74,11 @@ class Run:
             raise RunFailed(f"{command}\nhas not ended after {RUN_TIMEOUT_SECS} s") from error
         self._reader.join()
         if status:
-            said = (self.run_dir / "terminal.log").read_text(encoding="utf-8", errors="replace")
-            raise RunFailed(f"{command}\nended with status {status}:\n{said[-4000:]}")
-        return json.loads((self.run_dir / "summary.json").read_text(encoding="utf-8"))
+            raise RunFailed(f"{command}\nended with status {status}:\n{self.said()[-4000:]}")
 
-    def predicted_bytes(self) -> int | None:
-        """The bytes a step and worker that the plan foresees, an upper bound; None where it cannot know."""
-        plan = json.loads((self.run_dir / "plan.json").read_text(encoding="utf-8"))
-        each = [variable["sent_bytes_per_step"] for variable in plan["variables"]]
-        return None if None in each else sum(each)
+    def said(self) -> str:
+        """All that it has printed so far."""
+        return (self.run_dir / "terminal.log").read_text(encoding="utf-8", errors="replace")
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -77,5 +88,28 @@ class Run:
                 match = STANDING.match(line)
                 if match:
                     self.told.append(Told(int(match[1]), now))
+                    if self._on_told is not None:
+                        self._on_told(self.told[-1])
                 terminal.write(line)
                 terminal.flush()
+
+
+class Run(Watched):
+    """A run of `python -m parallax_runner`."""
+
+    def __init__(
+        self, run_dir: Path, overrides: Sequence[str], *, cwd: Path, on_told: Callable[[Told], None] | None = None
+    ) -> None:
+        argv = [sys.executable, "-m", "parallax_runner", *overrides, f"hydra.run.dir={run_dir}"]
+        super().__init__(run_dir, argv, cwd=cwd, on_told=on_told)
+
+    def wait(self) -> Mapping[str, Any]:
+        """Waits for the end and returns `summary.json`; raises RunFailed with the last lines where it ended badly."""
+        self.wait_until_ended()
+        return json.loads((self.run_dir / "summary.json").read_text(encoding="utf-8"))
+
+    def predicted_bytes(self) -> int | None:
+        """The bytes a step and worker that the plan foresees, an upper bound; None where it cannot know."""
+        plan = json.loads((self.run_dir / "plan.json").read_text(encoding="utf-8"))
+        each = [variable["sent_bytes_per_step"] for variable in plan["variables"]]
+        return None if None in each else sum(each)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops.variables import PartitionedVariable  # exported nowhere
 
 
 class LSTMVariables(NamedTuple):
@@ -55,14 +56,15 @@ def build(
 
     inputs = tf.nn.embedding_lookup(embedding, words)
     outputs = run_lstm(lstm, inputs, keep_prob)
-    loss = sampled_loss(softmax_w, softmax_b, outputs, next_words, num_sampled)
+    loss = sampled_loss(softmax_w, softmax_b, outputs, next_words, num_sampled, vocab_size)
 
     # As in the paper, a window's loss is summed over its words and averaged over the batch before it is derived.
-    variables = [embedding, softmax_w, softmax_b, *lstm]
-    gradients = tf.gradients(loss * sequence_length, variables)
-    clipped, _ = tf.clip_by_global_norm(gradients[3:], max_grad_norm)
+    tables = [piece for table in (embedding, softmax_w, softmax_b) for piece in pieces(table)]
+    gradients = tf.gradients(loss * sequence_length, [*tables, *lstm])
+    clipped, _ = tf.clip_by_global_norm(gradients[len(tables) :], max_grad_norm)
     train_op = optimizer.apply_gradients(
-        zip([*gradients[:3], *clipped], variables, strict=True), global_step=tf.train.get_or_create_global_step()
+        zip([*gradients[: len(tables)], *clipped], [*tables, *lstm], strict=True),
+        global_step=tf.train.get_or_create_global_step(),
     )
 
     kept = outputs if keep_prob == 1.0 else run_lstm(lstm, inputs, keep_prob=1.0)
@@ -113,8 +115,25 @@ def dropout(activations: tf.Tensor, keep_prob: float) -> tf.Tensor:
     return activations if keep_prob == 1.0 else tf.nn.dropout(activations, rate=1.0 - keep_prob)
 
 
+def pieces(variable: tf.Variable) -> list[tf.Variable]:
+    """Return a variable's pieces, if a partitioner of the scope around the model has cut it, or the variable alone."""
+    return list(variable) if isinstance(variable, PartitionedVariable) else [variable]
+
+
+def whole(variable: tf.Variable) -> tf.Tensor:
+    """Return all rows of a variable as lookups number them: those of one in pieces go round the pieces."""
+    if isinstance(variable, PartitionedVariable):
+        return tf.nn.embedding_lookup(variable, tf.range(variable.shape[0]))
+    return tf.convert_to_tensor(variable)
+
+
 def sampled_loss(
-    softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor], next_words: tf.Tensor, num_sampled: int
+    softmax_w: tf.Variable,
+    softmax_b: tf.Variable,
+    outputs: list[tf.Tensor],
+    next_words: tf.Tensor,
+    num_sampled: int,
+    vocab_size: int,
 ) -> tf.Tensor:
     """Estimate the mean cross entropy against `num_sampled` words that are drawn log-uniformly by id."""
     losses = tf.nn.sampled_softmax_loss(
@@ -123,14 +142,14 @@ def sampled_loss(
         labels=tf.reshape(tf.transpose(next_words), [-1, 1]),
         inputs=tf.concat(outputs, axis=0),
         num_sampled=num_sampled,
-        num_classes=int(softmax_w.shape[0]),
+        num_classes=vocab_size,
     )
     return tf.reduce_mean(losses, name="loss")
 
 
 def full_logits(softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
     """Return logits over the whole vocabulary, [batch, vocab_size] for each step: one at a time, to bound memory."""
-    weights, biases = tf.convert_to_tensor(softmax_w), tf.convert_to_tensor(softmax_b)
+    weights, biases = whole(softmax_w), whole(softmax_b)
     return [tf.matmul(output, weights, transpose_b=True) + biases for output in outputs]
 
 

@@ -118,7 +118,8 @@ def export_graph(config: DictConfig, distributed: DistributedGraph) -> None:
     if config.export_graph_path is not None:
         folder = Path(config.export_graph_path)
         folder.mkdir(parents=True, exist_ok=True)
-        tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"), graph=distributed.graph)
+        with distributed.graph.as_default():  # else TensorFlow finds itself eager, and refuses
+            tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"))
 
 
 @contextmanager

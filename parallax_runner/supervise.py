@@ -15,9 +15,11 @@ from omegaconf import DictConfig
 from parallax_runner import recovery, report, stages
 from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.config import frozen
+from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import CheckpointError
-from parallax_runner.launch import command, early_end, processes
+from parallax_runner.launch import command, early_end, processes, remote
+from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.plan.plan import Plan
@@ -87,6 +89,16 @@ def supervise(
             record.last_step = step
 
 
+def hosts_of(config: DictConfig, plan: Plan) -> Hosts | None:
+    """Where the processes of a plan go, None if all are on this machine."""
+    if config.cluster.resource_info is None:
+        return None
+    hosts = read_hosts(list(config.cluster.resource_info))
+    workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
+    places = [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
+    return find_hosts(places, config.cluster.remote_shell)
+
+
 def _listener(
     record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch
 ) -> Callable[[processes.Message], None]:
@@ -134,7 +146,8 @@ def _best_keeper(config: DictConfig) -> Callable[[int, float], None] | None:
 
 
 def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:
-    """What to start for a plan."""
+    """What to start for a plan. Raises LaunchError where the way to another host is not known."""
+    hosts = hosts_of(config, plan)
     threads = config.cluster.threads_per_worker
     if plan.comm == "local":
         worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads)
@@ -144,6 +157,8 @@ def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:
             run_dir=run_dir,
             workers=plan.workers,
             threads_per_worker=threads,
+            host_options=[] if hosts is None else hosts.mpirun_options(),
+            passed_on=[] if hosts is None else sorted(remote.passed_on()),
             mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
         )
     servers = tuple(
@@ -156,5 +171,7 @@ def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:
         worker=worker,
         server=servers,
         under_mpirun=plan.comm != "local",
+        hosts=hosts,
+        shared=(run_dir, Path(config.ckpt.dir)) if config.ckpt.enabled else (run_dir,),
         hang_timeout_secs=config.train.hang_timeout_secs,
     )

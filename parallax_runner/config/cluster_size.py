@@ -1,6 +1,8 @@
 """How many processes `cluster.resource_info` asks for, and which GPUs each of them sees."""
 
 import copy
+import shlex
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ from omegaconf import DictConfig, ListConfig, open_dict, read_write
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.config.origins import Origins
-from parallax_runner.config.resource_info import Host, read_hosts
+from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
 
 FOLLOW = ("workers", "replicas_per_worker", "servers")
 
@@ -53,8 +55,28 @@ def check_cluster(config: DictConfig, origins: Origins) -> None:
             raise refusal(number, origins, reason, value=cluster[name])
     hosts = read_hosts(lines)
     slots = sum(len(host.slots) for host in hosts)
+    if config.comm.name == "ps" and len({len(host.slots) for host in hosts}) > 1:
+        counts = ", ".join(f"{host.name} {len(host.slots)}" for host in hosts)
+        raise refusal(key, origins, f"under comm=ps every host has as many ids as the others, and these have {counts}")
+    if not all(host.is_here for host in hosts):
+        _check_remote(config, origins)
     if config.comm.name == "local" and slots > 1:
         raise refusal("comm.name", origins, f"one process, and {key} lists {slots} ids: give one id", value="local")
+
+
+def _check_remote(config: DictConfig, origins: Origins) -> None:
+    """What processes on other hosts need: a mode that starts some, and a program that starts them."""
+    if config.comm.name == "local":
+        needed = "one process on this machine, and cluster.resource_info lists another host"
+        raise refusal("comm.name", origins, needed, value="local")
+    key, value = "cluster.remote_shell", config.cluster.remote_shell
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise refusal(key, origins, f"a shell cannot split it: {error}", value=value) from error
+    if not words or shutil.which(words[0]) is None:
+        expected = "expected a program that is there, and that runs a command on a host as ssh does"
+        raise refusal(key, origins, expected, value=value)
 
 
 def devices_of_worker(cluster: Any) -> dict[str, int]:
@@ -75,8 +97,7 @@ def visible_gpus(cluster: Any, *, rank: int, gpus: Sequence[int] | None = None) 
     if not found:
         return ()
     if cluster.resource_info is not None:
-        hosts = read_hosts(_plain(cluster.resource_info), gpus=lambda: found)
-        found = tuple(slot for host in hosts for slot in host.slots)
+        found = listed_slots(_plain(cluster.resource_info))
     first = rank * cluster.replicas_per_worker
     wanted = range(first, first + cluster.replicas_per_worker)
     return tuple(dict.fromkeys(found[number % len(found)] for number in wanted))

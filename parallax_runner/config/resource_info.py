@@ -18,11 +18,13 @@ HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Host:
-    """One line. `slots` are ids of GPUs where `on_gpus`, and otherwise only numbers that count CPU slots."""
+    """One line. `slots` are ids of GPUs where `on_gpus`, and otherwise only numbers that count CPU slots; of another
+    machine (not `is_here`) nobody knows which of the two before a worker is there."""
 
     name: str
     slots: tuple[int, ...]
     on_gpus: bool
+    is_here: bool = True
 
     def __str__(self) -> str:
         name = f"[{self.name}]" if ":" in self.name else self.name
@@ -47,9 +49,12 @@ def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[i
 
 
 def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[int, ...]] = detect_gpus) -> list[Host]:
-    """The hosts of some lines; `gpus` gives the ids of this machine's GPUs. Raises ConfigError naming `where:line`."""
+    """The hosts of some lines; `gpus` gives the ids of this machine's GPUs. Raises ConfigError naming `where:line`.
+
+    Another machine's GPUs are not looked for: without ids it has one slot.
+    """
     hosts: list[Host] = []
-    seen: dict[str, int] = {}
+    seen: dict[str, tuple[str, int]] = {}
     found: tuple[int, ...] | None = None
     for number, line in enumerate(lines, start=1):
         content = line.partition("#")[0].strip()
@@ -57,26 +62,30 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
             continue
         place = f"{where}:{number}"
         name, ids = _split(content, place)
-        if not is_this_machine(name):
-            raise ConfigError(
-                f"{place}: host {name!r} is not this machine, and processes are started only here until now: "
-                "keep the lines of localhost, or start the run on that host"
-            )
-        # Every line that is left here means this machine, whatever name it uses.
-        if seen:
-            first, line_number = next(iter(seen.items()))
+        here = is_this_machine(name)
+        if not here and _is_ipv6(name):
+            raise ConfigError(f"{place}: host {name!r}: another machine goes by its name or its IPv4 address")
+        # All names of this machine mean one host.
+        key = "" if here else name.lower()
+        if key in seen:
+            first, line_number = seen[key]
             other = "" if first == name else f" (as {first!r})"
             raise ConfigError(
                 f"{place}: host {name!r} has a line already, {where}:{line_number}{other}: give all its ids in one line"
             )
-        seen[name] = number
-        if found is None:
+        seen[key] = (name, number)
+        if found is None and here:
             found = gpus()
-        slots = _slots(ids, place, found)
-        hosts.append(Host(name=name, slots=slots, on_gpus=bool(found)))
+        slots = _slots(ids, place, (found or ()) if here else ())
+        hosts.append(Host(name=name, slots=slots, on_gpus=here and bool(found), is_here=here))
     if not hosts:
         raise ConfigError(f"{where}: no host in it, {FORMAT}")
     return hosts
+
+
+def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:
+    """All ids of lines as `Host` writes them, in the order of the ranks; nothing is asked about this machine."""
+    return tuple(slot for line in lines for slot in _slots(_split(line, line)[1], line, ()))
 
 
 def is_this_machine(name: str) -> bool:

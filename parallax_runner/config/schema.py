@@ -77,6 +77,7 @@ class ClusterConfig:
     cpu_devices: int | None = field(default=None, metadata={"minimum": 1})
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
     resource_info: Any = MISSING  # null, the path of a file of lines «host: id,id», or a list of such lines
+    remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
     allow_growth: bool = False
 

@@ -1,5 +1,6 @@
 """One attempt at a run: starts the processes, keeps account of who is there, done or lost, and ends them all."""
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import guard, silence, verdict, wire
+from parallax_runner.launch import guard, remote, silence, verdict, wire
 from parallax_runner.launch.blame import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.command import Command
 from parallax_runner.launch.control import ControlServer
@@ -55,7 +56,7 @@ class Attempt:
         self._in_hurry = in_hurry
         self._on_message = on_message
         self._on_tick = on_tick
-        self._control = ControlServer(workers=spec.workers, servers=spec.servers, host=spec.host)
+        self._control = ControlServer(workers=spec.workers, servers=spec.servers, host=spec.address)
         self._workers = [Member("worker", rank) for rank in range(spec.workers)]
         self._servers = [Member("server", index) for index in range(spec.servers)]
         self._mpirun = Member("mpirun", 0)
@@ -76,7 +77,7 @@ class Attempt:
     def start(self) -> None:
         """Starts servers, then workers. Raises LaunchError if a command cannot be executed."""
         for member, command in zip(self._servers, self._spec.server, strict=True):
-            self._start(command, [member], "server")
+            self._start(command, [member], "server", host=self._spec.host_of_server(member.index))
         if self._spec.under_mpirun:
             self._start(self._spec.worker, [*self._workers, self._mpirun], "mpirun")
         else:
@@ -155,10 +156,10 @@ class Attempt:
     def _connected(self) -> list[Member]:
         return [member for member in self._members() if member.connected]
 
-    def _start(self, command: Command, members: Sequence[Member], role: str) -> None:
+    def _start(self, command: Command, members: Sequence[Member], role: str, *, host: str | None = None) -> None:
+        """Starts a command, on another machine where `host` names one."""
         log_name = log_path(self._spec.run_dir, role, members[0].index)
         env = {
-            **os.environ,
             **command.env,
             wire.CONTROL_ADDRESS: self._control.address,
             wire.CONTROL_SECRET: self._control.secret,
@@ -167,23 +168,34 @@ class Attempt:
         # mpirun ends its ranks when told to end; a server has nobody to tell.
         is_mpirun = self._mpirun in members
         last_signal = "15" if is_mpirun else "9"
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), last_signal, *command.argv]
+        argv, said = command.argv, b""
+        if host is not None:
+            assert self._spec.hosts is not None
+            env = remote.passed_on() | env
+            argv, said = remote.start_command(
+                self._spec.hosts.remote_shell, host, argv=command.argv, env=env, cwd=os.getcwd()
+            )
+        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), last_signal, *argv]
         try:
             log_name.parent.mkdir(parents=True, exist_ok=True)
             # mpirun's output is read as facts of this attempt, so an earlier one's must not stand there.
             with open(log_name, "wb" if is_mpirun else "ab") as output:
                 process = subprocess.Popen(
                     guarded,
-                    env=env,
-                    stdin=subprocess.DEVNULL,
+                    env=os.environ | env,
+                    stdin=subprocess.PIPE if said else subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
         except OSError as error:
-            raise LaunchError(f"cannot start {command.argv[0]}: {error}") from error
+            raise LaunchError(f"cannot start {argv[0]}: {error}") from error
+        if process.stdin is not None:
+            # Where the remote shell is gone already, its exit status tells.
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(said)
         self._children.append(_Child(process, members))
-        log.info("started pid %d: %s", process.pid, " ".join(command.argv))
+        log.info("started pid %d: %s", process.pid, " ".join(argv))
 
     def _take(self, message: Message) -> None:
         member = (self._workers if message.role == "worker" else self._servers)[message.index]

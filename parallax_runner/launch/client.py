@@ -15,6 +15,9 @@ from parallax_runner.launch.whereabouts import main_thread_place
 
 CONNECT_TIMEOUT_SECS = 30.0
 HEARD_TIMEOUT_SECS = 5.0
+# How long the driver's machine may leave unacknowledged what it is sent, before it counts as gone.
+DRIVER_SILENT_SECS = 60.0
+LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
 
 
@@ -60,6 +63,9 @@ class ControlClient:
             raise LaunchError(f"{role} {index} cannot reach its driver at {address}: {error}") from error
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.getpeername()[0] != LOOPBACK:
+            # A machine that is switched off closes no connection: then its silence ends this process.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
         # A data loader forked from this process must not keep the connection open when this process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))
         client = cls(connection)
@@ -67,6 +73,12 @@ class ControlClient:
         threading.Thread(target=client._listen, name="control", daemon=True).start()
         threading.Thread(target=client._live, name="alive", daemon=True).start()
         return client
+
+    @property
+    def own_address(self) -> str:
+        """This host's address on the way to the driver, which is how the run's other hosts reach it, too."""
+        name = self._connection.getsockname()
+        return str(name[0]) if isinstance(name, tuple) else LOOPBACK
 
     @property
     def doing(self) -> str:

@@ -59,14 +59,19 @@ def worker_command(
     module: str = "parallax_runner.worker",
     mpirun: str | None = None,
     mpirun_options: Sequence[str] = (),
+    host_options: Sequence[str] = (),
+    passed_on: Sequence[str] = (),
     as_root: bool | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Command:
-    """The command that starts all workers under mpirun. Raises LaunchError without mpirun."""
+    """The command that starts all workers under mpirun. Raises LaunchError without mpirun.
+
+    `host_options` say on which hosts, and `passed_on` which variables go there; on this machine alone all do.
+    """
     env = thread_environment(threads_per_worker, environ)
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
-    argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT]
-    for name in (CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, *env):
+    argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT, *host_options]
+    for name in dict.fromkeys((CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, *env, *passed_on)):
         argv += ["-x", name]
     argv += [*mpirun_options, sys.executable, "-m", module, str(run_dir)]
     if os.geteuid() == 0 if as_root is None else as_root:

@@ -9,6 +9,7 @@ from parallax_runner.errors import LaunchError
 from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.launch.reach import check_hosts
 from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.launch.whereabouts import describe
 from parallax_runner.launch.wire import Message
@@ -50,12 +51,15 @@ def run(
 
     `on_message` gets hello, alive, done, fail and every report, in order of arrival; `on_tick` is called about ten
     times a second. Whatever happens, exceptions of these two included, no process is left. `interrupts` is what the
-    caller has entered already, if it has. Raises LaunchError if a command cannot be executed at all.
+    caller has entered already, if it has. Raises LaunchError if a command cannot be executed at all, or not on one of
+    the hosts.
     """
     if interrupts is None:
         with Interrupts() as own:
             return run(spec, on_message=on_message, on_tick=on_tick, interrupts=own)
     with interrupts.supervised():
+        if spec.hosts is not None:
+            check_hosts(spec.hosts, spec.shared, lambda: interrupts.received)
         result = _attempt(spec, interrupts, on_message, on_tick)
         if interrupts.received and result.status == "finished":
             # Too late to change what was done, but whoever sent it waits for its answer.
@@ -78,7 +82,7 @@ def _attempt(
         taken = str(attempt.taken_address)
         log.warning("attempt %d of %d: %s was taken by another program", number, MAX_ATTEMPTS, taken)
     reason = f"a fresh port was taken by another program in each of {MAX_ATTEMPTS} attempts, last {taken}"
-    return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.host, reason, ()))
+    return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.address, reason, ()))
 
 
 def _supervise(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult | None:

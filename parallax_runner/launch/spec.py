@@ -4,14 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parallax_runner.launch.command import Command
+from parallax_runner.launch.hosts import Hosts
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
     """Everything needed to start a run.
 
-    `worker` starts all workers, through mpirun if `under_mpirun`; `server` has one command a server. `host` is the
-    address of this machine at which children reach the driver. A process without a sign of life for
+    `worker` starts all workers, through mpirun if `under_mpirun`; `server` has one command a server. `hosts` is None
+    where all is on this machine; with others, `shared` are the folders that all of them must see. A process without a sign of life for
     `hang_timeout_secs` counts as dead.
     """
 
@@ -20,7 +23,8 @@ class LaunchSpec:
     worker: Command
     server: tuple[Command, ...] = ()
     under_mpirun: bool = True
-    host: str = "127.0.0.1"
+    hosts: Hosts | None = None
+    shared: tuple[Path, ...] = ()
     grace_secs: float = 10.0
     startup_timeout_secs: float = 300.0
     hang_timeout_secs: float = 60.0
@@ -29,3 +33,12 @@ class LaunchSpec:
     def servers(self) -> int:
         """The number of servers."""
         return len(self.server)
+
+    @property
+    def address(self) -> str:
+        """The address of this machine at which children reach the driver."""
+        return LOOPBACK if self.hosts is None else self.hosts.address
+
+    def host_of_server(self, index: int) -> str | None:
+        """The other machine on which a server is started, None for this one."""
+        return None if self.hosts is None else self.hosts.of_server(index)

@@ -108,6 +108,7 @@ def swap(rewrite: Rewrite, tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -
     """`collectives.all_to_all`, and counts the bytes for other ranks as sent."""
     from parallax_runner.rewrite import collectives
 
+    tensor = tf.identity(tensor)  # counted only where this exchange is in the step
     came, came_counts = collectives.all_to_all(tensor, counts, name=name)
     came.set_shape([None, *tensor.shape[1:]])
     came_counts.set_shape([rewrite.plan.workers])

@@ -23,6 +23,7 @@ def concat(rewrite: Rewrite, own: tf.Tensor, *, name: str) -> tf.Tensor:
     """The ranks' tensors one after the other."""
     from parallax_runner.rewrite import collectives
 
+    own = tf.identity(own)  # counted only where this exchange is in the step
     rewrite.sent.append((own, rewrite.plan.workers - 1))
     return collectives.concat_over_ranks(own, name=name)
 
@@ -31,6 +32,7 @@ def total(rewrite: Rewrite, own: tf.Tensor, *, name: str) -> tf.Tensor:
     """The sum over ranks."""
     from parallax_runner.rewrite import collectives
 
+    own = tf.identity(own)
     rewrite.sent.append((own, 2 * (rewrite.plan.workers - 1) / rewrite.plan.workers))
     return collectives.sum_of_one(own, name=name)
 

@@ -13,7 +13,6 @@ from parallax_runner.rewrite.constant_folding import turn_off_constant_folding
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train.gpu_limits import GpuLimits, hide_gpus
 
-HOST = "127.0.0.1"
 # TensorFlow's server listens on all of them, whatever address it is given.
 ALL_INTERFACES = "0.0.0.0"
 JOBS = {"worker": "worker", "server": "ps"}
@@ -69,7 +68,7 @@ def join_cluster(
 
     `protocol` is what it speaks; `gpus` what a worker may take of this machine's, None for a process that uses none.
     """
-    address = f"{HOST}:{pick_port(ALL_INTERFACES)}"
+    address = f"{client.own_address}:{pick_port(ALL_INTERFACES)}"
     addresses = client.exchange_address(address)
     cluster = tf.train.ClusterSpec({JOBS[other]: listed for other, listed in addresses.items()})
     try:

@@ -198,6 +198,18 @@ def test_a_scope_that_names_a_task_means_it(launched: dict[int, Launched]) -> No
         assert planned["untrained"].route == "local"
 
 
+def test_owners_of_rows_get_and_send_no_more_than_planned(launched: dict[int, Launched]) -> None:
+    plain = [case for case in MATRIX if case.comm == "sharded" and case.model == "plain" and not case.clip]
+    chosen = [case for case in plain if case.user_parts == 1 and case.compression == "off"]
+    assert len(chosen) > 2
+    for case in chosen:
+        step = Step.of(case, launched)
+        assert step.sent_bytes <= (case.plan(case.single()).sent_bytes_per_step or 0), case
+        assert not any("/job:ps/" in device for device, _, _ in step.ops)
+        # Ids and rows of all tables together: there for the lookups, back for the gradients.
+        assert step.count("HorovodAlltoall", "") == (0 if case.gradients == "dense" else 4)
+
+
 def test_mpi_uses_no_server(launched: dict[int, Launched]) -> None:
     case = next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "both")
     assert not any("/job:ps/" in device for device, _ in launched[case.ranks].trace(case))

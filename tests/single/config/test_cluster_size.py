@@ -95,8 +95,8 @@ def test_numbers_are_not_given_twice(name: str, tmp_path: Path) -> None:
 
 def test_a_bad_file_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "hosts.txt"
-    path.write_text("localhost: 0\nelsewhere.example: 0\n")
-    with pytest.raises(ConfigError, match=rf"{path}:2: host 'elsewhere.example' is not this machine"):
+    path.write_text("localhost: 0\nelsewhere.example: x\n")
+    with pytest.raises(ConfigError, match=rf"{path}:2: id 'x'"):
         compose(f"cluster.resource_info={path}")
     with pytest.raises(ConfigError, match=r"cluster.resource_info=3 \(command line\): expected the path of a file"):
         compose("cluster.resource_info=3")
@@ -106,6 +106,43 @@ def test_one_process_has_one_slot() -> None:
     assert numbers("comm=local", "cluster.resource_info=[localhost]") == (1, 1, 1)
     with pytest.raises(ConfigError, match=r"one process, and cluster.resource_info lists 2 ids"):
         compose("comm=local", "cluster.resource_info=['localhost: 0,1']")
+
+
+HERE_AND_THERE = "cluster.resource_info=['localhost: 3,1','there.example: 0,2']"
+
+
+def test_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert numbers("comm=mpi", HERE_AND_THERE) == (4, 1, 2)
+    assert numbers("comm=hybrid", HERE_AND_THERE) == (4, 1, 2)
+    assert numbers("comm=ps", HERE_AND_THERE) == (2, 2, 2)
+    set_gpus(monkeypatch, 4)
+    # Ranks of the second host see its ids, though this process, like a worker there, cannot tell whose they are.
+    assert seen("comm=mpi", HERE_AND_THERE, gpus=4, ranks=4) == [(3,), (1,), (0,), (2,)]
+    assert seen("comm=ps", HERE_AND_THERE, gpus=4, ranks=2) == [(3, 1), (0, 2)]
+
+
+WRONG_WITH_SEVERAL_HOSTS = {
+    "under comm=ps every host has as many ids as the others, and these have localhost 2, there.example 1": (
+        "comm=ps",
+        "cluster.resource_info=['localhost: 0,1',there.example]",
+    ),
+    "comm.name=local (conf/comm/local.yaml:2): one process on this machine, and cluster.resource_info lists another host": (
+        "comm=local",
+        "cluster.resource_info=[there.example]",
+    ),
+    "cluster.remote_shell=no-such-shell -q (command line): expected a program that is there": (
+        HERE_AND_THERE,
+        "cluster.remote_shell='no-such-shell -q'",
+    ),
+    "a shell cannot split it": (HERE_AND_THERE, "cluster.remote_shell='ssh \"'"),
+}
+
+
+@pytest.mark.parametrize("expected", WRONG_WITH_SEVERAL_HOSTS)
+def test_what_is_refused_of_several_hosts(expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        compose(*WRONG_WITH_SEVERAL_HOSTS[expected])
+    assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize("fraction", ["0", "1.5", "-1"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.config.gpus import detect_gpus
-from parallax_runner.config.resource_info import Host, is_this_machine, parse_hosts, read_hosts
+from parallax_runner.config.resource_info import Host, is_this_machine, listed_slots, parse_hosts, read_hosts
 from parallax_runner.errors import ConfigError
 
 
@@ -67,9 +67,7 @@ WRONG = {
     "[::1] 0": "hosts.txt:3: '[::1] 0' cannot be read",
     "[localhost]: 0": "hosts.txt:3: '[localhost]: 0' cannot be read",
     "::1: 0": "an IPv6 address stands in brackets",
-    "no-such-host.example: 0": "hosts.txt:3: host 'no-such-host.example' is not this machine",
-    "192.0.2.7: 0": "hosts.txt:3: host '192.0.2.7' is not this machine",
-    "[2001:db8::7]": "hosts.txt:3: host '2001:db8::7' is not this machine",
+    "[2001:db8::7]": "hosts.txt:3: host '2001:db8::7': another machine goes by its name or its IPv4 address",
 }
 
 
@@ -84,6 +82,18 @@ def test_a_wrong_line_is_named(line: str) -> None:
 def test_a_host_has_one_line(again: str) -> None:
     with pytest.raises(ConfigError, match=r"hosts.txt:2: host '.*' has a line already, hosts.txt:1"):
         parse_hosts(["localhost: 0", again], where="hosts.txt", gpus=no_gpus)
+
+
+def test_other_machines(tmp_path: Path) -> None:
+    lines = ["localhost: 0,1", "there.example: 4,7", "192.0.2.7"]
+    here, there, address = parse_hosts(lines, where="x", gpus=four_gpus)
+    assert here == Host("localhost", (0, 1), True)
+    # Its GPUs are not looked for: any id is right, and without ids it has one.
+    assert there == Host("there.example", (4, 7), False, is_here=False)
+    assert address == Host("192.0.2.7", (0,), False, is_here=False)
+    assert listed_slots([str(here), str(there), str(address), "[::1]: 5"]) == (0, 1, 4, 7, 0, 5)
+    with pytest.raises(ConfigError, match=r"x:2: host 'THERE.example' has a line already, x:1 \(as 'there.example'\)"):
+        parse_hosts(["there.example: 0", "THERE.example: 1"], where="x", gpus=no_gpus)
 
 
 def test_a_file_and_a_list_say_the_same(tmp_path: Path) -> None:

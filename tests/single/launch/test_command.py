@@ -40,6 +40,22 @@ def test_the_whole_mpirun_command() -> None:
     }
 
 
+def test_other_hosts_and_what_goes_there() -> None:
+    argv, _ = worker_command(
+        run_dir="r",
+        workers=2,
+        threads_per_worker=1,
+        mpirun="mpirun",
+        host_options=["--host", "a:1,b:1"],
+        passed_on=["PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"],
+        mpirun_options=["--verbose"],
+    )
+    assert argv[argv.index("--host") + 1] == "a:1,b:1"
+    assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
+    # A user's options come last, and win.
+    assert argv.index("--host") < argv.index("PYTHONPATH") < argv.index("--verbose")
+
+
 def test_root_is_allowed_only_when_it_is_root() -> None:
     _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", as_root=False)
     assert not [name for name in env if name.startswith("OMPI_")]

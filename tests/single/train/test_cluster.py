@@ -52,6 +52,8 @@ def test_limits_follow_the_configuration(monkeypatch: pytest.MonkeyPatch) -> Non
 class Client:
     """A cluster of one worker and no other process."""
 
+    own_address = "10.0.0.7"
+
     def exchange_address(self, address: str) -> dict[str, list[str]]:
         return {"worker": [address], "server": ["127.0.0.1:1"]}
 
@@ -63,14 +65,16 @@ class Refused(Exception):
 def test_the_server_gets_protocol_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    def start(_: tf.train.ClusterSpec, **options: Any) -> None:
-        given.update(options)
+    def start(spec: tf.train.ClusterSpec, **options: Any) -> None:
+        given.update(options, address=spec.task_address("worker", 0))
         raise Refused
 
     monkeypatch.setattr(cluster.tf.train, "Server", start)
     with pytest.raises(Refused):
         join_cluster(Client(), role="worker", index=0, threads=1, protocol="grpc+verbs", gpus=GpuLimits((5,)))
     assert given["protocol"] == "grpc+verbs"
+    # The address by which it reached the driver, which others can reach too.
+    assert given["address"].startswith("10.0.0.7:")
     assert given["config"].gpu_options.visible_device_list == "5"
 
 

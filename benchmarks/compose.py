@@ -1,0 +1,19 @@
+"""The configuration that the command line would make of overrides, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def compose(overrides: Sequence[str]) -> Any:
+    """The composed configuration."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, register_schema
+    from parallax_runner.config.location import conf_dir
+
+    register_schema()
+    with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
+        return hydra_compose(CONFIG_NAME, list(overrides))

@@ -1,0 +1,50 @@
+"""Stands for ssh among the hosts of a benchmark: `agent.py ADDRESS=PID,… [ssh's options] ADDRESS COMMAND…`.
+
+Run by path, as `python -I -S agent.py`: it imports nothing but the standard library. As ssh does, it hands the words
+of the command, joined by blanks, to a shell on the host, and passes on input, output and exit status. The command
+gets a bare environment, as a login gives it.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+# Of ssh: those that take a value.
+WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
+KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR")
+UNREACHABLE_STATUS = 255
+
+
+def split(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The host and the command of a command line of ssh's."""
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if len(option) == 2 and option[1] in WITH_VALUE and rest:
+            rest.pop(0)
+    if not rest:
+        raise ValueError("no host given")
+    return rest[0], rest[1:]
+
+
+def command_on(where: str, address: str, command: Sequence[str]) -> list[str]:
+    """What runs `command` on the host with this address; `where` lists the hosts. Raises KeyError."""
+    pids = dict(one.split("=") for one in where.split(","))
+    shell = ["sh", "-c", " ".join(command)]
+    return ["nsenter", "--target", pids[address], "--net", "--uts", *shell]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Becomes the command; 255, as ssh has it, where there is no such host."""
+    where, *words = arguments
+    try:
+        address, command = split(words)
+        argv = command_on(where, address, command)
+    except (KeyError, ValueError) as error:
+        print(f"agent: no such host: {error}", file=sys.stderr)
+        return UNREACHABLE_STATUS
+    os.execvpe(argv[0], argv, {name: os.environ[name] for name in KEPT if name in os.environ})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

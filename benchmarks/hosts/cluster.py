@@ -1,0 +1,103 @@
+"""The hosts of a benchmark: how our runs and the peers are started on them, and what their interfaces count."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from benchmarks.hosts import counters
+from benchmarks.hosts.network import INTERFACE, Host, Link, Network, agent_command
+from parallax_runner.launch import guard
+from parallax_runner.launch.command import (
+    ALLOW_ROOT,
+    SHARE_CORES,
+    YIELD_WHEN_IDLE,
+    find_mpirun,
+    thread_environment,
+)
+from parallax_runner.launch.hosts import Place, find_hosts
+from parallax_runner.launch.remote import passed_on
+
+# Of the peers' servers and workers on hosts of their own; on loopback free ones are looked for.
+SERVER_PORT, WORKER_PORT = 2222, 2223
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`count` hosts, or as many workers on this machine's loopback where `hosts` is empty."""
+
+    count: int
+    hosts: tuple[Host, ...] = ()
+
+    def overrides(self) -> list[str]:
+        """What one of our runs needs to have a worker, and a server where there are any, on each host."""
+        if not self.hosts:
+            return [f"cluster.workers={self.count}", f"cluster.servers={self.count}"]
+        lines = ",".join(f"'{host.address}: 0'" for host in self.hosts)
+        return [f"cluster.resource_info=[{lines}]", f"cluster.remote_shell='{agent_command(self.hosts)}'"]
+
+    def mpirun(self, argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """What starts `argv` once on each host, as our own ranks are started, and the variables that go with it."""
+        env = thread_environment(1)
+        placed: list[str] = []
+        if self.hosts:
+            found = find_hosts([Place(host.address, 1, False) for host in self.hosts], agent_command(self.hosts))
+            assert found is not None
+            placed = found.mpirun_options()
+        names = dict.fromkeys((*env, *passed_on()))
+        given = [word for name in names for word in ("-x", name)]
+        command = [find_mpirun(), "-np", str(self.count), *YIELD_WHEN_IDLE, *SHARE_CORES, *placed, *given]
+        return [*command, *argv], env | ALLOW_ROOT
+
+    def on(self, number: int, argv: Sequence[str]) -> list[str]:
+        """What runs `argv` on host `number`, from 0, with one thread."""
+        env = thread_environment(1) | passed_on()
+        words = ["exec", "env", *(f"{name}={value}" for name, value in env.items()), *argv]
+        if not self.hosts:
+            return words[1:]
+        return [*shlex.split(agent_command(self.hosts)), self.hosts[number].address, shlex.join(words)]
+
+    def addresses(self) -> tuple[list[str], list[str]]:
+        """Where workers and servers of a peer listen: one of each a host."""
+        if self.hosts:
+            workers, servers = ([f"{host.address}:{port}" for host in self.hosts] for port in (WORKER_PORT, SERVER_PORT))
+            return workers, servers
+        ports = free_ports(2 * self.count)
+        named = [f"127.0.0.1:{port}" for port in ports]
+        return named[: self.count], named[self.count :]
+
+    def sent_bytes(self) -> tuple[int, ...]:
+        """What each host's interface has sent so far; nothing on loopback, where no interface sees it."""
+        return tuple(counters.read(host.pid, INTERFACE).sent_bytes for host in self.hosts)
+
+
+@contextmanager
+def shaped(count: int, link: Link) -> Iterator[Cluster]:
+    """Hosts over links. Raises NoNetwork."""
+    with Network(count, link) as network:
+        yield Cluster(count, tuple(network.hosts))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now, all different."""
+    with_open = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in with_open]
+    for one in with_open:
+        one.close()
+    return ports
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """What runs a module."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def guarded(argv: Sequence[str], last_signal: signal.Signals) -> list[str]:
+    """`argv` as a process to which the kernel sends `last_signal` when this one ends, however it ends."""
+    return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(last_signal)), *argv]

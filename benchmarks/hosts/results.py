@@ -1,0 +1,81 @@
+"""What all rounds over the same links say: medians, spreads and ratios, as rows of a table and as a plot."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from benchmarks.hosts.rounds import PEERS, Measurement
+from benchmarks.modes import IDEAL, Spread, spread
+from benchmarks.tables import Rows
+from parallax_runner.plan.table import format_bytes
+
+
+def ratios(measurements: Sequence[Measurement], mode: str, other: str) -> Spread:
+    """How many times as fast `mode` is as `other`, each round's own."""
+    rates = {(one.mode, one.round): one.rate for one in measurements}
+    return spread([rate / rates[other, number] for (name, number), rate in rates.items() if name == mode])
+
+
+def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
+    """A row a mode and peer; a column for each peer, and for the ideal, that was measured."""
+    modes = list(dict.fromkeys(one.mode for one in measurements))
+    others = [mode for mode in (IDEAL, *PEERS) if mode in modes]
+    body = []
+    for mode in modes:
+        own = [one for one in measurements if one.mode == mode]
+        rate = spread([one.rate for one in own])
+        body.append(
+            (
+                mode,
+                f"{rate.median:,.0f}",
+                f"{rate.low:,.0f} – {rate.high:,.0f}",
+                f"{statistics.median(one.step_ms for one in own):.1f}",
+                _bytes([one.sent_bytes for one in own]),
+                _bytes([one.counted_bytes for one in own]),
+                _bytes([one.predicted_bytes for one in own], bound=True),
+                *(_times(ratios(measurements, mode, other)) for other in others),
+            )
+        )
+    unit = measurements[0].unit
+    head = ("mode", unit, "least – most", "ms a step", "interface sent", "counted", "predicted")
+    return Rows((*head, *(f"× {other}" for other in others)), tuple(body))
+
+
+def draw(measurements: Sequence[Measurement], path: Path, caption: str) -> None:
+    """Writes a PNG: speed, and beside it what an interface sends, of each mode; peers in grey."""
+    modes = list(dict.fromkeys(one.mode for one in measurements))
+    figure = Figure(figsize=(8.0, 4.0), layout="constrained")
+    speed, sent = figure.subplots(1, 2)
+    for place, mode in enumerate(modes):
+        own = [one for one in measurements if one.mode == mode]
+        color = "tab:gray" if mode in (*PEERS, IDEAL) else "tab:blue"
+        _bar(speed, place, [one.rate for one in own], color)
+        _bar(sent, place, [one.sent_bytes / 1e6 for one in own if one.sent_bytes is not None], color)
+    for axes, label in ((speed, measurements[0].unit), (sent, "MB sent a step and rank")):
+        axes.set_xticks(range(len(modes)), modes, rotation=30, ha="right", fontsize=8)
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+    figure.suptitle(caption, fontsize=8, wrap=True)
+    figure.savefig(path, dpi=150)
+
+
+def _bar(axes, place: int, numbers: Sequence[float], color: str) -> None:  # type: ignore[no-untyped-def]
+    if numbers:
+        axes.bar(place, statistics.median(numbers), width=0.6, color=color, alpha=0.35)
+        axes.plot([place] * len(numbers), numbers, "o", color=color)
+
+
+def _times(one: Spread) -> str:
+    return f"{one.median:.2f} ({one.low:.2f} – {one.high:.2f})"
+
+
+def _bytes(numbers: Sequence[float | None], *, bound: bool = False) -> str:
+    known = [number for number in numbers if number is not None]
+    if not known:
+        return "unknown"
+    shown = format_bytes(round(statistics.median(known)))
+    return f"≤ {shown}" if bound and known[0] else shown

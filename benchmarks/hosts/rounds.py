@@ -1,0 +1,231 @@
+"""`scripts/bench --hosts N`: our modes and the peers, one after the other, round after round, over the same links."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.hosts.cluster import Cluster, guarded, python
+from benchmarks.modes import IDEAL, STANDINGS, WARM_UP_STEPS
+from benchmarks.overlap import Told, over_common_time
+from benchmarks.runs import Run, RunFailed, Watched
+
+ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
+HOROVOD = {"horovod": (), "horovod_dense": ("--sparse-as-dense",), "horovod_grouped": ("--grouped",)}
+TENSORFLOW_PS = "tensorflow_ps"
+PEERS = (*HOROVOD, TENSORFLOW_PS)
+FINISHED = re.compile(r"^finished: (\{.*\})$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A run told of `step` at `secs`, when the hosts' interfaces had sent so many bytes."""
+
+    step: int
+    secs: float
+    sent_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one round says of one mode or peer.
+
+    `rate` is words a second over all ranks, or examples where data has no words. `sent_bytes` is what an interface sent
+    in a step, the mean over hosts, and `of_each_host` what each did; None where no interface counts. `counted_bytes`
+    is what our run counted itself, a step and worker, and `predicted_bytes` what its plan foresaw.
+    """
+
+    round: int
+    mode: str
+    rate: float
+    unit: str
+    step_ms: float
+    sent_bytes: float | None
+    of_each_host: tuple[float, ...]
+    counted_bytes: float | None
+    predicted_bytes: int | None
+    loss_last: float | None
+    load_average: float
+    busy_share: float
+
+
+def measure(
+    modes: Sequence[str],
+    cluster: Cluster,
+    *,
+    repeats: int,
+    steps: int,
+    overrides: Sequence[str],
+    folder: Path,
+    tell: Callable[[str], None],
+) -> list[Measurement]:
+    """Round after round each mode and peer; the runs' folders are in `folder`.
+
+    A mode may bring a number of steps of its own, as in `horovod_dense:6`. Raises RunFailed.
+    """
+    found = []
+    for number in range(repeats):
+        for mode, own_steps in (split_steps(mode, steps) for mode in modes):
+            around = machine.look_around()
+            warning = machine.idle_warning(around)
+            if warning:
+                tell(warning)
+            one = _measure_one(mode, number, cluster, own_steps, overrides, folder / f"{number}_{mode}", around)
+            sent = "" if one.sent_bytes is None else f", {one.sent_bytes / 1e6:.2f} MB sent a step and rank"
+            tell(f"round {number + 1}/{repeats} {mode}: {one.rate:,.0f} {one.unit}, {one.step_ms:.1f} ms a step{sent}")
+            found.append(one)
+    return found
+
+
+def split_steps(mode: str, steps: int) -> tuple[str, int]:
+    """`mpi` and `mpi:20` to a mode and its steps. Raises ValueError."""
+    name, colon, number = mode.partition(":")
+    return name, int(number) if colon else steps
+
+
+def _measure_one(
+    mode: str,
+    number: int,
+    cluster: Cluster,
+    steps: int,
+    overrides: Sequence[str],
+    folder: Path,
+    around: dict[str, float],
+) -> Measurement:
+    samples: list[Sample] = []
+
+    def on_told(told: Told) -> None:
+        samples.append(Sample(told.step, told.secs, cluster.sent_bytes()))
+
+    if mode == IDEAL:
+        facts = _run_ideal(cluster.count, steps, overrides, folder)
+    elif mode in PEERS:
+        facts = _run_peer(mode, cluster, steps, overrides, folder, on_told)
+    else:
+        facts = _run_ours(mode, cluster, steps, overrides, folder, on_told)
+    common = over_common_time(facts["told"], min(WARM_UP_STEPS, steps // 2))
+    sent = sent_in_a_step(samples, min(WARM_UP_STEPS, steps // 2))
+    return Measurement(
+        round=number,
+        mode=mode,
+        rate=sum(common.steps_per_sec) * facts["of_a_step"],
+        unit=facts["unit"],
+        step_ms=1000 / statistics.fmean(common.steps_per_sec),
+        sent_bytes=statistics.fmean(sent) if sent else None,
+        of_each_host=sent,
+        counted_bytes=facts.get("counted_bytes"),
+        predicted_bytes=facts.get("predicted_bytes"),
+        loss_last=facts["loss_last"],
+        **around,
+    )
+
+
+def sent_in_a_step(samples: Sequence[Sample], warm_up_steps: int) -> tuple[float, ...]:
+    """Bytes that each host sent in a step, from `warm_up_steps` on: what set-up and the first steps sent is left out."""
+    counted = [sample for sample in samples if sample.step >= warm_up_steps and sample.sent_bytes]
+    if len(counted) < 2:
+        return ()
+    first, last = counted[0], counted[-1]
+    steps = last.step - first.step
+    return tuple((end - begin) / steps for begin, end in zip(first.sent_bytes, last.sent_bytes, strict=True))
+
+
+def _fixed(steps: int) -> list[str]:
+    return [*ALIKE, f"train.steps={steps}", f"train.log_every={_log_every(steps)}"]
+
+
+def _log_every(steps: int) -> int:
+    return max(1, steps // STANDINGS)
+
+
+def _run_ours(
+    mode: str,
+    cluster: Cluster,
+    steps: int,
+    overrides: Sequence[str],
+    folder: Path,
+    on_told: Callable[[Told], None],
+) -> dict[str, Any]:
+    given = [f"comm={mode}", *cluster.overrides(), *_fixed(steps), *overrides]
+    with Run(folder, given, cwd=folder.parent, on_told=on_told) as run:
+        summary = run.wait()
+    counted = summary["sent_bytes_per_step"]
+    facts = {"counted_bytes": counted, "predicted_bytes": run.predicted_bytes()}
+    return facts | _facts_of(summary) | {"told": [run.told]}
+
+
+def _run_ideal(count: int, steps: int, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
+    """As many runs of one process as there are hosts, side by side on the same cores; nothing travels."""
+    with ExitStack() as stack:
+        given = ["comm=local", *_fixed(steps), *overrides]
+        runs = [stack.enter_context(Run(folder / str(copy), given, cwd=folder.parent)) for copy in range(count)]
+        summaries = [run.wait() for run in runs]
+    return _facts_of(summaries[0]) | {"told": [run.told for run in runs]}
+
+
+def _facts_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    unit, key = "words/s", "words_per_sec"
+    if summary[key] is None:
+        unit, key = "examples/s", "examples_per_sec"
+    return {"unit": unit, "of_a_step": summary[key] / summary["steps_per_sec"], "loss_last": summary["loss_last"]}
+
+
+def _run_peer(
+    mode: str,
+    cluster: Cluster,
+    steps: int,
+    overrides: Sequence[str],
+    folder: Path,
+    on_told: Callable[[Told], None],
+) -> dict[str, Any]:
+    common = ["--steps", str(steps), "--log-every", str(_log_every(steps)), *overrides]
+    with ExitStack() as stack:
+        if mode in HOROVOD:
+            argv, env = cluster.mpirun(python("benchmarks.peers.horovod_allreduce", *HOROVOD[mode], *common))
+        else:
+            argv, env = _start_servers(cluster, common, folder, stack), {}
+        argv = guarded(argv, signal.SIGTERM)  # mpirun then ends its ranks
+        chief = stack.enter_context(Watched(folder, argv, cwd=machine.ROOT, env=env, on_told=on_told))
+        chief.wait_until_ended()
+    said = FINISHED.search(chief.said())
+    if said is None:
+        raise RunFailed(f"{' '.join(argv)}\nhas not told its facts:\n{chief.said()[-4000:]}")
+    return json.loads(said[1]) | {"told": [chief.told]}
+
+
+def _start_servers(cluster: Cluster, common: Sequence[str], folder: Path, stack: ExitStack) -> list[str]:
+    """Starts TensorFlow's servers and all workers but the chief, until the stack ends; returns the chief's command."""
+    workers, servers = cluster.addresses()
+    listed = ["--workers", ",".join(workers), "--servers", ",".join(servers), *common]
+
+    def command(job: str, index: int) -> list[str]:
+        module = "benchmarks.peers.tensorflow_ps"
+        return cluster.on(index, python(module, "--job", job, "--index", str(index), *listed))
+
+    folder.mkdir(parents=True)
+    for job, index in [*(("ps", one) for one in range(cluster.count)), *(("worker", one) for one in range(1, cluster.count))]:
+        output = stack.enter_context(open(folder / f"{job}_{index}.log", "wb"))
+        process = subprocess.Popen(
+            guarded(command(job, index), signal.SIGKILL), cwd=machine.ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        stack.callback(_end, process)
+    return command("worker", 0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """All raw numbers."""
+    return [asdict(one) for one in measurements]

@@ -1,0 +1,99 @@
+"""A peer: TensorFlow's own parameter servers with `SyncReplicasOptimizer`; started once a worker and once a server.
+
+`python -m benchmarks.peers.tensorflow_ps --job worker --index 0 --workers HOST:PORT,… --servers HOST:PORT,… --steps 100`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from benchmarks.peers.single_device import Training, leave, parser, session_config
+
+# Tables are cut into a piece a server from this many rows on.
+LARGE_ROWS = 10_000
+
+
+def main() -> None:
+    """Serves until it is ended, or trains one worker."""
+    made = parser(__doc__)
+    made.add_argument("--job", choices=("worker", "ps"), required=True)
+    made.add_argument("--index", type=int, required=True)
+    made.add_argument("--workers", type=lambda text: text.split(","), required=True)
+    made.add_argument("--servers", type=lambda text: text.split(","), required=True)
+    arguments = made.parse_args()
+    # As graphs of TensorFlow 1 have them by default: a step then reads each variable once, however often it is used.
+    tf.disable_resource_variables()
+    cluster = tf.train.ClusterSpec({"worker": arguments.workers, "ps": arguments.servers})
+    server = tf.train.Server(cluster, job_name=arguments.job, task_index=arguments.index, config=session_config())
+    if arguments.job == "ps":
+        server.join()
+    training = Training(arguments, rank=arguments.index, size=len(arguments.workers))
+    with tf.Graph().as_default(), tf.device(_placement(arguments.index, cluster, len(arguments.servers))):
+        optimizers: list[tf.train.SyncReplicasOptimizer] = []
+
+        def synchronous(optimizer: tf.train.Optimizer) -> tf.train.Optimizer:
+            optimizers.append(tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=training.size))
+            return optimizers[0]
+
+        with tf.variable_scope("", custom_getter=_in_pieces(len(arguments.servers))):
+            returned = training.build(synchronous)
+        is_chief = arguments.index == 0
+        hook = optimizers[0].make_session_run_hook(is_chief, num_tokens=0)
+        with tf.train.MonitoredTrainingSession(
+            server.target,
+            is_chief=is_chief,
+            hooks=[hook],
+            config=_with_filters(arguments.index),
+            save_checkpoint_secs=None,
+            save_summaries_steps=None,
+            log_step_count_steps=None,
+        ) as session:
+            training.run(session, returned["loss"], returned["train_op"])
+            leave()  # to close the session would wait for workers that are gone
+
+
+def _placement(index: int, cluster: tf.train.ClusterSpec, servers: int) -> Any:
+    """Variables on the servers, everything else on this worker."""
+    return tf.train.replica_device_setter(
+        cluster=cluster, worker_device=f"/job:worker/task:{index}", ps_strategy=FewestBytes(servers)
+    )
+
+
+class FewestBytes:
+    """Puts each variable on the server that has the fewest bytes so far, as `tf.contrib`'s greedy strategy did."""
+
+    def __init__(self, servers: int) -> None:
+        self._loads_bytes = [0] * servers
+
+    def __call__(self, op: tf.Operation) -> int:
+        chosen = min(range(len(self._loads_bytes)), key=lambda server: self._loads_bytes[server])
+        shape = tf.TensorShape(op.get_attr("shape"))
+        self._loads_bytes[chosen] += (shape.num_elements() or 0) * tf.as_dtype(op.get_attr("dtype")).size
+        return chosen
+
+
+def _in_pieces(servers: int) -> Callable[..., Any]:
+    """A getter that cuts large tables into a piece a server."""
+
+    def get(getter: Callable[..., Any], name: str, shape: Any = None, **options: Any) -> Any:
+        rows = tf.TensorShape(shape)
+        # Not the slots of an optimizer, which go by their variable.
+        if servers > 1 and options.get("trainable") is not False and rows.rank and int(rows[0]) >= LARGE_ROWS:
+            options["partitioner"] = tf.fixed_size_partitioner(servers)
+        return getter(name, shape=shape, **options)
+
+    return get
+
+
+def _with_filters(index: int) -> tf.ConfigProto:
+    """A worker that does not look for the other workers."""
+    config = session_config()
+    config.device_filters.extend(["/job:ps", f"/job:worker/task:{index}"])
+    return config
+
+
+if __name__ == "__main__":
+    main()

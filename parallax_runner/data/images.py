@@ -1,0 +1,46 @@
+"""Small images made from a seed: each class has a pattern of its own, under noise; for measurements and trials."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import ConfigError
+
+CHANNELS = 3
+
+
+def load(
+    *, image_size: int, classes: int, noise: float, examples: int, validation_examples: int, seed: int
+) -> Dataset:
+    """Return images with features `image`, float32 [image_size, image_size, 3], and `label`, int32, below `classes`.
+
+    `noise` is the standard deviation of what is added to every pixel; patterns have one of 1. Raises ConfigError for
+    a number out of range.
+    """
+    for name, number, least in (
+        ("image_size", image_size, 1),
+        ("classes", classes, 2),
+        ("examples", examples, 1),
+        ("validation_examples", validation_examples, 0),
+        ("noise", noise, 0),
+    ):
+        if number < least:
+            raise ConfigError(f"data.{name}={number}: expected {least} or more.")
+    of_patterns, of_train, of_validation = np.random.default_rng(seed).spawn(3)
+    patterns = of_patterns.standard_normal([classes, image_size, image_size, CHANNELS], dtype=np.float32)
+    return ArrayDataset(
+        train=_images(patterns, noise, examples, of_train),
+        validation=_images(patterns, noise, validation_examples, of_validation),
+        words_per_example=None,
+        seed=seed,
+    )
+
+
+def _images(patterns: np.ndarray, noise: float, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    labels = generator.integers(0, len(patterns), count, dtype=np.int32)
+    images = generator.standard_normal([count, *patterns.shape[1:]], dtype=np.float32)
+    images *= np.float32(noise)
+    images += patterns[labels]
+    return {"image": images, "label": labels}

@@ -1,0 +1,54 @@
+"""Words drawn at random, few of them often and most of them hardly ever, as in a natural language; made from a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.tokens import Corpus
+from parallax_runner.data.windows import language_model_dataset
+from parallax_runner.errors import ConfigError
+
+
+def load(
+    *,
+    vocab_size: int,
+    offset: float,
+    sequence_length: int,
+    examples: int,
+    validation_examples: int,
+    seed: int,
+) -> Dataset:
+    """Return windows of independent words with features `words` and `next_words`, both int32 [sequence_length].
+
+    Word r, from 0, has a probability proportional to 1 / (r + 1 + offset) (Zipf's law as Mandelbrot has it), so ids
+    descend in frequency, as a log-uniform candidate sampler expects. Raises ConfigError for a number out of range.
+    """
+    if vocab_size < 1:
+        raise ConfigError(f"data.vocab_size={vocab_size}: expected at least 1 word.")
+    if offset < 0:
+        raise ConfigError(f"data.offset={offset}: expected 0 or more.")
+    if examples < 1:
+        raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
+    if validation_examples < 0:
+        raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+    train, validation = np.random.SeedSequence(seed).spawn(2)
+    return language_model_dataset(
+        Corpus(
+            draw_words(examples * sequence_length + 1, vocab_size, offset, train),
+            draw_words(validation_examples * sequence_length + 1, vocab_size, offset, validation),
+            vocabulary=(),
+        ),
+        sequence_length=sequence_length,
+        validation_examples=validation_examples,
+        seed=seed,
+        source="data=zipf",
+    )
+
+
+def draw_words(count: int, vocab_size: int, offset: float, seed: np.random.SeedSequence) -> np.ndarray:
+    """Return int32 [count]; nothing but the arguments decides them, under any release of NumPy."""
+    weights = np.cumsum(1.0 / (np.arange(vocab_size) + 1.0 + offset))
+    uniform = np.random.PCG64(seed).random_raw(count).astype(np.float64) / 2.0**64
+    words = np.searchsorted(weights, uniform * weights[-1], side="right")
+    return np.minimum(words, vocab_size - 1).astype(np.int32)

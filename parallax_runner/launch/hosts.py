@@ -1,0 +1,86 @@
+"""On which hosts the processes of a run go, and by which address of this machine they reach the driver."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from parallax_runner.errors import LaunchError
+
+# Nothing is sent there: the kernel only says which way it would go.
+DISCARD_PORT = 9
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host and how many workers run there; `is_here`: it is this machine, and needs no remote shell."""
+
+    name: str
+    workers: int
+    is_here: bool
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts of a run, at least one of which is another machine. Ranks fill them in order; server i is on host i.
+
+    `remote_shell`, split as a shell does, runs a command on a host. `address` is this machine's own, at which the
+    others reach it; `network` ("10.0.0.0/24") is the one that it shares with them, None where a router is between.
+    """
+
+    places: tuple[Place, ...]
+    remote_shell: str
+    address: str
+    network: str | None
+
+    @property
+    def remote(self) -> tuple[str, ...]:
+        """The names of the other machines."""
+        return tuple(place.name for place in self.places if not place.is_here)
+
+    def of_server(self, index: int) -> str | None:
+        """The host on which a server is to be started by the remote shell, None for this machine."""
+        place = self.places[index % len(self.places)]
+        return None if place.is_here else place.name
+
+    def mpirun_options(self) -> list[str]:
+        """What mpirun needs to know of them. Only this machine starts daemons, so that no host needs to reach another
+        by the remote shell; of several interfaces MPI takes the one by which the hosts reach this machine."""
+        hosts = ",".join(f"{place.name}:{place.workers}" for place in self.places if place.workers)
+        options = ["--host", hosts, "--map-by", "slot"]
+        options += ["--prtemca", "plm_ssh_agent", self.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
+        if self.network is not None:
+            options += ["--prtemca", "oob_tcp_if_include", self.network, "--mca", "btl_tcp_if_include", self.network]
+        return options
+
+
+def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
+    """None where all is on this machine. Raises LaunchError where a host's name has no address."""
+    remote = next((place.name for place in places if not place.is_here), None)
+    if remote is None:
+        return None
+    address, network = _way_to(remote)
+    return Hosts(tuple(places), remote_shell, address, network)
+
+
+def _way_to(host: str) -> tuple[str, str | None]:
+    """This machine's address on the way to a host, and the network of that address if the host is in it."""
+    try:
+        (*_, (target, _)), *_ = socket.getaddrinfo(host, DISCARD_PORT, socket.AF_INET, socket.SOCK_DGRAM)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, DISCARD_PORT))
+            own = probe.getsockname()[0]
+    except OSError as error:
+        raise LaunchError(
+            f"host {host!r} of cluster.resource_info cannot be reached: {error.strerror}; expected a name that this "
+            "machine can look up, or an IPv4 address to which it has a way"
+        ) from error
+    masks = [one.netmask for addresses in psutil.net_if_addrs().values() for one in addresses if one.address == own]
+    if not masks or masks[0] is None:
+        return own, None
+    network = ipaddress.ip_network(f"{own}/{masks[0]}", strict=False)
+    return own, str(network) if ipaddress.ip_address(target) in network else None

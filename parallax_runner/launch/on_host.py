@@ -1,0 +1,44 @@
+"""What the driver runs on another host: `python -I -S on_host.py start` or `check`, told on its input what to do.
+
+Run by path. Variables come by the input and not in the command, where everybody on that host could read the secret.
+"""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+CONNECT_TIMEOUT_SECS = 5.0
+
+
+def start(cwd: str, env: dict[str, str], argv: list[str]) -> None:
+    """Becomes a command in a folder, with these variables on top of those that the remote shell gives."""
+    os.chdir(cwd)
+    os.execvpe(argv[0], argv, {**os.environ, **env})
+
+
+def check(cwd: str, tokens: list[str], driver: list[Any]) -> dict[str, Any]:
+    """What this host lacks: the files `tokens` that it does not see, the folder, the way to the driver."""
+    return {
+        "host": socket.gethostname(),
+        "unseen": [token for token in tokens if not Path(token).is_file()],
+        "has_cwd": os.path.isdir(cwd),
+        "control": _reach(driver[0], driver[1]),
+    }
+
+
+def _reach(address: str, port: int) -> str | None:
+    try:
+        socket.create_connection((address, port), timeout=CONNECT_TIMEOUT_SECS).close()
+    except OSError as error:
+        return str(error)
+    return None
+
+
+if __name__ == "__main__":
+    told = json.load(sys.stdin)
+    if sys.argv[1] == "start":
+        start(**told)
+    print(json.dumps(check(**told)), flush=True)

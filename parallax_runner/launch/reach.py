@@ -1,0 +1,142 @@
+"""Before anything is started: whether each host can be reached, sees the run's files and can reach the driver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch.hosts import Hosts
+from parallax_runner.launch.remote import RemoteCommand, check_command
+
+ANSWER_SECS = 15.0
+POLL_SECS = 0.05
+# Of a shell: the program that it was to run is not there.
+NOT_FOUND_STATUSES = (126, 127)
+
+
+def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], bool] = lambda: False) -> None:
+    """Asks all other machines at once; returns early once `stopped()` holds.
+
+    `folders` must be on a file system that all share. Raises LaunchError for the first host at fault.
+    """
+    with _tokens(folders) as tokens, socket.create_server((hosts.address, 0), backlog=len(hosts.remote)) as listener:
+        driver = listener.getsockname()[:2]
+        named = [str(token) for token in tokens]
+        commands = {
+            host: check_command(hosts.remote_shell, host, tokens=named, cwd=os.getcwd(), driver=driver)
+            for host in hosts.remote
+        }
+        with contextlib.ExitStack() as stack:
+            asked = {host: stack.enter_context(_Question(command)) for host, command in commands.items()}
+            deadline = time.monotonic() + ANSWER_SECS
+            while not stopped() and time.monotonic() < deadline and not all(one.ended() for one in asked.values()):
+                time.sleep(POLL_SECS)
+            if stopped():
+                return
+            for host, question in asked.items():
+                _judge(host, question, hosts)
+
+
+class _Question:
+    """A host that is being asked; on leaving, the remote shell is ended."""
+
+    def __init__(self, command: RemoteCommand) -> None:
+        self.argv = command.argv
+        self._said = command.said
+
+    def __enter__(self) -> _Question:
+        self._files: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(3)]
+        self._files[0].write(self._said)
+        self._files[0].seek(0)
+        given, out, errors = self._files
+        try:
+            self._process = subprocess.Popen(
+                self.argv, stdin=given, stdout=out, stderr=errors, start_new_session=True
+            )
+        except OSError as error:
+            raise LaunchError(f"cluster.remote_shell: cannot start {self.argv[0]}: {error}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for file in self._files:
+            file.close()
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def status(self) -> int | None:
+        return self._process.poll()
+
+    def answer(self) -> dict[str, Any] | None:
+        """What the host said, None if it said nothing that makes sense."""
+        for line in reversed(self._text(1).splitlines()):  # a login may print something before
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    return found
+        return None
+
+    def complaint(self) -> str:
+        """The last line of what was said on stderr."""
+        return (self._text(2).strip().splitlines() or [""])[-1]
+
+    def _text(self, number: int) -> str:
+        self._files[number].seek(0)
+        return self._files[number].read().decode(errors="replace")
+
+
+def _judge(host: str, question: _Question, hosts: Hosts) -> None:
+    where = f"host {host!r} of cluster.resource_info"
+    answer = question.answer() if question.ended() else None
+    if answer is None:
+        if question.status is None:
+            reason = f"no answer within {ANSWER_SECS:.0f} s"
+        elif question.status in NOT_FOUND_STATUSES:
+            raise LaunchError(
+                f"{where} cannot start {sys.executable}: {question.complaint()}; all hosts need the same installation "
+                "at the same path, as a file system that they share gives it"
+            )
+        else:
+            reason = question.complaint() or f"exit status {question.status}"
+        shell = hosts.remote_shell
+        raise LaunchError(f"{where} cannot be reached: {reason}; expected «{shell} {host} true» to work unasked")
+    if answer["unseen"]:
+        folder = Path(answer["unseen"][0]).parent
+        raise LaunchError(
+            f"{where} does not see what this machine writes into {folder}: run_dir and ckpt.dir must be on a file "
+            "system that all hosts share; give hydra.run.dir=… (or ckpt.dir=…) a folder on one"
+        )
+    if not answer["has_cwd"]:
+        raise LaunchError(f"{where} has no folder {os.getcwd()}: start the run in one that all hosts share")
+    if answer["control"] is not None:
+        raise LaunchError(
+            f"{where} cannot connect to this machine at {hosts.address}: {answer['control']}; workers and servers "
+            "need TCP connections to the driver and to one another, on any port"
+        )
+
+
+@contextlib.contextmanager
+def _tokens(folders: Sequence[Path]) -> Iterator[list[Path]]:
+    """A new file in each folder, gone afterwards."""
+    tokens = [folder / f".seen-by-all-hosts-{secrets.token_hex(8)}" for folder in dict.fromkeys(folders)]
+    try:
+        for token in tokens:
+            token.touch()
+        yield tokens
+    finally:
+        for token in tokens:
+            token.unlink(missing_ok=True)
