@@ -86,6 +86,11 @@ COMMAND_LINES = {
     "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, more than 0, or null"),
     "batch": ("data.batch_size=0", "data.batch_size=0 (command line)", "expected an integer, at least 1"),
     "action": ("action=trian", "action=trian (command line)", "expected one of train, plan, verify"),
+    "script under auto": (
+        "model=script data=script model.path=train.py comm=auto",
+        "comm.name=auto",
+        "a script feeds its data itself",
+    ),
     "sharded script": (
         "model=script data=script model.path=train.py comm=sharded",
         "a script may run what one worker alone asks for",
