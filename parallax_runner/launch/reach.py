@@ -61,9 +61,7 @@ class _Question:
         self._files[0].seek(0)
         given, out, errors = self._files
         try:
-            self._process = subprocess.Popen(
-                self.argv, stdin=given, stdout=out, stderr=errors, start_new_session=True
-            )
+            self._process = subprocess.Popen(self.argv, stdin=given, stdout=out, stderr=errors, start_new_session=True)
         except OSError as error:
             raise LaunchError(f"cluster.remote_shell: cannot start {self.argv[0]}: {error}") from error
         return self
