@@ -87,7 +87,7 @@ def convolve(flow: tf.Tensor, filters: int, *, size: int, stride: int = 1) -> tf
 
 
 def normalise(flow: tf.Tensor, statistics: list[tf.Operation] | None) -> tf.Tensor:
-    """Return `flow` [batch, height, width, filters] with mean 0 and variance 1, then scaled and shifted as is learned."""
+    """Return `flow` [batch, height, width, filters] with mean 0 and variance 1, then scaled and shifted."""
     filters = [int(flow.shape[-1])]
     with tf.variable_scope("norm"):
         scale = tf.get_variable("scale", filters, initializer=tf.ones_initializer())

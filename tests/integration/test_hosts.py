@@ -86,16 +86,11 @@ def test_bench_beside_the_peers(lm: tuple[str, ...], tmp_path: Path) -> None:
     for one in told["measurements"]:
         assert one["rate"] > 0 and one["unit"] == "words/s"
         assert len(one["of_each_host"]) == 2 and min(one["of_each_host"]) > 0
-    # Horovod's gathers carry each of a step's rows, ours travel merged; the LSTM's weights are in both.
-    ours, theirs, _ = told["measurements"]
-    assert 0 < ours["counted_bytes"] < 1.5 * ours["sent_bytes"] + 20_000
+    # What our run counts itself is near what the interfaces saw, or the counters are not those of a step.
+    ours = told["measurements"][0]
+    assert 0.3 * ours["counted_bytes"] < ours["sent_bytes"] < 3 * ours["counted_bytes"] + 50_000
     assert "× tensorflow_ps" in (out / "hosts.md").read_text()
     assert (out / "hosts.png").read_bytes().startswith(b"\x89PNG")
     assert set(psutil.net_if_addrs()) == interfaces
-    here = str(out)
-    left = [
-        line
-        for line in (" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]))
-        if here in line or "benchmarks.peers" in line
-    ]
-    assert left == []
+    lines = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
+    assert [line for line in lines if str(out) in line or "benchmarks.peers" in line] == []

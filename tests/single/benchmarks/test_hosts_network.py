@@ -103,10 +103,10 @@ def test_the_agent_is_what_runs_are_told_to_use() -> None:
 
 
 COUNTERS = """\
-Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
-    e0: 5000000    4000    0    0    0     0          0         0 70000000   60000    0    0    0     0       0          0
+Inter-|   Receive                                          |  Transmit
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo:     100       1    0    0    0     0          0         0 100 1 0 0 0 0 0 0
+    e0: 5000000    4000    0    0    0     0          0         0 70000000 60000 0 0 0 0 0 0
 """
 
 

@@ -126,7 +126,7 @@ WRONG_WITH_SEVERAL_HOSTS = {
         "comm=ps",
         "cluster.resource_info=['localhost: 0,1',there.example]",
     ),
-    "comm.name=local (conf/comm/local.yaml:2): one process on this machine, and cluster.resource_info lists another host": (
+    "comm/local.yaml:2): one process on this machine, and cluster.resource_info lists another host": (
         "comm=local",
         "cluster.resource_info=[there.example]",
     ),
