@@ -20,6 +20,9 @@ MISSING = network.missing()
 needs_network = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
+TINY_RESNET = ("experiment=resnet", "model.filters=4", "model.blocks_per_stage=1", "data.image_size=8")
+
+
 def run_module(module: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", module, *arguments], cwd=cwd, capture_output=True, text=True, timeout=BENCH_SECS
@@ -94,3 +97,25 @@ def test_bench_beside_the_peers(lm: tuple[str, ...], tmp_path: Path) -> None:
     assert set(psutil.net_if_addrs()) == interfaces
     lines = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
     assert [line for line in lines if str(out) in line or "benchmarks.peers" in line] == []
+
+
+def test_bench_of_a_dense_model(tmp_path: Path) -> None:
+    """The peers that are for dense gradients, and a ResNet whose loss falls."""
+    out = tmp_path / "dense"
+    modes = ["hybrid", "horovod_grouped", "tensorflow_ps"]
+    done = run_module(
+        "benchmarks",
+        *("--hosts", "2", "--repeats", "1", "--steps", "60", "--modes", ",".join(modes), "--out", str(out)),
+        *(*TINY_RESNET, "data.noise=0.5"),
+        cwd=Path.cwd(),
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads((out / "hosts.json").read_text())
+    assert told["mbit"] == (200 if MISSING is None else None)
+    assert [one["mode"] for one in told["measurements"]] == modes
+    for one in told["measurements"]:
+        assert one["unit"] == "examples/s" and one["rate"] > 0
+        assert one["loss_last"] < 1.5, one  # of ten classes: 2.3 at first
+    summary = json.loads((out / "runs" / "0_hybrid" / "summary.json").read_text())
+    assert summary["loss_last"] < summary["loss_first"]
+    assert (summary["comm"], summary["servers"]) == ("mpi", 0)
