@@ -18,6 +18,7 @@ from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
 KINDS = ("modes", "loop", "startup", "hosts")
+INTERRUPTED_STATUS = 130
 # Repeats, steps (of a run or of a block) and modes where nothing is said.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     except (RunFailed, ValueError, NoNetwork) as error:
         tell(f"scripts/bench: {error}")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
     (folder / f"{asked.kind}.json").write_text(json.dumps(about | results, indent=1) + "\n", encoding="utf-8")
     tell(f"written to {folder}: {asked.kind}.json, and {asked.kind}.md to paste into docs/benchmarks.md")
     return 0

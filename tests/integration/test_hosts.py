@@ -118,4 +118,4 @@ def test_bench_of_a_dense_model(tmp_path: Path) -> None:
         assert one["loss_last"] < 1.5, one  # of ten classes: 2.3 at first
     summary = json.loads((out / "runs" / "0_hybrid" / "summary.json").read_text())
     assert summary["loss_last"] < summary["loss_first"]
-    assert (summary["comm"], summary["servers"]) == ("mpi", 0)
+    assert (summary["comm"], summary["servers"]) == ("hybrid", 0)
