@@ -187,6 +187,9 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
         raise refusal("comm.hot_rows", origins, needed, value=hot_rows)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
+    if comm.name == "auto" and config.model._target_ == SCRIPT:
+        needed = "a script feeds its data itself, so nobody knows which rows it touches: choose hybrid"
+        raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name == "sharded" and config.model._target_ == SCRIPT:
         needed = "a script may run what one worker alone asks for, and rows of other ranks need them all: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)

@@ -16,7 +16,7 @@ from parallax_runner.plan.constants import Constants, Exchange
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, PsOptions, Route, RouteCost
 from parallax_runner.plan.touched import Touched, touched_rows
-from parallax_runner.plan.traffic import Traffic, sent_by_route, traffic
+from parallax_runner.plan.traffic import Traffic, both_ways_of_owners, sent_by_route, traffic
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class CostModel:
         touched = self.touched(variable)
         if touched is None:
             return None
-        parts = traffic(variable, touched, self.ps, self.compression)
+        parts = traffic(variable, touched, self.ps if route is Route.PS else PsOptions(), self.compression)
         ways = {
             Route.ALLREDUCE: self._allreduce,
             Route.ALLGATHER: self._allgather,
@@ -74,9 +74,13 @@ class CostModel:
         return RouteCost(route, sent_bytes, link_secs, latency_secs, work_secs)
 
     def shared_secs(self, routes: Iterable[Route]) -> float:
-        """What is paid once however many variables take part: allreduces are fused, and in flight together."""
-        workers = self.cluster.workers
-        return _waiting(self.constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in routes and workers > 1 else 0
+        """What is paid once however many variables take part: allreduces are fused, and in flight together; rows of all
+        variables share an alltoall of ids and one of rows before the forward pass, and as many behind the backward."""
+        used, workers, constants = set(routes), self.cluster.workers, self.constants
+        if workers == 1:
+            return 0.0
+        allreduce_secs = _waiting(constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in used else 0.0
+        return allreduce_secs + (4 * _waiting(constants.alltoall, workers - 1) if Route.ALLTOALL in used else 0.0)
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, Route]) -> float | None:
         """Of a step, all that is not computing; None where a part of it is unknown."""
@@ -122,15 +126,13 @@ class CostModel:
         return self._ring(sent) * exchange.secs_per_byte, latency, work
 
     def _alltoall(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
-        """Ids, rows, gradient rows: three exchanges."""
         cluster, exchange = self.cluster, self.constants.alltoall
         leaves = 1 - cluster.on_a_host / cluster.workers
-        on_link = (parts.asked + parts.pulled + parts.pushed) * cluster.on_a_host * leaves
-        latency = 3 * _waiting(exchange, cluster.workers - 1) if cluster.workers > 1 else 0.0
+        on_link = both_ways_of_owners(parts) * cluster.on_a_host * leaves
         # Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back.
         copied = 2 * parts.pulled + parts.pushed
         work = self._apply(variable, touched.merged / cluster.workers) + self._copy(copied)
-        return on_link * exchange.secs_per_byte, latency, work + parts.pushed * self.constants.merge_secs_per_byte
+        return on_link * exchange.secs_per_byte, 0.0, work + parts.pushed * self.constants.merge_secs_per_byte
 
     def _ps(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
         cluster, constants = self.cluster, self.constants

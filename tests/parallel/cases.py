@@ -50,7 +50,7 @@ class Case:
 
     `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
     partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
-    `reroute`, such as "other:allgather", sparse variables with that in their names go by another route.
+    `reroute`, such as "other.allgather", sparse variables with that in their names go by another route.
     """
 
     comm: str = "hybrid"
@@ -95,7 +95,7 @@ class Case:
         plan = self._plan(single, None)
         if self.reroute is None:
             return plan
-        part, _, route = self.reroute.partition(":")
+        part, _, route = self.reroute.partition(".")
         chosen = {v.name for v in plan.variables if v.gradient == "sparse" and part in v.name}
         assert chosen
         routes = {v.name: Route(route) if v.name in chosen else v.route for v in plan.variables}
@@ -411,20 +411,20 @@ def densified_cases() -> list[Case]:
     """Sparse gradients by allreduce; rows that no rank touches must stay as they are, slots included."""
     return [
         *(
-            Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, reroute=":allreduce")
+            Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, reroute=".allreduce")
             for optimizer, ranks in zip(OPTIMIZERS, itertools.cycle((2, 3)))
         ),
-        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=":allreduce"),
-        Case(comm="mpi", optimizer="adam", ranks=3, user_parts=3, reroute="part_1:allreduce"),
-        Case(comm="mpi", optimizer="adagrad", variables="reference", ranks=3, clip=True, reroute=":allreduce"),
-        Case(comm="mpi", optimizer="momentum", model="row_decay", clip=True, reroute=":allreduce"),
-        Case(comm="mpi", optimizer="adam", clip=True, ranks=3, spoilt_step=4, reroute=":allreduce"),
-        Case(optimizer="adam", ranks=3, partitions=4, clip=True, reroute="table:allreduce"),
-        Case(optimizer="momentum", partitions=4, reroute="other:allreduce"),
-        Case(optimizer="rmsprop", model="function", reroute="inner:allreduce"),
+        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
+        Case(comm="mpi", optimizer="adam", ranks=3, user_parts=3, reroute="part_1.allreduce"),
+        Case(comm="mpi", optimizer="adagrad", variables="reference", ranks=3, clip=True, reroute=".allreduce"),
+        Case(comm="mpi", optimizer="momentum", model="row_decay", clip=True, reroute=".allreduce"),
+        Case(comm="mpi", optimizer="adam", clip=True, ranks=3, spoilt_step=4, reroute=".allreduce"),
+        Case(optimizer="adam", ranks=3, partitions=4, clip=True, reroute="table.allreduce"),
+        Case(optimizer="momentum", partitions=4, reroute="other.allreduce"),
+        Case(optimizer="rmsprop", model="function", reroute="inner.allreduce"),
         # As comm=auto may mix them.
-        Case(comm="sharded", optimizer="adam", ranks=3, clip=True, reroute="other:allreduce"),
-        Case(comm="sharded", optimizer="momentum", clip=True, reroute="table:allgather"),
+        Case(comm="sharded", optimizer="adam", ranks=3, clip=True, reroute="other.allreduce"),
+        Case(comm="sharded", optimizer="momentum", clip=True, reroute="table.allgather"),
     ]
 
 
@@ -491,7 +491,7 @@ def compressed_cases() -> list[Case]:
             )
         ),
         Case(comm="sharded", compression="bf16", hot_rows=3, optimizer="adam"),
-        Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=":allreduce"),
+        Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
     ]
 
 

@@ -96,6 +96,11 @@ COMMAND_LINES = {
         "comm.hot_rows=5 (command line)",
         "goes with sharded and auto",
     ),
+    "script under auto": (
+        "model=script data=script model.path=train.py comm=auto",
+        "comm.name=auto",
+        "a script feeds its data itself",
+    ),
     "sharded script": (
         "model=script data=script model.path=train.py comm=sharded",
         "a script may run what one worker alone asks for",
