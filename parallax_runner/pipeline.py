@@ -31,9 +31,9 @@ from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.explain import explain
+from parallax_runner.plan.hot_rows import with_hot_rows
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, Plan
-from parallax_runner.plan.hot_rows import with_hot_rows
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
