@@ -56,7 +56,9 @@ class _Question:
         self._said = command.said
 
     def __enter__(self) -> _Question:
-        self._files: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(3)]
+        with contextlib.ExitStack() as opening:
+            self._files: list[IO[bytes]] = [opening.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+            opening.pop_all()
         self._files[0].write(self._said)
         self._files[0].seek(0)
         given, out, errors = self._files

@@ -48,19 +48,21 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
         initialize=tf.group(*own, *(rewrite.shard_initializers if rewrite.is_chief else [])),
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
         wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),
-        agree=tf.group(*_take_from_chief(rewrite, [v.name for v in replicated]), *rewrite.first_copies),
+        agree=tf.group(
+            *_take_from_chief(rewrite, [*(rewrite.op(v.name).outputs[0] for v in replicated), *rewrite.hot_rows]),
+            *rewrite.first_copies,
+        ),
     )
 
 
-def _take_from_chief(rewrite: Rewrite, names: list[str]) -> list[tf.Operation]:
+def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Operation]:
     if not rewrite.plan.uses_collectives:
         return []
     from parallax_runner.rewrite import collectives
 
     ops = []
-    for name in names:
-        handle = rewrite.op(name)
-        value = tf.raw_ops.ReadVariableOp(resource=handle.outputs[0], dtype=handle.get_attr("dtype"))
-        same = collectives.from_chief(value, name=f"initial/{name}")
-        ops.append(tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=same))
+    for handle in handles:
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype"))
+        same = collectives.from_chief(value, name=f"initial/{handle.op.name}")
+        ops.append(tf.raw_ops.AssignVariableOp(resource=handle, value=same))
     return ops

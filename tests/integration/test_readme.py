@@ -35,6 +35,7 @@ SHORTER = (
     ("action=simulate", f"{SMALL} data.vocab_size=2000"),
     ("action=plan", ""),
     ("data=text", "action=plan"),
+    ("hosts.txt", "action=plan cluster.remote_shell=sh"),
     ("model=simple", SMALL),
     ("profile=steps", f"{SMALL} data.vocab_size=2000 profile.steps=[1,2]"),
     ("profile=range", f"{SMALL} data.vocab_size=2000 profile.range=[1,3]"),
@@ -68,6 +69,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "models" / "bigram.py").write_text(model, encoding="utf-8")
     (folder / "train.py").write_text(script, encoding="utf-8")
     (folder / "conf" / "model" / "bigram.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    (folder / "hosts.txt").write_text(blocks("text")[0], encoding="utf-8")
     (folder / "corpus.txt").write_text("the cat sat on the mat , and the dog did not .\n" * 500, encoding="utf-8")
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.choose import Choice
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
@@ -72,6 +73,7 @@ class Case:
     between: bool = True
     reroute: str | None = None
     compression: str = "off"
+    hot_rows: int = 0
 
     @property
     def name(self) -> str:
@@ -100,7 +102,7 @@ class Case:
         return self._plan(single, Choice(routes=routes, reasons=dict.fromkeys(routes, "a test")))
 
     def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
-        return make_plan(
+        plan = make_plan(
             classify(single),
             choice=choice,
             comm=self.comm,
@@ -119,6 +121,13 @@ class Case:
             compression=Compression(self.compression),
             fingerprint=single.fingerprint,
         )
+        return dataclasses.replace(plan, variables=tuple(map(self._with_hot_rows, plan.variables)))
+
+    def _with_hot_rows(self, variable: VariablePlan) -> VariablePlan:
+        """Every third row, so that each rank owns some of them, and some steps touch none."""
+        if variable.route is not Route.ALLTOALL:
+            return variable
+        return dataclasses.replace(variable, hot_rows=tuple(range(1, variable.shape[0], 3))[: self.hot_rows])
 
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
         """Few rows, so that ids repeat within a rank and across ranks."""
@@ -134,7 +143,7 @@ class Case:
 
     def _build(self, features: dict[str, tf.Tensor]) -> dict[str, Any]:
         # Servers outlive a case: names of their own keep the cases apart.
-        with tf.variable_scope("case_" + self.name.replace("-", "_")):
+        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name)):
             loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
         global_step = tf.train.get_or_create_global_step()
         if self.model == "decay_after":
@@ -333,6 +342,7 @@ def special_cases() -> list[Case]:
         *device_cases(),
         *densified_cases(),
         *sharded_cases(),
+        *hot_cases(),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
@@ -357,6 +367,23 @@ def sharded_cases() -> list[Case]:
         Case(comm="sharded", model="halves", optimizer="adam"),
         Case(comm="sharded", optimizer="adam", clip=True, ranks=3, spoilt_step=4),
         *(dataclasses.replace(case, compression="off") for case in compressed_cases()[:4]),
+    ]
+
+
+def hot_cases() -> list[Case]:
+    """Rows of which every rank has a copy, and what an update may do with them."""
+    hot = {"comm": "sharded", "hot_rows": 3}
+    return [
+        *(
+            Case(**hot, optimizer=optimizer, clip=clip, ranks=ranks)
+            for optimizer, clip, ranks in zip(OPTIMIZERS, itertools.cycle((True, False)), itertools.cycle((3, 2, 2)))
+        ),
+        Case(**hot, model="decay_after", optimizer="adam", clip=True, ranks=3),
+        Case(**hot, model="row_decay", optimizer="momentum", ranks=3),
+        Case(**hot, model="normalized", optimizer="adagrad"),
+        Case(**hot, model="two_waves", optimizer="rmsprop", ranks=3),
+        Case(**hot, gradients="sparse", user_parts=3, average_sparse=False, optimizer="adam"),
+        Case(comm="sharded", hot_rows=100, optimizer="ftrl", clip=True, variables="reference", spoilt_step=4),
     ]
 
 
@@ -453,15 +480,19 @@ def faulty_cases() -> list[Case]:
 def compressed_cases() -> list[Case]:
     """Values that travel in 16 bits."""
     return [
-        Case(comm=comm, compression=compression, optimizer="momentum", partitions=4, ranks=ranks)
-        for comm, compression, ranks in (
-            ("mpi", "fp16", 2),
-            ("ps", "bf16", 2),
-            ("hybrid", "fp16", 3),
-            ("sharded", "bf16", 3),
-            ("sharded", "fp16", 2),
-        )
-    ] + [Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce")]
+        *(
+            Case(comm=comm, compression=compression, optimizer="momentum", partitions=4, ranks=ranks)
+            for comm, compression, ranks in (
+                ("mpi", "fp16", 2),
+                ("ps", "bf16", 2),
+                ("hybrid", "fp16", 3),
+                ("sharded", "bf16", 3),
+                ("sharded", "fp16", 2),
+            )
+        ),
+        Case(comm="sharded", compression="bf16", hot_rows=3, optimizer="adam"),
+        Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
+    ]
 
 
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))
