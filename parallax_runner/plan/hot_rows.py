@@ -15,7 +15,7 @@ from parallax_runner.plan.cost import CostModel
 from parallax_runner.plan.measured import RowStatistics
 from parallax_runner.plan.plan import Plan, Route, VariablePlan
 from parallax_runner.plan.touched import Touched
-from parallax_runner.plan.traffic import sent_by_route, traffic
+from parallax_runner.plan.traffic import both_ways_of_owners, sent_by_route, traffic
 
 AUTO = "auto"
 
@@ -57,7 +57,7 @@ def _gain_secs(variable: VariableInfo, model: CostModel, chance: float) -> float
     merged = 1 - (1 - chance) ** ranks
     apply_secs = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row
     copy_secs = constants.apply_dense_secs_per_byte
-    owned = chance * (parts.asked + parts.pulled + parts.pushed) * others * constants.alltoall.secs_per_byte
+    owned = chance * both_ways_of_owners(parts) * others * constants.alltoall.secs_per_byte
     owned += chance * ((2 * parts.pulled + parts.pushed) * copy_secs + parts.pushed * constants.merge_secs_per_byte)
     owned += merged * apply_secs / ranks
     row_bytes = parts.pulled + variable.itemsize
