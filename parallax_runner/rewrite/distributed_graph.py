@@ -46,6 +46,10 @@ class Shard:
     modulo: Modulo | None = None
     hot: tuple[int, ...] = ()
 
+    def take(self, value: tf.Tensor) -> tf.Tensor:
+        """Of a value [rows, ...] of the whole variable the rows that are here; for shards of ranks, not of servers."""
+        return tf.gather(value, tf.constant(self.hot)) if self.modulo is None else self.modulo.take(value)
+
 
 @dataclass(frozen=True)
 class OwnRows:

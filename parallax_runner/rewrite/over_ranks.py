@@ -14,11 +14,6 @@ from parallax_runner.rewrite.hot_rows import find_hot
 MESSAGE_BYTES = 16 << 20
 
 
-def take(value: tf.Tensor, shard: Shard) -> tf.Tensor:
-    """Of a value [rows, ...] the rows that a shard of this rank holds."""
-    return tf.gather(value, tf.constant(shard.hot)) if shard.modulo is None else shard.modulo.take(value)
-
-
 def belongs(ids: tf.Tensor, shards: Sequence[Shard], number: int) -> tf.Tensor:
     """Whether the row of each of ids [n] is in shard `number` of this rank's."""
     own, *hot = shards

@@ -41,8 +41,7 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
             shards = rewrite.shards[name] = _make_own(rewrite, name, planned)
             value = rewrite.op(variables[name].initializer).inputs[1]
             rewrite.own_initializers += [
-                tf.raw_ops.AssignVariableOp(resource=shard.handle, value=over_ranks.take(value, shard))
-                for shard in shards
+                tf.raw_ops.AssignVariableOp(resource=shard.handle, value=shard.take(value)) for shard in shards
             ]
             lookups += _redirect_reads(rewrite, name, planned.shape)
     for number, together in enumerate(_in_waves(rewrite, lookups)):

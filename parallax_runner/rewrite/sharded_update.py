@@ -153,7 +153,7 @@ class ShardedUpdate:
     ) -> tf.Tensor:
         """The rows of a tensor that is whole on every rank which are this rank's own, or the hot ones."""
         if not op.type.startswith(BY_IDS):
-            return over_ranks.take(value, shards[number])
+            return shards[number].take(value)
         ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
         if not ids:
             raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")

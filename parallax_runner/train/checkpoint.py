@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import Variable
-from parallax_runner.rewrite import over_ranks
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece
 
 UNKNOWN_STEP = -1  # the one that the chief counts itself
@@ -128,7 +127,7 @@ class CheckpointOps:
                     ops.append(tf.raw_ops.AssignVariableOp(resource=piece.handle, value=restored))
                     continue
                 for shard in piece.own.shards:
-                    rows = over_ranks.take(restored, shard)
+                    rows = shard.take(restored)
                     ops.append(tf.raw_ops.AssignVariableOp(resource=shard.handle, value=rows))
         return ops
 
