@@ -56,13 +56,37 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
 
 
 def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Operation]:
-    if not rewrite.plan.uses_collectives:
+    """Ops that give these variables the chief's values, on all ranks.
+
+    Equal seeds make equal values nearly always, and tables may be large: only what some rank has another fingerprint of
+    travels.
+    """
+    if not rewrite.plan.uses_collectives or not handles:
         return []
     from parallax_runner.rewrite import collectives
 
-    ops = []
-    for handle in handles:
-        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype"))
+    values = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype")) for handle in handles]
+    own = tf.concat([_fingerprint(value) for value in values], axis=0)
+    differs = tf.reduce_any(tf.not_equal(own, collectives.from_chief(own, name="initial/fingerprints")), axis=1)
+    (ranks_that_differ,) = collectives.sum_over_ranks([tf.cast(differs, tf.int32)], name="initial/differences")
+    return [
+        _take_if(ranks_that_differ[number] > 0, handle, value)
+        for number, (handle, value) in enumerate(zip(handles, values, strict=True))
+    ]
+
+
+def _fingerprint(value: tf.Tensor) -> tf.Tensor:
+    """Eight bytes (uint8 [1, 8]) that equal values have in common, and others do not."""
+    return tf.raw_ops.Fingerprint(data=tf.reshape(value, [1, -1]), method="farmhash64")
+
+
+def _take_if(differs: tf.Tensor, handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """`differs` is the same on all ranks, so that all take part in the exchange or none."""
+    from parallax_runner.rewrite import collectives
+
+    def take() -> tf.Tensor:
         same = collectives.from_chief(value, name=f"initial/{handle.op.name}")
-        ops.append(tf.raw_ops.AssignVariableOp(resource=handle, value=same))
-    return ops
+        with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=handle, value=same)]):
+            return tf.constant(True)
+
+    return tf.cond(differs, take, lambda: tf.constant(False)).op

@@ -275,7 +275,20 @@ def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.reduce_sum(tf.reshape(x, [BATCH, WIDTH]) * features["x"], axis=1) * scale * 0.1
 
 
+def unseeded_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Initial values that no seed decides: each rank has others, until all have the chief's."""
+
+    def drawn(shape: list[int], dtype: tf.DType, partition_info: object = None) -> tf.Tensor:
+        return tf.reshape(tf.py_func(lambda: np.random.default_rng().normal(size=shape), [], dtype), shape)
+
+    weights = tf.get_variable("unseeded", [WIDTH, WIDTH], tf.float64, drawn)
+    table = tf.get_variable("unseeded_table", [ROWS, WIDTH], tf.float64, drawn)
+    x = tf.matmul(features["x"] + tf.gather(table, features["ids"]), weights)
+    return tf.reduce_sum(tf.tanh(x), axis=1) + plain_model(case, features)
+
+
 MODELS = {
+    "unseeded": unseeded_model,
     "normalized": plain_model,
     "two_waves": two_waves_model,
     "halves": halves_model,
@@ -343,6 +356,8 @@ def special_cases() -> list[Case]:
         *densified_cases(),
         *sharded_cases(),
         *hot_cases(),
+        *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
+        Case(comm="sharded", model="unseeded", hot_rows=3),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
