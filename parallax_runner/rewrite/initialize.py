@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph.iterators import iterator_initializers
 from parallax_runner.rewrite.barrier import announce, receive
 from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.only_if import only_if, or_zero
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,7 @@ def _take_if(differs: tf.Tensor, handle: tf.Tensor, value: tf.Tensor) -> tf.Oper
     """`differs` is the same on all ranks, so that all take part in the exchange or none."""
     from parallax_runner.rewrite import collectives
 
-    def take() -> tf.Tensor:
-        same = collectives.from_chief(value, name=f"initial/{handle.op.name}")
-        with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=handle, value=same)]):
-            return tf.constant(True)
-
-    return tf.cond(differs, take, lambda: tf.constant(False)).op
+    same = collectives.from_chief(only_if(differs, value), name=f"initial/{handle.op.name}")
+    with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=handle, value=same)]):
+        taken = tf.ones([])
+    return or_zero(differs, taken).op
