@@ -42,13 +42,15 @@ class Shard:
 @dataclass(frozen=True)
 class RouteCost:
     """What a variable would cost by one route, a step: bytes as in `sent_bytes_per_step`, seconds on the links, waiting
-    for messages, and working on what came (adding, merging, updating)."""
+    for messages, and working on what came (adding, merging, updating). `before_secs` of all three come before there are
+    values to compute with, the rest when there is a gradient."""
 
     route: Route
     sent_bytes: int
     link_secs: float
     latency_secs: float
     work_secs: float
+    before_secs: float = 0.0
 
     @property
     def secs(self) -> float:
@@ -99,8 +101,9 @@ class PsOptions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Milliseconds of a step by the cost model: all of it, computing, exchanges and updates, and of these what is paid
-    once for all allreduces. None where a part is unknown."""
+    """Milliseconds of a step by the cost model: its critical path, computing, exchanges and updates, and of these what
+    is paid once for all allreduces. What the path is shorter than computing and exchanges together may overlap. None
+    where a part is unknown."""
 
     step_ms: float | None = None
     compute_ms: float | None = None
