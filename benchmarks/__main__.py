@@ -13,11 +13,12 @@ from typing import Any
 
 from benchmarks import loop, machine, modes, startup
 from benchmarks.hosts.measure import enter_network
-from benchmarks.hosts.network import NoNetwork
+from benchmarks.hosts.network import MAX_HOSTS, NoNetwork
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
 KINDS = ("modes", "loop", "startup", "partitions", "hosts")
+INTERRUPTED_STATUS = 130
 # Repeats, steps (of a run or of a block) and modes where nothing is said.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     except (RunFailed, ValueError, NoNetwork) as error:
         tell(f"scripts/bench: {error}")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
     (folder / f"{asked.kind}.json").write_text(json.dumps(about | results, indent=1) + "\n", encoding="utf-8")
     tell(f"written to {folder}: {asked.kind}.json, and {asked.kind}.md to paste into docs/benchmarks.md")
     return 0
@@ -60,8 +63,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if kind not in ("loop", "partitions"):
         parser.add_argument("--modes", default=comms, help=f"{comms} if not given")
     if kind == "hosts":
-        parser.add_argument("--hosts", type=_positive, required=True, help="namespaces of this machine, a rank in each")
-        parser.add_argument("--mbit", type=_positive, default=200, help="of each host's link, each way; 200 if not given")
+        parser.add_argument(
+            "--hosts", type=_hosts_number, required=True, help="namespaces of this machine, a rank in each"
+        )
+        parser.add_argument(
+            "--mbit", type=_positive, default=200, help="of each host's link, each way; 200 if not given"
+        )
         parser.add_argument("--latency-us", type=_positive, default=0, help="added one way, where the kernel can")
     if kind == "partitions":
         parser.add_argument("--hosts", type=_positive, default=4, help="a worker and a server on each; 4 if not given")
@@ -160,6 +167,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+def _hosts_number(text: str) -> int:
+    number = _positive(text)
+    if number > MAX_HOSTS:
+        raise argparse.ArgumentTypeError(f"{number} is more than {MAX_HOSTS}")
     return number
 
 

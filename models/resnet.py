@@ -20,13 +20,13 @@ def build(
 ) -> dict[str, Any]:
     """Add the model to the default graph and return its losses and train op.
 
-    `features`: `image`, float32 [batch, size, size, channels], and `label`, int32 [batch], below `classes`. Three stages
-    of `blocks_per_stage` blocks have `filters`, twice and four times as many filters; the second and third halve the
-    image. With 16 filters and 3 blocks that is the paper's ResNet-20.
+    `features`: `image`, float32 [batch, size, size, channels], and `label`, int32 [batch], below `classes`. Three
+    stages of `blocks_per_stage` blocks have `filters`, twice and four times as many filters; the second and third halve
+    the image. With 16 filters and 3 blocks that is the paper's ResNet-20.
 
     Returned: `loss`, the batch's mean cross entropy, float32, nats; `train_op`; `validation_loss`, the same by the
-    moving statistics; `validation_metric`; `outputs`, what a served model says of `image` alone: `label`, int32 [batch],
-    the most probable class, and its `probability`, float32 [batch].
+    moving statistics; `validation_metric`; `outputs`, what a served model says of `image` alone: `label`, int32
+    [batch], the most probable class, and its `probability`, float32 [batch].
     """
     images, labels = features["image"], features["label"]
     statistics: list[tf.Operation] = []
@@ -51,8 +51,8 @@ def run(
     blocks_per_stage: int,
     statistics: list[tf.Operation] | None = None,
 ) -> tf.Tensor:
-    """Return logits [batch, classes]. `statistics` collects the updates of batch normalisation's moving statistics; None
-    normalises by these."""
+    """Return logits [batch, classes]. `statistics` collects the updates of batch normalisation's moving statistics;
+    None normalises by these."""
     with tf.variable_scope("first"):
         flow = tf.nn.relu(normalise(convolve(images, filters, size=3), statistics))
     for stage in range(3):
@@ -87,7 +87,7 @@ def convolve(flow: tf.Tensor, filters: int, *, size: int, stride: int = 1) -> tf
 
 
 def normalise(flow: tf.Tensor, statistics: list[tf.Operation] | None) -> tf.Tensor:
-    """Return `flow` [batch, height, width, filters] with mean 0 and variance 1, scaled and shifted by what is learned."""
+    """Return `flow` [batch, height, width, filters] with mean 0 and variance 1, then scaled and shifted."""
     filters = [int(flow.shape[-1])]
     with tf.variable_scope("norm"):
         scale = tf.get_variable("scale", filters, initializer=tf.ones_initializer())

@@ -1,16 +1,14 @@
 """`python -m parallax_runner.calibrate [Hydra overrides]`: measures the cost model's constants on a cluster.
 
-It starts ranks and a server as a run of this configuration would, times exchanges of growing size and updates, and
-keeps what it fits for all later plans on this cluster.
+It starts ranks and servers as a run of this configuration would, times exchanges of growing size and updates, and keeps
+what it fits for all later plans on this cluster. `constants.json` in its run_dir is a copy.
 """
 
 from __future__ import annotations
 
 import datetime
 import platform
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,27 +24,26 @@ from parallax_runner.config.validate import validate
 from parallax_runner.costing import constants_path
 from parallax_runner.errors import LaunchError
 from parallax_runner.exit_status import tell
-from parallax_runner.launch import command, processes
+from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
-from parallax_runner.launch.spec import LaunchSpec
-from parallax_runner.plan import constants
+from parallax_runner.plan import constants, plan
+from parallax_runner.supervise import launch_spec
 
 MODULE = "parallax_runner.calibrator"
+FILE_NAME = "constants.json"
 
 
 def main(overrides: Sequence[str]) -> int:
     """Calibrates, shows and keeps the constants; returns the exit status."""
     try:
         config = composed(overrides)
-        folder = Path(tempfile.mkdtemp(prefix="parallax_calibrate_"))
+        folder = Path(config.run_dir)
         with Interrupts() as interrupts:
             try:
                 found = calibrate(config, folder, interrupts)
             except Interrupted:
                 return interrupts.exit_status
-            except LaunchError as error:
-                raise LaunchError(f"{error} (logs: {folder})") from error
-        shutil.rmtree(folder)
+        constants.save(found, folder / FILE_NAME)
         path = constants_path(config)
         constants.save(found, path)
         Console(width=None if sys.stdout.isatty() else 100).print(constants_table(found))
@@ -71,30 +68,31 @@ def calibrate(config: DictConfig, folder: Path, interrupts: Interrupts) -> const
     samples: list[Sample] = []
     sizes = sorted({2, max(2, config.cluster.workers)})
     for ranks in sizes:
-        print(f"calibrate: {ranks} ranks and a server", file=sys.stderr, flush=True)
         samples += measured(config, ranks, folder / f"ranks_{ranks}", interrupts)
     told = " and ".join(map(str, sizes))
     return fit(samples, source=f"calibrated {datetime.date.today()} on {platform.node()} with {told} ranks")
 
 
 def measured(config: DictConfig, ranks: int, folder: Path, interrupts: Interrupts) -> list[Sample]:
-    """The samples of one launch. Raises LaunchError where it fails."""
+    """The samples of one launch: on this machine with one server, otherwise with one a host.
+
+    Raises LaunchError where it fails.
+    """
     content = DictConfig(OmegaConf.to_container(config, resolve=True))
-    content.run_dir = str(folder)
+    content.run_dir, content.ckpt.enabled = str(folder), False
     frozen.freeze(content, folder)
-    threads = config.cluster.threads_per_worker
-    spec = LaunchSpec(
-        run_dir=folder,
-        workers=ranks,
-        worker=command.worker_command(run_dir=folder, workers=ranks, threads_per_worker=threads, module=MODULE),
-        server=(command.server_command(run_dir=folder, index=0, threads_per_server=threads),),
-        hang_timeout_secs=config.train.hang_timeout_secs,
+    hosts = 1 if config.cluster.resource_info is None else len(config.cluster.resource_info)
+    made = plan.Plan(
+        comm="hybrid", workers=ranks, servers=hosts, average_sparse=True, fingerprint="", variables=(), notes=()
     )
+    plan.save(made, folder / plan.FILE_NAME)
+    print(f"calibrate: {ranks} ranks and {hosts} server(s)", file=sys.stderr, flush=True)
+    spec = launch_spec(content, made, folder, module=MODULE)
     result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
     if result.status == "interrupted":
         raise Interrupted
     if result.status != "finished":
-        raise LaunchError(f"calibrate: {result.failure}")
+        raise LaunchError(f"calibrate: {result.failure} (logs: {folder / 'logs'})")
     return [Sample(**sample) for sample in result.done["worker", 0]["samples"]]
 
 

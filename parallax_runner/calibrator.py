@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
+from parallax_runner.plan import plan
 from parallax_runner.stages import log_to_stderr
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Times exchanges among all ranks and with server 0, then, on rank 0, work; the driver gets the chief's samples."""
+    """Times exchanges among all ranks and with servers, then, on rank 0, work; the driver gets the chief's samples."""
     log_to_stderr()
     import tensorflow.compat.v1 as tf
 
@@ -25,7 +26,7 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
     from parallax_runner.rewrite import collectives
     from parallax_runner.train.cluster import join_cluster, session_config
 
-    config = frozen.load(run_dir)
+    config, servers = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME).servers
     threads = config.cluster.threads_per_worker
     _, ranks = collectives.init()
     server = join_cluster(client, role="worker", index=rank, threads=threads, protocol=config.comm.ps.protocol)
@@ -38,7 +39,7 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
         return tf.Session(graph=graph, config=session_config(threads))
 
     client.doing = "timing exchanges"
-    samples = probes.exchanges(ranks, f"/job:worker/task:{rank}", in_cluster)
+    samples = probes.exchanges(rank, ranks=ranks, servers=servers, open_session=in_cluster)
     if rank == 0:
         client.doing = "timing updates"
         samples += probes.work(alone)

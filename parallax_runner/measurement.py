@@ -17,12 +17,12 @@ from omegaconf import DictConfig, OmegaConf
 from parallax_runner.config import frozen
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import LaunchError, StorageError
-from parallax_runner.launch import command, processes
+from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
-from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.measurer import MOST_RANKS
 from parallax_runner.plan import measured, plan
 from parallax_runner.plan.measured import Measured
+from parallax_runner.supervise import launch_spec
 
 log = logging.getLogger(__name__)
 
@@ -61,14 +61,10 @@ def _trial(config: DictConfig, alone: plan.Plan, folder: Path, interrupts: Inter
     content.run_dir = str(folder)
     frozen.freeze(content, folder)
     plan.save(alone, folder / plan.FILE_NAME)
-    threads = config.cluster.threads_per_worker
-    spec = LaunchSpec(
-        run_dir=folder,
-        workers=1,
-        worker=command.direct_worker_command(run_dir=folder, threads_per_worker=threads, module=MODULE),
-        under_mpirun=False,
-        hang_timeout_secs=config.train.hang_timeout_secs,
-    )
+    content.ckpt.enabled = False
+    # Of several hosts one will do: this machine.
+    content.cluster.resource_info = None
+    spec = launch_spec(content, alone, folder, module=MODULE)
     result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
     if result.status == "interrupted":
         raise Interrupted

@@ -32,6 +32,7 @@ from parallax_runner.partition_search import PartitionSearch
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.explain import explain
+from parallax_runner.plan.hot_rows import with_hot_rows
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, Plan
 from parallax_runner.plan.planner import Cut, make_plan
@@ -138,7 +139,7 @@ def _measured(
     """
     if source is not MODEL:
         return None
-    if config.comm.name != "auto":
+    if config.comm.name != "auto" and config.comm.hot_rows == 0:
         return measurement.known(config, single.fingerprint)
     return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
 
@@ -192,7 +193,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
-    return explain(plan, variables, model)
+    return with_hot_rows(explain(plan, variables, model), variables, model, config.comm.hot_rows)
 
 
 @stage("find a checkpoint")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+WORKER = "parallax_runner.worker"
+
 
 def supervise(
     start: Recovery,
@@ -155,18 +157,20 @@ def _best_keeper(config: DictConfig) -> Callable[[int, float], None] | None:
     return keep
 
 
-def launch_spec(config: DictConfig, plan: Plan, run_dir: Path) -> LaunchSpec:
-    """What to start for a plan. Raises LaunchError where the way to another host is not known."""
+def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
+    """What to start for a plan; `module` is what each worker runs. Raises LaunchError where the way to another host is
+    not known."""
     hosts = hosts_of(config, plan)
     threads = config.cluster.threads_per_worker
     if plan.comm == "local":
-        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads)
+        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads, module=module)
     else:
         options = config.comm.mpi.mpirun_options or ()
         worker = command.worker_command(
             run_dir=run_dir,
             workers=plan.workers,
             threads_per_worker=threads,
+            module=module,
             host_options=[] if hosts is None else hosts.mpirun_options(),
             passed_on=[] if hosts is None else sorted(remote.passed_on()),
             mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),

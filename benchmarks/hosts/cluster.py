@@ -66,7 +66,9 @@ class Cluster:
     def addresses(self) -> tuple[list[str], list[str]]:
         """Where workers and servers of a peer listen: one of each a host."""
         if self.hosts:
-            workers, servers = ([f"{host.address}:{port}" for host in self.hosts] for port in (WORKER_PORT, SERVER_PORT))
+            workers, servers = (
+                [f"{host.address}:{port}" for host in self.hosts] for port in (WORKER_PORT, SERVER_PORT)
+            )
             return workers, servers
         ports = free_ports(2 * self.count)
         named = [f"127.0.0.1:{port}" for port in ports]

@@ -30,11 +30,13 @@ class Measured:
     def fact(self) -> str:
         """What the numbers are of, in a sentence."""
         if self.link is None:
-            return f"{self.hosts} ranks on loopback, without hosts of their own; servers of a mode that has some: as many"
+            return (
+                f"{self.hosts} ranks on loopback, without hosts of their own; servers of a mode that has some: as many"
+            )
         late = f" and {self.link.latency_us} µs of latency" if self.link.latency_us else ""
         return (
-            f"{self.hosts} hosts (network namespaces) over links of {self.link.mbit} Mbit/s each way{late}, a rank and, "
-            "where the mode has servers, a server on each, all on this machine's cores"
+            f"{self.hosts} hosts (network namespaces) over links of {self.link.mbit} Mbit/s each way{late}, a rank "
+            "on each and, where the mode has servers, a server, all on this machine's cores"
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _measure_one(
 
 
 def sent_in_a_step(samples: Sequence[Sample], warm_up_steps: int) -> tuple[float, ...]:
-    """Bytes that each host sent in a step, from `warm_up_steps` on: what set-up and the first steps sent is left out."""
+    """Bytes that each host sent in a step, from `warm_up_steps` on: set-up and the first steps are left out."""
     counted = [sample for sample in samples if sample.step >= warm_up_steps and sample.sent_bytes]
     if len(counted) < 2:
         return ()
@@ -212,10 +212,17 @@ def _start_servers(cluster: Cluster, common: Sequence[str], folder: Path, stack:
         return cluster.on(index, python(module, "--job", job, "--index", str(index), *listed))
 
     folder.mkdir(parents=True)
-    for job, index in [*(("ps", one) for one in range(cluster.count)), *(("worker", one) for one in range(1, cluster.count))]:
-        output = stack.enter_context(open(folder / f"{job}_{index}.log", "wb"))
+    for job, index in [
+        *(("ps", one) for one in range(cluster.count)),
+        *(("worker", one) for one in range(1, cluster.count)),
+    ]:
+        output = stack.enter_context((folder / f"{job}_{index}.log").open("wb"))
         process = subprocess.Popen(
-            guarded(command(job, index), signal.SIGKILL), cwd=machine.ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            guarded(command(job, index), signal.SIGKILL),
+            cwd=machine.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
         stack.callback(_end, process)
     return command("worker", 0)

@@ -25,7 +25,9 @@ class Training:
 
     def __init__(self, arguments: argparse.Namespace, *, rank: int, size: int) -> None:
         self.config = compose(["tracking=off", "ckpt=off", "data.validation_examples=0", *arguments.overrides])
-        self.dataset: Dataset = instantiate({key: self.config.data[key] for key in self.config.data if key != "batch_size"})
+        self.dataset: Dataset = instantiate(
+            {key: self.config.data[key] for key in self.config.data if key != "batch_size"}
+        )
         self.rank, self.size = rank, size
         self._steps, self._log_every = arguments.steps, arguments.log_every
 

@@ -1,6 +1,6 @@
 """A peer: TensorFlow's own parameter servers with `SyncReplicasOptimizer`; started once a worker and once a server.
 
-`python -m benchmarks.peers.tensorflow_ps --job worker --index 0 --workers HOST:PORT,… --servers HOST:PORT,… --steps 100`
+`python -m benchmarks.peers.tensorflow_ps --job worker --index 0 --workers HOST:PORT,… --servers … --steps 100`
 """
 
 from __future__ import annotations

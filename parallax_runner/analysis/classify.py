@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.counters import find_counters
+from parallax_runner.analysis.moments import Moments
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
@@ -48,6 +49,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         server_reads=SERVER_READS,
     )
     pieces = Counter(variable.full_name for variable in single.variables)
+    moments = Moments(_ops(graph, [gradient.values for gradient in boundary.gradients]))
     return tuple(
         VariableInfo(
             name=variable.name,
@@ -64,6 +66,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
             server=named_server(graph.get_operation_by_name(variable.name).device),
             nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
+            needed_at=moments.needed_at(graph.get_operation_by_name(variable.name)),
+            appears_at=moments.appears_at(_ops(graph, [one.values for one in gradients[variable.name]])),
         )
         for variable in single.variables
         if variable.name not in owners

@@ -24,7 +24,8 @@ class VariableInfo:
     `immovable_op` names the first op, if any, that keeps the variable from living on a server; `nonlinear_op` the first
     whose result on the sparse gradient depends on merging duplicate ids. `counts`: it is updated without a gradient,
     and alike on every replica, as global_step is. `min_partitions` is what a script's `get_partitioner` wants, None
-    without. `server` is the one that the variable's device scope names, None where it names none.
+    without. `server` is the one that the variable's device scope names, None where it names none. `needed_at` and
+    `appears_at` say where in a step's computing (0 to 1) its values are first used, and its gradient is there.
     """
 
     name: str
@@ -41,6 +42,8 @@ class VariableInfo:
     counts: bool = False
     min_partitions: int | None = None
     server: int | None = None
+    needed_at: float = 0.0
+    appears_at: float = 1.0
 
     @property
     def size_bytes(self) -> int:

@@ -11,12 +11,12 @@ from parallax_runner.calibration.samples import Sample
 from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
 
 # Of each exchange: rounds, and bytes on the busiest link.
-VOLUMES: dict[str, Callable[[int, int], tuple[int, float]]] = {
-    "allreduce": lambda ranks, size: (2 * (ranks - 1), 2 * size * (ranks - 1) / ranks),
-    "allgather": lambda ranks, size: (ranks - 1, size * (ranks - 1)),
-    "alltoall": lambda ranks, size: (ranks - 1, size * (ranks - 1) / ranks),
-    "pull": lambda ranks, size: (2, size * ranks),
-    "push": lambda ranks, size: (2, size * ranks),
+VOLUMES: dict[str, Callable[[int, int, int], tuple[int, float]]] = {
+    "allreduce": lambda ranks, size, _: (2 * (ranks - 1), 2 * size * (ranks - 1) / ranks),
+    "allgather": lambda ranks, size, _: (ranks - 1, size * (ranks - 1)),
+    "alltoall": lambda ranks, size, _: (ranks - 1, size * (ranks - 1) / ranks),
+    "pull": lambda ranks, size, servers: (2, size * max(1.0, ranks / servers)),
+    "push": lambda ranks, size, servers: (2, size * max(1.0, ranks / servers)),
 }
 
 
@@ -51,7 +51,7 @@ def _exchange(name: str, samples: Sequence[Sample], spread: dict[str, float]) ->
     default: Exchange = getattr(DEFAULTS, name)
     if not own:
         return default
-    volumes = [VOLUMES[name](sample.ranks, sample.bytes) for sample in own]
+    volumes = [VOLUMES[name](sample.ranks, sample.bytes, sample.servers) for sample in own]
     secs = np.array([sample.secs for sample in own])
     columns = {"overhead_secs": np.ones(len(own)), "secs_per_byte": np.array([size for _, size in volumes], float)}
     rounds = np.array([number for number, _ in volumes], float)

@@ -18,14 +18,18 @@ TABLE_ROWS = 20_000
 FLOAT_BYTES = 4
 
 
-def exchanges(ranks: int, worker_device: str, open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
-    """Times of collectives, and of pulls from and pushes to server 0 by all ranks at once, as this rank sees them."""
+def exchanges(rank: int, *, ranks: int, servers: int, open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
+    """Times of collectives, and of pulls and pushes by all ranks at once, as this rank sees them.
+
+    Each rank asks the server after its own number, which is on another host where each host has one of both.
+    """
+    worker_device, server = f"/job:worker/task:{rank}", (rank + 1) % servers
     with tf.Graph().as_default() as graph, tf.device(worker_device):
         together = collectives.sum_over_ranks([tf.zeros([])], name="together")[0].op
-        probes = [(kind, size, op) for size in EXCHANGE_BYTES for kind, op in _exchanges(size, ranks, worker_device)]
+        probes = [(kind, size, op) for size in EXCHANGE_BYTES for kind, op in _exchanges(size, ranks, rank, server)]
         with open_session(graph) as session:
             session.run(tf.global_variables_initializer())
-            return [Sample(kind, ranks, size, 0, _secs(session, [op], together)) for kind, size, op in probes]
+            return [Sample(kind, ranks, size, 0, _secs(session, [op], together), servers) for kind, size, op in probes]
 
 
 def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
@@ -38,7 +42,7 @@ def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
             return [Sample(kind, 1, size, rows, _secs(session, ops)) for kind, size, rows, ops in probes]
 
 
-def _exchanges(size: int, ranks: int, worker_device: str) -> Iterator[tuple[str, tf.Operation]]:
+def _exchanges(size: int, ranks: int, rank: int, server: int) -> Iterator[tuple[str, tf.Operation]]:
     number = size // FLOAT_BYTES // ranks * ranks
     own = _variable([number])
     yield "allreduce", collectives.sum_over_ranks([own.read_value()], name=f"allreduce_{size}")[0].op
@@ -46,8 +50,8 @@ def _exchanges(size: int, ranks: int, worker_device: str) -> Iterator[tuple[str,
     counts = tf.fill([ranks], number // ranks)
     yield "alltoall", collectives.all_to_all(own.read_value(), counts, name=f"alltoall_{size}")[0].op
     # Each rank's own: reading one after the other's writing is not what is timed.
-    rank = worker_device.rpartition(":")[2]
-    with tf.device(server_device(0)):
+    worker_device = f"/job:worker/task:{rank}"
+    with tf.device(server_device(server)):
         there = _variable([number], shared=f"pulled_{size}_{rank}")
         # A server keeps what it is sent, or it would not be sent.
         with tf.device(worker_device):

@@ -13,11 +13,12 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of one thing: an exchange of `ranks` ranks that hand over `bytes` each, or work on `rows` rows that are
-    `bytes` in all (0 rows for work on a whole tensor)."""
+    """Seconds of one thing: an exchange of `ranks` ranks that hand over `bytes` each, among themselves or with
+    `servers` servers, or work on `rows` rows that are `bytes` in all (0 rows for work on a whole tensor)."""
 
     kind: str
     ranks: int
     bytes: int
     rows: int
     secs: float
+    servers: int = 1

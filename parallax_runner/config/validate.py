@@ -178,8 +178,18 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
         needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
+    hot_rows = comm.hot_rows
+    is_count = isinstance(hot_rows, int) and not isinstance(hot_rows, bool) and hot_rows >= 0
+    if not is_count and hot_rows != "auto":
+        raise refusal("comm.hot_rows", origins, "expected a number of rows, at least 0, or auto", value=hot_rows)
+    if hot_rows != 0 and comm.name not in ("sharded", "auto"):
+        needed = f"under comm={comm.name} no rank owns rows: it goes with sharded and auto"
+        raise refusal("comm.hot_rows", origins, needed, value=hot_rows)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
+    if comm.name == "auto" and config.model._target_ == SCRIPT:
+        needed = "a script feeds its data itself, so nobody knows which rows it touches: choose hybrid"
+        raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name == "sharded" and config.model._target_ == SCRIPT:
         needed = "a script may run what one worker alone asks for, and rows of other ranks need them all: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)

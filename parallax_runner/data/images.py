@@ -11,9 +11,7 @@ from parallax_runner.errors import ConfigError
 CHANNELS = 3
 
 
-def load(
-    *, image_size: int, classes: int, noise: float, examples: int, validation_examples: int, seed: int
-) -> Dataset:
+def load(*, image_size: int, classes: int, noise: float, examples: int, validation_examples: int, seed: int) -> Dataset:
     """Return images with features `image`, float32 [image_size, image_size, 3], and `label`, int32, below `classes`.
 
     `noise` is the standard deviation of what is added to every pixel; patterns have one of 1. Raises ConfigError for

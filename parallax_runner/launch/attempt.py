@@ -1,22 +1,21 @@
 """One attempt at a run: starts the processes, keeps account of who is there, done or lost, and ends them all."""
 
-import contextlib
 import logging
 import os
+import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from parallax_runner.errors import LaunchError
-from parallax_runner.launch import guard, remote, silence, verdict, wire
+from parallax_runner.launch import remote, silence, verdict, wire
 from parallax_runner.launch.blame import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.command import Command
 from parallax_runner.launch.control import ControlServer
 from parallax_runner.launch.family import end_family
 from parallax_runner.launch.logs import log_path
+from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.launch.verdict import Logs
 from parallax_runner.launch.wire import Message
@@ -165,9 +164,6 @@ class Attempt:
             wire.CONTROL_SECRET: self._control.secret,
             wire.ALIVE_SECS: str(silence.alive_secs(self._spec.hang_timeout_secs)),
         }
-        # mpirun ends its ranks when told to end; a server has nobody to tell.
-        is_mpirun = self._mpirun in members
-        last_signal = "15" if is_mpirun else "9"
         argv, said = command.argv, b""
         if host is not None:
             assert self._spec.hosts is not None
@@ -175,25 +171,11 @@ class Attempt:
             argv, said = remote.start_command(
                 self._spec.hosts.remote_shell, host, argv=command.argv, env=env, cwd=os.getcwd()
             )
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), last_signal, *argv]
-        try:
-            log_name.parent.mkdir(parents=True, exist_ok=True)
-            # mpirun's output is read as facts of this attempt, so an earlier one's must not stand there.
-            with open(log_name, "wb" if is_mpirun else "ab") as output:
-                process = subprocess.Popen(
-                    guarded,
-                    env=os.environ | env,
-                    stdin=subprocess.PIPE if said else subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise LaunchError(f"cannot start {argv[0]}: {error}") from error
-        if process.stdin is not None:
-            # Where the remote shell is gone already, its exit status tells.
-            with contextlib.suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(said)
+        # mpirun ends its ranks when told to end; a server has nobody to tell. And mpirun's output is read as facts of
+        # this attempt, so an earlier one's must not stand there.
+        is_mpirun = self._mpirun in members
+        last_signal = signal.SIGTERM if is_mpirun else signal.SIGKILL
+        process = spawn(argv, env, log_name, said=said, last_signal=int(last_signal), anew=is_mpirun)
         self._children.append(_Child(process, members))
         log.info("started pid %d: %s", process.pid, " ".join(argv))
 

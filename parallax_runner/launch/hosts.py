@@ -70,7 +70,7 @@ def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
 def _way_to(host: str) -> tuple[str, str | None]:
     """This machine's address on the way to a host, and the network of that address if the host is in it."""
     try:
-        (*_, (target, _)), *_ = socket.getaddrinfo(host, DISCARD_PORT, socket.AF_INET, socket.SOCK_DGRAM)
+        target = str(socket.getaddrinfo(host, DISCARD_PORT, socket.AF_INET, socket.SOCK_DGRAM)[0][4][0])
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((target, DISCARD_PORT))
             own = probe.getsockname()[0]

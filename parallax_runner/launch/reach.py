@@ -56,14 +56,14 @@ class _Question:
         self._said = command.said
 
     def __enter__(self) -> _Question:
-        self._files: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(3)]
+        with contextlib.ExitStack() as opening:
+            self._files: list[IO[bytes]] = [opening.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+            opening.pop_all()
         self._files[0].write(self._said)
         self._files[0].seek(0)
         given, out, errors = self._files
         try:
-            self._process = subprocess.Popen(
-                self.argv, stdin=given, stdout=out, stderr=errors, start_new_session=True
-            )
+            self._process = subprocess.Popen(self.argv, stdin=given, stdout=out, stderr=errors, start_new_session=True)
         except OSError as error:
             raise LaunchError(f"cluster.remote_shell: cannot start {self.argv[0]}: {error}") from error
         return self

@@ -14,8 +14,8 @@ class LaunchSpec:
     """Everything needed to start a run.
 
     `worker` starts all workers, through mpirun if `under_mpirun`; `server` has one command a server. `hosts` is None
-    where all is on this machine; with others, `shared` are the folders that all of them must see. A process without a sign of life for
-    `hang_timeout_secs` counts as dead.
+    where all is on this machine; with others, `shared` are the folders that all of them must see. A process without a
+    sign of life for `hang_timeout_secs` counts as dead.
     """
 
     run_dir: Path

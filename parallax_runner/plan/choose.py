@@ -9,14 +9,14 @@ from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.cost import CostModel
 from parallax_runner.plan.plan import Route
 
-# Rows have one kind of owner in a plan: servers, or the ranks. A dense exchange costs something once: with it or not.
+# Rows have one kind of owner in a plan. What is paid once for a route, however many variables take it, makes a plan
+# without that route another one; servers and allgather cost nothing once, so that all plans are among these.
 FAMILIES = {
     "with servers": (Route.ALLREDUCE, Route.ALLGATHER, Route.PS),
-    "on servers alone": (Route.PS,),
-    "without servers": (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL),
-    "without servers or a dense exchange": (Route.ALLGATHER, Route.ALLTOALL),
+    "with servers, without allreduce": (Route.ALLGATHER, Route.PS),
+    "with rows owned by ranks": (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL),
+    "with rows owned by ranks, without allreduce": (Route.ALLGATHER, Route.ALLTOALL),
 }
-DENSE_ROUTES = (Route.ALLREDUCE, Route.PS)
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
     families = {name: found for name, family in FAMILIES.items() if (found := _routes(variables, model, family))}
     totals = {name: _total(variables, model, found) for name, found in families.items()}
     best = min(totals, key=lambda name: totals[name])
-    told = ", ".join(f"{name} {1000 * secs:.3g} ms" for name, secs in sorted(totals.items(), key=lambda one: one[1]))
+    told = ", ".join(f"{1000 * secs:.3g} ms {name}" for name, secs in sorted(totals.items(), key=lambda one: one[1]))
     return Choice(
         routes=families[best],
         reasons={variable.name: _reason(variable, model, families[best][variable.name]) for variable in variables},
-        notes=(f"auto: exchanges and updates of a step would take {told}",),
+        notes=(f"auto: exchanges and updates of a step would take at best {told}",),
     )
 
 

@@ -1,9 +1,9 @@
 """Predicts the seconds that a variable costs in a step, by each route it could take.
 
-Bytes are those of `traffic.py`. What overlaps: nothing. Values are needed before the forward pass, gradients are there
-after the backward pass, and exchanges share the links; so a step is the computing and all exchanges and updates one
-after the other, an upper bound for a program that hides some of it. Ranks (and servers) work side by side: of each
-kind of work the busiest host's counts. Source of the volumes: Parallax (EuroSys 2019), section 3.
+Bytes are those of `traffic.py`. A route is chosen by the sum of its costs, as if nothing overlapped; a step's time is
+its critical path (`critical_path.py`): exchanges share the links, one after the other, beside the computing that does
+not wait for them. Ranks (and servers) work side by side: of each kind of work the busiest host's counts. Source of the
+volumes: Parallax (EuroSys 2019), section 3.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.constants import Constants, Exchange
+from parallax_runner.plan.critical_path import Travel, critical_path_secs
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, PsOptions, Route, RouteCost
 from parallax_runner.plan.touched import Touched, touched_rows
-from parallax_runner.plan.traffic import Traffic, sent_by_route, traffic
+from parallax_runner.plan.traffic import Traffic, both_ways_of_owners, sent_by_route, traffic
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class CostModel:
         touched = self.touched(variable)
         if touched is None:
             return None
-        parts = traffic(variable, touched, self.ps, self.compression)
+        parts = traffic(variable, touched, self.ps if route is Route.PS else PsOptions(), self.compression)
         ways = {
             Route.ALLREDUCE: self._allreduce,
             Route.ALLGATHER: self._allgather,
@@ -69,14 +70,17 @@ class CostModel:
             Route.ALLTOALL: self._alltoall,
             Route.LOCAL: self._local,
         }
-        link_secs, latency_secs, work_secs = ways[route](variable, touched, parts)
         sent_bytes = round(sent_by_route(parts, route, self.cluster.workers))
-        return RouteCost(route, sent_bytes, link_secs, latency_secs, work_secs)
+        return RouteCost(route, sent_bytes, *ways[route](variable, touched, parts))
 
     def shared_secs(self, routes: Iterable[Route]) -> float:
-        """What is paid once however many variables take part: all allreduces are one exchange."""
-        workers = self.cluster.workers
-        return _waiting(self.constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in routes and workers > 1 else 0
+        """What is paid once however many variables take part: allreduces are fused, and in flight together; rows of all
+        variables share an alltoall of ids and one of rows before the forward pass, and as many behind the backward."""
+        used, workers, constants = set(routes), self.cluster.workers, self.constants
+        if workers == 1:
+            return 0.0
+        allreduce_secs = _waiting(constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in used else 0.0
+        return allreduce_secs + (4 * _waiting(constants.alltoall, workers - 1) if Route.ALLTOALL in used else 0.0)
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, Route]) -> float | None:
         """Of a step, all that is not computing; None where a part of it is unknown."""
@@ -101,11 +105,21 @@ class CostModel:
         return max(0.0, self.measured.step_secs - applied)
 
     def step_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, Route]) -> float | None:
-        """A whole step; None where a part of it is unknown."""
-        compute_secs, exchange_secs = self.compute_secs(), self.exchange_secs(variables, routes)
-        return None if compute_secs is None or exchange_secs is None else compute_secs + exchange_secs
+        """The critical path of a step; None where a part of it is unknown."""
+        variables, compute_secs = list(variables), self.compute_secs()
+        costs = [self.cost(variable, routes[variable.name]) for variable in variables]
+        if compute_secs is None or None in costs:
+            return None
+        looked_up_secs = self.shared_secs(set(routes.values()) - {Route.ALLREDUCE}) / 2
+        after_secs = self.shared_secs(routes.values()) - looked_up_secs
+        travels = [Travel(needed_at=0.0, before_secs=looked_up_secs, appears_at=1.0, after_secs=after_secs)]
+        for variable, cost in zip(variables, costs, strict=True):
+            assert cost is not None
+            after_secs = cost.secs - cost.before_secs
+            travels.append(Travel(variable.needed_at, cost.before_secs, variable.appears_at, after_secs))
+        return critical_path_secs(compute_secs, travels)
 
-    def _allreduce(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+    def _allreduce(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         exchange, constants = self.constants.allreduce, self.constants
         sent = sent_by_route(parts, Route.ALLREDUCE, self.cluster.workers)
         work = self._apply(variable, touched.merged)
@@ -114,40 +128,43 @@ class CostModel:
             work += self._copy(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
         return self._ring(sent) * exchange.secs_per_byte, 0.0, work
 
-    def _allgather(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+    def _allgather(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         workers, exchange = self.cluster.workers, self.constants.allgather
         sent = sent_by_route(parts, Route.ALLGATHER, workers)
         latency = _waiting(exchange, workers - 1) if workers > 1 else 0.0
         work = self._apply(variable, touched.merged) + parts.pushed * workers * self.constants.merge_secs_per_byte
         return self._ring(sent) * exchange.secs_per_byte, latency, work
 
-    def _alltoall(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
-        """Ids, rows, gradient rows: three exchanges."""
+    def _alltoall(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         cluster, exchange = self.cluster, self.constants.alltoall
         leaves = 1 - cluster.on_a_host / cluster.workers
-        on_link = (parts.asked + parts.pulled + parts.pushed) * cluster.on_a_host * leaves
-        latency = 3 * _waiting(exchange, cluster.workers - 1) if cluster.workers > 1 else 0.0
+        both_ways = both_ways_of_owners(parts)
+        link = both_ways * cluster.on_a_host * leaves * exchange.secs_per_byte
         # Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back.
-        copied = 2 * parts.pulled + parts.pushed
-        work = self._apply(variable, touched.merged / cluster.workers) + self._copy(copied)
-        return on_link * exchange.secs_per_byte, latency, work + parts.pushed * self.constants.merge_secs_per_byte
+        looking_up = self._copy(2 * parts.pulled)
+        work = self._apply(variable, touched.merged / cluster.workers) + looking_up + self._copy(parts.pushed)
+        # There and back weigh the same but for the ids of what is asked for, which both have.
+        before = link / 2 + looking_up
+        return link, 0.0, work + parts.pushed * self.constants.merge_secs_per_byte, before
 
-    def _ps(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+    def _ps(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         cluster, constants = self.cluster, self.constants
         is_sparse = variable.gradient is GradientKind.SPARSE
         share = 1 / max(1, min(cluster.servers, self.pieces) if is_sparse else cluster.servers)
         leaves = 1 - 1 / cluster.hosts if cluster.servers_beside_workers else 1.0
         # The busier of two ends: a host of ranks, and a server that serves all ranks.
         times = max(cluster.on_a_host, cluster.workers * share) * leaves
-        link = times * (max(parts.asked, parts.pulled) * constants.pull.secs_per_byte)
-        link += times * parts.pushed * constants.push.secs_per_byte
+        pull = times * max(parts.asked, parts.pulled) * constants.pull.secs_per_byte
+        push = times * parts.pushed * constants.push.secs_per_byte
         latency = _waiting(constants.pull, 2) + _waiting(constants.push, 2)
-        work = cluster.workers * parts.pushed * share * constants.server_secs_per_byte
+        looking_up = self._copy(cluster.workers * parts.pulled * share + parts.pulled) if is_sparse else 0.0
+        work = looking_up + cluster.workers * parts.pushed * share * constants.server_secs_per_byte
         if is_sparse:
-            work += self._copy(cluster.workers * parts.pulled * share + parts.pulled + parts.pushed)
-        return link, latency, work + self._apply(variable, touched.merged) * share
+            work += self._copy(parts.pushed)
+        before = pull + _waiting(constants.pull, 2) + looking_up
+        return pull + push, latency, work + self._apply(variable, touched.merged) * share, before
 
-    def _local(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, float, float]:
+    def _local(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         if variable.gradient is GradientKind.NONE:
             return 0.0, 0.0, 0.0
         return 0.0, 0.0, self._apply(variable, touched.distinct)

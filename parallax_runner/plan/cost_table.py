@@ -57,8 +57,10 @@ def _step(plan: Plan) -> str:
     predicted = plan.predicted
     if predicted.exchange_ms is None:
         return "unknown: nobody knows how many rows travel; comm=auto measures"
-    once = f"{predicted.shared_ms:.3g} of them for the one dense exchange"
+    once = f"{predicted.shared_ms:.3g} of them once for all allreduces"
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms, {once}"
     if predicted.step_ms is None:
         return f"{exchanges}; computing was not measured"
-    return f"{predicted.step_ms:.4g} ms: computing {predicted.compute_ms:.4g}, {exchanges}"
+    overlap_ms = (predicted.compute_ms or 0.0) + predicted.exchange_ms - predicted.step_ms
+    overlap = f"; {overlap_ms:.3g} ms of these may overlap" if overlap_ms > 0 else ""
+    return f"{predicted.step_ms:.4g} ms: computing {predicted.compute_ms:.4g}, {exchanges}{overlap}"

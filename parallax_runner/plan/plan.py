@@ -42,13 +42,15 @@ class Shard:
 @dataclass(frozen=True)
 class RouteCost:
     """What a variable would cost by one route, a step: bytes as in `sent_bytes_per_step`, seconds on the links, waiting
-    for messages, and working on what came (adding, merging, updating)."""
+    for messages, and working on what came (adding, merging, updating). `before_secs` of all three come before there are
+    values to compute with, the rest when there is a gradient."""
 
     route: Route
     sent_bytes: int
     link_secs: float
     latency_secs: float
     work_secs: float
+    before_secs: float = 0.0
 
     @property
     def secs(self) -> float:
@@ -64,6 +66,7 @@ class VariablePlan:
     a sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
     is unknown too, and the mean where rows were measured. `reason` is one sentence for people. `costs` are those of all
     routes that it could take; `alpha` is the fraction of rows that a step touches, merged over ranks, None if unknown.
+    `hot_rows` (ascending) are those of an alltoall variable of which every rank has a copy.
     """
 
     name: str
@@ -78,6 +81,7 @@ class VariablePlan:
     reason: str
     costs: tuple[RouteCost, ...] = ()
     alpha: float | None = None
+    hot_rows: tuple[int, ...] = ()
 
     @property
     def partitions(self) -> int:
@@ -97,8 +101,9 @@ class PsOptions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Milliseconds of a step by the cost model: all of it, computing, exchanges and updates, and of these what is paid
-    once for the dense exchange. None where a part is unknown."""
+    """Milliseconds of a step by the cost model: its critical path, computing, exchanges and updates, and of these what
+    is paid once for all allreduces. What the path is shorter than computing and exchanges together may overlap. None
+    where a part is unknown."""
 
     step_ms: float | None = None
     compute_ms: float | None = None
@@ -209,6 +214,7 @@ def _variable(entry: dict) -> VariablePlan:
             "route": Route(entry["route"]),
             "shards": tuple(Shard(**shard) for shard in entry["shards"]),
             "slots": tuple(entry["slots"]),
+            "hot_rows": tuple(entry["hot_rows"]),
             "costs": tuple(RouteCost(**cost | {"route": Route(cost["route"])}) for cost in entry["costs"]),
         }
     )

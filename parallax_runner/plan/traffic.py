@@ -14,6 +14,7 @@ from parallax_runner.plan.plan import Compression, PsOptions, Route
 from parallax_runner.plan.touched import Touched, touched_rows
 
 ID_BYTES = 8
+OWNED_ID_BYTES = 4
 # Compression rounds these, and leaves others as they are.
 HALVED, HALF_BYTES = ("float32", "float64"), 2
 
@@ -21,12 +22,14 @@ HALVED, HALF_BYTES = ("float32", "float64"), 2
 @dataclass(frozen=True)
 class Traffic:
     """What one rank exchanges with the owners of a variable in a step: bytes of the ids that it asks for, of the values
-    that it gets, and of the gradient that it gives, ids included. `whole` is the gradient made dense."""
+    that it gets, and of the gradient that it gives, ids included. `whole` is the gradient made dense; `ids` how many
+    there are."""
 
     asked: float
     pulled: float
     pushed: float
     whole: float
+    ids: float = 0.0
 
 
 def traffic(
@@ -45,6 +48,7 @@ def traffic(
         pushed=touched.distinct * (row_bytes + ID_BYTES),
         # A number for each row beside it tells whether any rank touched it.
         whole=variable.size_bytes * share + rows * variable.itemsize,
+        ids=touched.distinct,
     )
 
 
@@ -56,8 +60,14 @@ def sent_by_route(parts: Traffic, route: Route, workers: int) -> float:
         return 2 * parts.whole * (workers - 1) / workers
     if route is Route.ALLGATHER:
         return parts.pushed * (workers - 1)
-    both = parts.asked + parts.pulled + parts.pushed
-    return both * (workers - 1) / workers if route is Route.ALLTOALL else both
+    if route is Route.ALLTOALL:
+        return both_ways_of_owners(parts) * (workers - 1) / workers
+    return parts.asked + parts.pulled + parts.pushed
+
+
+def both_ways_of_owners(parts: Traffic) -> float:
+    """What a rank exchanges with owners among the ranks, itself included: ids go there twice, as 32 bits."""
+    return parts.asked + parts.pulled + parts.pushed - 2 * parts.ids * (ID_BYTES - OWNED_ID_BYTES)
 
 
 def predict_sent_bytes(
@@ -75,4 +85,5 @@ def predict_sent_bytes(
         touched = Touched(0.0, 0.0, is_bound=False)
     if touched is None:
         return 0 if route is Route.LOCAL else None
-    return round(sent_by_route(traffic(variable, touched, ps, compression), route, workers))
+    parts = traffic(variable, touched, ps if route is Route.PS else PsOptions(), compression)
+    return round(sent_by_route(parts, route, workers))

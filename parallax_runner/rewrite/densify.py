@@ -8,6 +8,9 @@ norm, or a count of rows, cannot tell the difference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
@@ -21,29 +24,41 @@ def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
     of all ranks, averaged if the plan says so; one fused exchange."""
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
     gradients = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.variables[0] in sparse]
-    if not gradients:
-        return
-    spread, touched = [], []
-    for gradient in gradients:
-        with tf.name_scope(f"densify/{gradient.name}/"):
-            rows, is_touched = _spread(gradient, _rows(rewrite, gradient))
-            spread.append(rows)
-            touched.append(is_touched)
-    with tf.name_scope("densify/"):
-        means, counts = _exchanged(rewrite, spread, touched)
-    for gradient, mean, count in zip(gradients, means, counts, strict=True):
-        assert gradient.indices is not None
-        with tf.name_scope(f"densify/{gradient.name}/"):
-            ids = tf.reshape(tf.where(count > 0), [-1])
-            values = tf.gather(mean, ids)
-            if not rewrite.plan.average_sparse:
-                values *= tf.cast(rewrite.plan.replicas, values.dtype)
-            indices = tf.cast(ids, gradient.indices.dtype)
-        rewrite.replace_gradient(gradient, values, indices)
+    parts = [Rows(gradient.values, _ids(gradient), _rows(rewrite, gradient)) for gradient in gradients]
+    for gradient, aggregate in zip(gradients, aggregate_spread(rewrite, parts, name="densified"), strict=True):
+        rewrite.replace_gradient(gradient, aggregate.values, aggregate.ids)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """values [u, ...] of distinct ascending ids [u] below `rows`."""
+
+    values: tf.Tensor
+    ids: tf.Tensor
+    rows: int
+
+
+def aggregate_spread(rewrite: Rewrite, parts: Sequence[Rows], *, name: str) -> list[Rows]:
+    """Of each of several sets of rows those of all ranks, averaged if the plan says so; one fused exchange."""
+    if not parts:
+        return []
+    with tf.name_scope(f"{name}/spread/"):
+        spread, touched = zip(*map(_spread, parts), strict=True)
+    with tf.name_scope(f"{name}/"):
+        means, counts = _exchanged(rewrite, spread, touched, name)
+        return [_touched_rows(rewrite, *each) for each in zip(parts, means, counts, strict=True)]
+
+
+def _touched_rows(rewrite: Rewrite, part: Rows, mean: tf.Tensor, count: tf.Tensor) -> Rows:
+    ids = tf.reshape(tf.where(count > 0), [-1])
+    values = tf.gather(mean, ids)
+    if not rewrite.plan.average_sparse:
+        values *= tf.cast(rewrite.plan.replicas, values.dtype)
+    return Rows(values, tf.cast(ids, part.ids.dtype), part.rows)
 
 
 def _exchanged(
-    rewrite: Rewrite, spread: list[tf.Tensor], touched: list[tf.Tensor]
+    rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], name: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Means of the rows over ranks, and counts; values that the plan compresses go by themselves, counts never."""
     from parallax_runner.rewrite import collectives
@@ -53,13 +68,18 @@ def _exchanged(
     travelling = [*(spread[number] for number in exact), *touched]
     ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
     rewrite.sent += [(tensor, ring) for tensor in travelling]
-    sums = collectives.sum_over_ranks(travelling, name="densified")
+    sums = collectives.sum_over_ranks(travelling, name=name)
     counts = sums[len(exact) :]
     means = dict(zip(exact, (total / tf.cast(rewrite.plan.replicas, total.dtype) for total in sums), strict=False))
     if halved:
-        rounded = rounded_means(rewrite, [spread[number] for number in halved], "densified/rounded")
+        rounded = rounded_means(rewrite, [spread[number] for number in halved], f"{name}/rounded")
         means |= dict(zip(halved, rounded, strict=True))
     return [means[number] for number in range(len(spread))], counts
+
+
+def _ids(gradient: Aggregate) -> tf.Tensor:
+    assert gradient.indices is not None
+    return gradient.indices
 
 
 def _rows(rewrite: Rewrite, gradient: Aggregate) -> int:
@@ -68,11 +88,10 @@ def _rows(rewrite: Rewrite, gradient: Aggregate) -> int:
     return max(shapes[name][0] for name in gradient.variables)
 
 
-def _spread(gradient: Aggregate, rows: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """values [u, ...] of distinct ids [u] to a tensor [rows, ...], and [rows] with 1 where a row was touched."""
-    values, indices = gradient.values, gradient.indices
-    spread = tf.math.unsorted_segment_sum(values, indices, rows)
-    spread.set_shape([rows, *values.shape[1:]])
-    touched = tf.math.unsorted_segment_sum(tf.ones_like(indices, values.dtype), indices, rows)
-    touched.set_shape([rows])
+def _spread(part: Rows) -> tuple[tf.Tensor, tf.Tensor]:
+    """A tensor [rows, ...] with the values where they belong, and [rows] with 1 where a row was touched."""
+    spread = tf.math.unsorted_segment_sum(part.values, part.ids, part.rows)
+    spread.set_shape([part.rows, *part.values.shape[1:]])
+    touched = tf.math.unsorted_segment_sum(tf.ones_like(part.ids, part.values.dtype), part.ids, part.rows)
+    touched.set_shape([part.rows])
     return spread, touched

@@ -30,13 +30,35 @@ class Modulo:
         return value[self.rank :: self.ranks]
 
 
+@dataclass
+class Shard:
+    """A placed piece of a variable (or slot): rows [offset, offset + rows) on the server of `device`; or with `modulo`
+    this rank's own rows, of which there are `rows`; or the rows `hot` (ascending), of which every rank has a copy.
+
+    A variable with hot rows has two shards on each rank, its own rows and the hot ones. What the owner has of a hot row
+    is never read.
+    """
+
+    handle: tf.Tensor
+    offset: int
+    rows: int
+    device: str
+    modulo: Modulo | None = None
+    hot: tuple[int, ...] = ()
+
+    def take(self, value: tf.Tensor) -> tf.Tensor:
+        """Of a value [rows, ...] of the whole variable the rows that are here; for shards of ranks, not of servers."""
+        return tf.gather(value, tf.constant(self.hot)) if self.modulo is None else self.modulo.take(value)
+
+
 @dataclass(frozen=True)
 class OwnRows:
-    """A part of a variable that is spread over the ranks: `read` is this rank's own rows, `whole` all of them on the
-    chief and none on the others. To run `whole` is a collective; its values are those of the moment of `read`."""
+    """A part of a variable that is spread over the ranks: this rank's `shards` of it and their `reads`; `whole` is all
+    rows on the chief and none on the others. To run `whole` is a collective; its values are of the moment of `reads`.
+    """
 
-    modulo: Modulo
-    read: tf.Tensor
+    shards: tuple[Shard, ...]
+    reads: tuple[tf.Tensor, ...]
     whole: tf.Tensor
 
 
@@ -144,18 +166,6 @@ class Aggregate:
 
 
 @dataclass
-class Shard:
-    """A placed piece of a variable (or slot): rows [offset, offset + rows) on the server of `device`, or with `modulo`
-    this rank's own rows, of which there are `rows`."""
-
-    handle: tf.Tensor
-    offset: int
-    rows: int
-    device: str
-    modulo: Modulo | None = None
-
-
-@dataclass
 class Rewrite:
     """What the passes read and change: one replica of the graph. `rank` is its number among all replicas.
 
@@ -167,8 +177,8 @@ class Rewrite:
     changes variables, if that is asked; `counters` the variables that are on server 0, one for all replicas; `pulled`
     what travels from servers for the reads of a variable that wait for nothing; `updated` the op that has run when a
     step's updates on servers have; `first_copies` the ops that give copies of servers' variables their first values;
-    `leads` whether it is this replica that updates, where that is decided in each step; the rest as in
-    `DistributedGraph`.
+    `hot_rows` the handles of rows of which every rank has a copy; `leads` whether it is this replica that updates,
+    where that is decided in each step; the rest as in `DistributedGraph`.
     """
 
     single: SingleDeviceGraph
@@ -182,6 +192,7 @@ class Rewrite:
     step_ops: list[tf.Operation] = field(default_factory=list)
     sent: list[tuple[tf.Tensor, float | tf.Tensor]] = field(default_factory=list)
     shards: dict[str, list[Shard]] = field(default_factory=dict)
+    hot_rows: list[tf.Tensor] = field(default_factory=list)
     shard_initializers: list[tf.Operation] = field(default_factory=list)
     own_initializers: list[tf.Operation] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph.iterators import iterator_initializers
 from parallax_runner.rewrite.barrier import announce, receive
 from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.only_if import only_if, or_zero
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,43 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
         initialize=tf.group(*own, *inputs, *(rewrite.shard_initializers if rewrite.is_chief else [])),
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
         wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),
-        agree=tf.group(*_take_from_chief(rewrite, [v.name for v in replicated]), *rewrite.first_copies),
+        agree=tf.group(
+            *_take_from_chief(rewrite, [*(rewrite.op(v.name).outputs[0] for v in replicated), *rewrite.hot_rows]),
+            *rewrite.first_copies,
+        ),
     )
 
 
-def _take_from_chief(rewrite: Rewrite, names: list[str]) -> list[tf.Operation]:
-    if not rewrite.plan.uses_collectives:
+def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Operation]:
+    """Ops that give these variables the chief's values, on all ranks.
+
+    Equal seeds make equal values nearly always, and tables may be large: only what some rank has another fingerprint of
+    travels.
+    """
+    if not rewrite.plan.uses_collectives or not handles:
         return []
     from parallax_runner.rewrite import collectives
 
-    ops = []
-    for name in names:
-        handle = rewrite.op(name)
-        value = tf.raw_ops.ReadVariableOp(resource=handle.outputs[0], dtype=handle.get_attr("dtype"))
-        same = collectives.from_chief(value, name=f"initial/{name}")
-        ops.append(tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=same))
-    return ops
+    values = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype")) for handle in handles]
+    own = tf.concat([_fingerprint(value) for value in values], axis=0)
+    differs = tf.reduce_any(tf.not_equal(own, collectives.from_chief(own, name="initial/fingerprints")), axis=1)
+    (ranks_that_differ,) = collectives.sum_over_ranks([tf.cast(differs, tf.int32)], name="initial/differences")
+    return [
+        _take_if(ranks_that_differ[number] > 0, handle, value)
+        for number, (handle, value) in enumerate(zip(handles, values, strict=True))
+    ]
+
+
+def _fingerprint(value: tf.Tensor) -> tf.Tensor:
+    """Eight bytes (uint8 [1, 8]) that equal values have in common, and others do not."""
+    return tf.raw_ops.Fingerprint(data=tf.reshape(value, [1, -1]), method="farmhash64")
+
+
+def _take_if(differs: tf.Tensor, handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """`differs` is the same on all ranks, so that all take part in the exchange or none."""
+    from parallax_runner.rewrite import collectives
+
+    same = collectives.from_chief(only_if(differs, value), name=f"initial/{handle.op.name}")
+    with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=handle, value=same)]):
+        taken = tf.ones([])
+    return or_zero(differs, taken).op

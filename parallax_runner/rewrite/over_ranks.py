@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite
+from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
+from parallax_runner.rewrite.hot_rows import find_hot
 
 # Other ranks' steps go on while a variable travels to the chief: between two messages their collectives find room.
 MESSAGE_BYTES = 16 << 20
 
 
-def whole_on_all(rewrite: Rewrite, own: tf.Tensor, modulo: Modulo, *, name: str) -> tf.Tensor:
-    """All rows [rows, ...] of which each rank has its own."""
-    together = concat(rewrite, own, name=name)
-    whole = tf.gather(together, _in_row_order(modulo))
+def belongs(ids: tf.Tensor, shards: Sequence[Shard], number: int) -> tf.Tensor:
+    """Whether the row of each of ids [n] is in shard `number` of this rank's."""
+    own, *hot = shards
+    assert own.modulo is not None
+    is_hot = find_hot(ids, hot[0])[1] if hot else tf.zeros_like(ids, tf.bool)
+    if number == 1:
+        return is_hot
+    return tf.equal(ids % own.modulo.ranks, own.modulo.rank) & ~is_hot
+
+
+def ids_of_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
+    """All ranks' ids, counted from the variable's first row, of pieces that are counted from their shard's."""
+    (own, *hot), modulo = pieces, shards[0].modulo
+    assert modulo is not None
+    ids = concat(rewrite, own * modulo.ranks + modulo.rank, name=name)
+    of_hot = [tf.gather(tf.constant(shards[1].hot, ids.dtype), places) for places in hot]
+    return tf.concat([ids, *of_hot], axis=0)
+
+
+def whole_on_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
+    """All rows [rows, ...] of which each rank has its own, and the hot ones."""
+    (own, *hot), modulo = pieces, shards[0].modulo
+    assert modulo is not None
+    whole = tf.gather(concat(rewrite, own, name=name), _in_row_order(modulo))
     whole.set_shape([modulo.rows, *own.shape[1:]])
+    return _with_hot(whole, hot, shards)
+
+
+def _with_hot(whole: tf.Tensor, hot: Sequence[tf.Tensor], shards: Sequence[Shard]) -> tf.Tensor:
+    for piece in hot:
+        whole = tf.tensor_scatter_nd_update(whole, tf.constant(shards[1].hot)[:, tf.newaxis], piece)
     return whole
 
 
@@ -37,10 +66,12 @@ def total(rewrite: Rewrite, own: tf.Tensor, *, name: str) -> tf.Tensor:
     return collectives.sum_of_one(own, name=name)
 
 
-def whole_on_chief(own: tf.Tensor, modulo: Modulo, *, name: str) -> tf.Tensor:
+def whole_on_chief(pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
     """All rows [rows, ...] on rank 0, none on the others."""
     from parallax_runner.rewrite import collectives
 
+    (own, *hot), modulo = pieces, shards[0].modulo
+    assert modulo is not None
     row_bytes = max(1, own.dtype.size * (own.shape[1:].num_elements() or 1))
     rows_at_once = max(1, MESSAGE_BYTES // row_bytes)
     most = modulo.count(0)
@@ -57,7 +88,7 @@ def whole_on_chief(own: tf.Tensor, modulo: Modulo, *, name: str) -> tf.Tensor:
         return together
     whole = tf.gather(together, _in_row_order(modulo))
     whole.set_shape([modulo.rows, *own.shape[1:]])
-    return whole
+    return _with_hot(whole, hot, shards)
 
 
 def _in_row_order(modulo: Modulo) -> tf.Tensor:

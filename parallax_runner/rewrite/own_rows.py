@@ -14,10 +14,11 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
-from parallax_runner.plan.plan import Route
+from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite import over_ranks
 from parallax_runner.rewrite.distributed_graph import Modulo, OwnRows, Rewrite, Shard
 from parallax_runner.rewrite.exchange import Table, ask_owners
+from parallax_runner.rewrite.hot_rows import split_hot
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,11 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
     lookups: list[Lookup] = []
     for planned in rewrite.plan.by_route(Route.ALLTOALL):
         for name in (planned.name, *planned.slots):
-            shard = _make_own(rewrite, name, planned.shape)
-            rewrite.shards[name] = [shard]
-            rewrite.own_initializers.append(_initialize(rewrite, shard, variables[name].initializer))
+            shards = rewrite.shards[name] = _make_own(rewrite, name, planned)
+            value = rewrite.op(variables[name].initializer).inputs[1]
+            rewrite.own_initializers += [
+                tf.raw_ops.AssignVariableOp(resource=shard.handle, value=shard.take(value)) for shard in shards
+            ]
             lookups += _redirect_reads(rewrite, name, planned.shape)
     for number, together in enumerate(_in_waves(rewrite, lookups)):
         _look_up(rewrite, together, name=f"lookup_{number}")
@@ -47,20 +50,19 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
 
 def table_of(rewrite: Rewrite, variable: str) -> Table:
     """The variable as an exchange must know it."""
-    (shard,) = rewrite.shards_of(variable)
+    shard = rewrite.shards_of(variable)[0]
     assert shard.modulo is not None
     op = shard.handle.op
     shape = tf.TensorShape(op.get_attr("shape")).as_list()
     return Table(rows=shard.modulo.rows, row_shape=tuple(shape[1:]), dtype=op.get_attr("dtype"))
 
 
-def own_rows(rewrite: Rewrite, shard: Shard, *, name: str) -> OwnRows:
-    """How the shard is read, alone and with what the other ranks have of its variable."""
-    assert shard.modulo is not None
+def own_rows(rewrite: Rewrite, shards: list[Shard], *, name: str) -> OwnRows:
+    """How this rank's shards of a variable are read, alone and with what the other ranks have of it."""
     with tf.name_scope(f"own_rows/{name}/"):
-        read = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=shard.handle.op.get_attr("dtype"))
-        whole = over_ranks.whole_on_chief(read, shard.modulo, name="whole")
-    return OwnRows(modulo=shard.modulo, read=read, whole=whole)
+        reads = [_read(shard) for shard in shards]
+        whole = over_ranks.whole_on_chief(reads, shards, name="whole")
+    return OwnRows(shards=tuple(shards), reads=tuple(reads), whole=whole)
 
 
 def look_up(
@@ -68,37 +70,58 @@ def look_up(
 ) -> list[tf.Tensor]:
     """Rows of variables by any ids of any shape, each distinct id asked once. A collective: all ranks must run it."""
     tables = [table_of(rewrite, variable) for variable in variables]
+    shards = [rewrite.shards_of(variable) for variable in variables]
     distinct, positions = zip(*(tf.unique(tf.reshape(each, [-1])) for each in ids), strict=True)
-    exchange = ask_owners(rewrite, tables, distinct, name=name, is_exact=is_exact)
-    rows = []
-    for variable, table, arrived in zip(variables, tables, exchange.arrived, strict=True):
-        (shard,) = rewrite.shards_of(variable)
-        rows.append(tf.raw_ops.ResourceGather(resource=shard.handle, indices=arrived, dtype=table.dtype))
-    found = []
-    for each, position, rows_of, table in zip(ids, positions, exchange.from_owners(rows), tables, strict=True):
-        result = tf.gather(rows_of, tf.reshape(position, tf.shape(each)))
-        result.set_shape(each.shape.concatenate(table.row_shape))
-        found.append(result)
-    return found
+    asked = [_cold(each, own) for each, own in zip(distinct, shards, strict=True)]
+    exchange = ask_owners(rewrite, tables, asked, name=name, is_exact=is_exact)
+    found = [_gather(own[0], arrived) for own, arrived in zip(shards, exchange.arrived, strict=True)]
+    results = []
+    for number, rows in enumerate(exchange.from_owners(found)):
+        rows = _with_hot(rows, distinct[number], shards[number])
+        result = tf.gather(rows, tf.reshape(positions[number], tf.shape(ids[number])))
+        result.set_shape(ids[number].shape.concatenate(tables[number].row_shape))
+        results.append(result)
+    return results
 
 
-def _make_own(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> Shard:
-    modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=shape[0])
-    rows = modulo.count(modulo.rank)
-    handle = tf.raw_ops.VarHandleOp(
-        dtype=rewrite.op(name).get_attr("dtype"),
-        shape=[rows, *shape[1:]],
-        shared_name=f"{name}/own_rows",
-        name=f"{name}/own_rows",
-    )
-    return Shard(handle=handle, offset=modulo.rank, rows=rows, device=rewrite.worker_device, modulo=modulo)
+def _cold(ids: tf.Tensor, shards: list[Shard]) -> tf.Tensor:
+    """The ids that have to be asked for."""
+    return ids if len(shards) == 1 else tf.gather(ids, split_hot(ids, shards)[0])
 
 
-def _initialize(rewrite: Rewrite, shard: Shard, initializer: str) -> tf.Operation:
-    """Assigns this rank its rows of the whole initial value, drawn as for one device."""
-    assert shard.modulo is not None
-    value = shard.modulo.take(rewrite.op(initializer).inputs[1])
-    return tf.raw_ops.AssignVariableOp(resource=shard.handle, value=value)
+def _with_hot(rows: tf.Tensor, ids: tf.Tensor, shards: list[Shard]) -> tf.Tensor:
+    """The rows of all ids, of which `rows` are those that were asked for."""
+    if len(shards) == 1:
+        return rows
+    cold_at, hot_at, places = split_hot(ids, shards)
+    return tf.dynamic_stitch([cold_at, hot_at], [rows, _gather(shards[1], places)])
+
+
+def _gather(shard: Shard, places: tf.Tensor) -> tf.Tensor:
+    dtype = shard.handle.op.get_attr("dtype")
+    return tf.raw_ops.ResourceGather(resource=shard.handle, indices=places, dtype=dtype)
+
+
+def _read(shard: Shard) -> tf.Tensor:
+    return tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=shard.handle.op.get_attr("dtype"))
+
+
+def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Shard]:
+    """This rank's own rows, and the hot ones if there are any; initial values are those of one device."""
+    modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=planned.shape[0])
+    count, device = modulo.count(modulo.rank), rewrite.worker_device
+    own = _make_handle(rewrite, name, "own_rows", [count, *planned.shape[1:]])
+    shards = [Shard(handle=own, offset=modulo.rank, rows=count, device=device, modulo=modulo)]
+    if planned.hot_rows:
+        hot = _make_handle(rewrite, name, "hot_rows", [len(planned.hot_rows), *planned.shape[1:]])
+        shards.append(Shard(hot, offset=0, rows=len(planned.hot_rows), device=device, hot=planned.hot_rows))
+        rewrite.hot_rows.append(hot)
+    return shards
+
+
+def _make_handle(rewrite: Rewrite, name: str, what: str, shape: list[int]) -> tf.Tensor:
+    dtype = rewrite.op(name).get_attr("dtype")
+    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"{name}/{what}", name=f"{name}/{what}")
 
 
 def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list[Lookup]:
@@ -123,11 +146,9 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list
 
 
 def _read_whole(rewrite: Rewrite, op: tf.Operation, name: str) -> tf.Tensor:
-    (shard,) = rewrite.shards_of(name)
-    assert shard.modulo is not None
+    shards = rewrite.shards_of(name)
     with tf.control_dependencies(op.control_inputs), tf.name_scope(f"own_rows/{op.name}/"):
-        own = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=op.get_attr("dtype"))
-        return over_ranks.whole_on_all(rewrite, own, shard.modulo, name="whole")
+        return over_ranks.whole_on_all(rewrite, [_read(shard) for shard in shards], shards, name="whole")
 
 
 def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:

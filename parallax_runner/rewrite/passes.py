@@ -243,19 +243,21 @@ def _logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
             handle = rewrite.op(variable.name).outputs[0]
             on_server = variable.name in rewrite.counters
             mine.append(Piece(handle=handle, offset=variable.offset, shape=variable.shape, on_server=on_server))
-        for shard in rewrite.shards.get(rewrite.prefix + variable.name, ()):
-            mine.append(_placed_piece(rewrite, variable, shard))
+        mine += _placed_pieces(rewrite, variable, rewrite.shards.get(rewrite.prefix + variable.name, []))
     return tuple(
         LogicalVariable(name=name, shape=shape, dtype=tf.as_dtype(dtype), pieces=tuple(pieces[name]))
         for name, (shape, dtype) in shapes.items()
     )
 
 
-def _placed_piece(rewrite: Rewrite, variable: Variable, shard: Shard) -> Piece:
-    if shard.modulo is not None:
-        own = own_rows(rewrite, shard, name=variable.name)
-        return Piece(shard.handle, offset=variable.offset, shape=variable.shape, on_server=False, own=own)
-    first = tuple(variable.offset[:1])
-    offset = (first[0] + shard.offset, *variable.offset[1:]) if first else ()
-    shape = (shard.rows, *variable.shape[1:]) if variable.shape else ()
-    return Piece(handle=shard.handle, offset=offset, shape=shape, on_server=True)
+def _placed_pieces(rewrite: Rewrite, variable: Variable, shards: list[Shard]) -> list[Piece]:
+    if shards and shards[0].modulo is not None:
+        own = own_rows(rewrite, shards, name=variable.name)
+        return [Piece(shards[0].handle, offset=variable.offset, shape=variable.shape, on_server=False, own=own)]
+    pieces = []
+    for shard in shards:
+        first = tuple(variable.offset[:1])
+        offset = (first[0] + shard.offset, *variable.offset[1:]) if first else ()
+        shape = (shard.rows, *variable.shape[1:]) if variable.shape else ()
+        pieces.append(Piece(handle=shard.handle, offset=offset, shape=shape, on_server=True))
+    return pieces

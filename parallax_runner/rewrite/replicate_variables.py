@@ -30,7 +30,6 @@ def _replicate(replicas: list[Rewrite], planned: VariablePlan) -> None:
         initial = _read_servers(first, planned)
         with tf.control_dependencies([first.updated]):
             fresh = _read_servers(first, planned)
-    first.sent.append((fresh, 1))
     for replica in replicas:
         handle, read = _read_copy(replica, planned)
         with tf.device(handle.device):

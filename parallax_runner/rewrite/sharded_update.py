@@ -17,7 +17,7 @@ from parallax_runner.analysis.classify import is_write
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
 from parallax_runner.rewrite import over_ranks
-from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
+from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
 from parallax_runner.rewrite.own_rows import look_up
 from parallax_runner.rewrite.sharded_value import ShardedValue
@@ -86,6 +86,9 @@ class ShardedUpdate:
     def _sums_all(self, op: tf.Operation, sharded: list[ShardedValue]) -> bool:
         if not self.rewrite.plan.ps.boundary_among_servers:
             return False
+        # What an owner has of hot rows is not theirs, and must not be counted.
+        if any(value.kind == "full" and value.shards[-1].hot for value in sharded):
+            return False
         is_sum = op.type == "L2Loss" or (op.type == "Sum" and op.outputs[0].shape.rank == 0)
         return is_sum and len(sharded) == 1 and not sharded[0].kind.startswith("ids")
 
@@ -127,7 +130,7 @@ class ShardedUpdate:
         if value.shape.rank == 0 or not is_write(op):
             return value
         if shards[0].modulo is not None:
-            return self._own_rows_of(op, value, inputs, shards[0].modulo)
+            return self._own_rows_of(op, value, inputs, shards, number)
         if len(shards) == 1:
             return self._sent(value)
         return self._rows_of(op, value, inputs, shards, number)
@@ -145,14 +148,16 @@ class ShardedUpdate:
         sizes = [tf.size(piece) for piece in ids[0].pieces]
         return self._sent(tf.split(value, tf.stack(sizes))[number])
 
-    def _own_rows_of(self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], modulo: Modulo) -> tf.Tensor:
-        """The rows of a tensor that is whole on every rank which are this rank's own."""
+    def _own_rows_of(
+        self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
+    ) -> tf.Tensor:
+        """The rows of a tensor that is whole on every rank which are this rank's own, or the hot ones."""
         if not op.type.startswith(BY_IDS):
-            return modulo.take(value)
+            return shards[number].take(value)
         ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
         if not ids:
             raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
-        return tf.boolean_mask(value, tf.equal(self._leave(ids[0]) % modulo.ranks, modulo.rank))
+        return tf.boolean_mask(value, over_ranks.belongs(self._leave(ids[0]), shards, number))
 
     def _sent(self, tensor: tf.Tensor) -> tf.Tensor:
         """The same tensor, counted as sent to a server."""
@@ -193,7 +198,8 @@ class ShardedUpdate:
         assert isinstance(partial, ShardedValue)
         if partial.is_own:
             with tf.name_scope(f"over_ranks/{op.name}/"):
-                self._replace(op, over_ranks.total(self.rewrite, partial.pieces[0], name="total"))
+                own, *hot = partial.pieces
+                self._replace(op, tf.add_n([over_ranks.total(self.rewrite, own, name="total"), *hot]))
             return
         total = tf.add_n(list(partial.pieces)) if len(shards) > 1 else partial.pieces[0]
         self._replace(op, self._cross(total, op.name))
@@ -219,25 +225,22 @@ class ShardedUpdate:
 
     def _join_ranks(self, value: ShardedValue) -> tf.Tensor:
         """The value of all ranks on each of them: in the order of rows, or of ascending ids."""
-        (piece,), modulo = value.pieces, value.shards[0].modulo
-        assert modulo is not None
-        with tf.name_scope(f"over_ranks/{piece.op.name}/"):
+        with tf.name_scope(f"over_ranks/{value.pieces[0].op.name}/"):
             if value.kind == "full":
-                return over_ranks.whole_on_all(self.rewrite, piece, modulo, name="whole")
+                return over_ranks.whole_on_all(self.rewrite, value.pieces, value.shards, name="whole")
             if value.kind.startswith("ids"):
-                ids = over_ranks.concat(self.rewrite, piece * modulo.ranks + modulo.rank, name="ids")
-                return tf.sort(ids)
-            return tf.gather(over_ranks.concat(self.rewrite, piece, name="rows"), self._by_ascending_id(value))
+                return tf.sort(over_ranks.ids_of_all(self.rewrite, value.pieces, value.shards, name="ids"))
+            own, *hot = value.pieces
+            rows = tf.concat([over_ranks.concat(self.rewrite, own, name="rows"), *hot], axis=0)
+            return tf.gather(rows, self._by_ascending_id(value))
 
     def _by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
-        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, …"""
+        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, … and the hot ones."""
         kind = rows.kind.replace("rows", "ids", 1)
-        of_kind = (each for each in self.values.values() if isinstance(each, ShardedValue) and each.kind == kind)
-        ids, modulo = next(of_kind), rows.shards[0].modulo
-        assert modulo is not None
+        ids = next(each for each in self.values.values() if isinstance(each, ShardedValue) and each.kind == kind)
         if ids not in self.orders:
-            own = ids.pieces[0] * modulo.ranks + modulo.rank
-            self.orders[ids] = tf.argsort(over_ranks.concat(self.rewrite, own, name="order"))
+            all_ids = over_ranks.ids_of_all(self.rewrite, ids.pieces, ids.shards, name="order")
+            self.orders[ids] = tf.argsort(all_ids)
         return self.orders[ids]
 
     def _cross(self, tensor: tf.Tensor, name: str) -> tf.Tensor:

@@ -22,9 +22,9 @@ class ShardedValue:
     kind: str
 
     @property
-    def layout(self) -> tuple[tuple[int, int, str], ...]:
+    def layout(self) -> tuple[tuple[int, int, str, tuple[int, ...]], ...]:
         """Rows and devices; values on one layout have pieces that belong together."""
-        return tuple((shard.offset, shard.rows, shard.device) for shard in self.shards)
+        return tuple((shard.offset, shard.rows, shard.device, shard.hot) for shard in self.shards)
 
     def matches(self, other: ShardedValue) -> bool:
         """Whether the two can be combined piece by piece."""

@@ -108,10 +108,10 @@ def _point(comm: str, model: CostModel) -> Point:
             ps=model.ps,
         )
         routes = {planned.name: planned.route for planned in plan.variables}
-    compute_secs, exchange_secs = model.compute_secs(), model.exchange_secs(variables, routes)
-    if compute_secs is None or exchange_secs is None:
+    compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)
+    if compute_secs is None or step_secs is None:
         raise PlanError("simulate: nobody knows how many rows a step touches: measure the graph anew")
-    step_secs = model.measured.step_secs if workers == 1 else compute_secs + exchange_secs
+    step_secs = model.measured.step_secs if workers == 1 else step_secs
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
     examples_per_sec = workers * model.measured.batch_size / step_secs
     words = model.measured.words_per_example

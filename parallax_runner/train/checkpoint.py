@@ -92,12 +92,12 @@ class CheckpointOps:
             with tf.device(turn.device):
                 held = tf.raw_ops.MutexLock(mutex=turn)
         with tf.control_dependencies([] if held is None else [held.op]):
-            read = [_read(variable, piece) for variable, piece in pairs]
+            read = [_read(variable, piece) for variable, piece in pairs if piece.own is None]
             self.step = _read_step(distributed.admission)
-        reads = [value.op for value in (*read, self.step)]
-        self.values = [
-            value if piece.own is None else piece.own.whole for (_, piece), value in zip(pairs, read, strict=True)
-        ]
+        own = [value for _, piece in pairs if piece.own is not None for value in piece.own.reads]
+        reads = [value.op for value in (*read, *own, self.step)]
+        values = iter(read)
+        self.values = [next(values) if piece.own is None else piece.own.whole for _, piece in pairs]
         with tf.control_dependencies(reads):
             self.end_turn = tf.no_op()
             if held is not None:
@@ -123,9 +123,12 @@ class CheckpointOps:
         for (_, piece), value in zip(pairs, values, strict=True):
             with tf.device(piece.handle.op.device or None):
                 restored = tf.ensure_shape(value, piece.shape)
-                if piece.own is not None:
-                    restored = piece.own.modulo.take(restored)
-                ops.append(tf.raw_ops.AssignVariableOp(resource=piece.handle, value=restored))
+                if piece.own is None:
+                    ops.append(tf.raw_ops.AssignVariableOp(resource=piece.handle, value=restored))
+                    continue
+                for shard in piece.own.shards:
+                    rows = shard.take(restored)
+                    ops.append(tf.raw_ops.AssignVariableOp(resource=shard.handle, value=rows))
         return ops
 
 
@@ -159,8 +162,6 @@ def check_fits(prefix: Path, variables: Iterable[Variable]) -> None:
 
 
 def _read(variable: LogicalVariable, piece: Piece) -> tf.Tensor:
-    if piece.own is not None:
-        return piece.own.read
     with tf.device(piece.handle.op.device or None):
         return tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype)
 

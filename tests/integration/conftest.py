@@ -33,6 +33,14 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def own_cache(caches: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is measured or calibrated yet, and what is does not show in the plans of other modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("own_cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def lm(text: Path) -> tuple[str, ...]:
     """Overrides for the smallest language model; 2 workers and 1 server unless more is said."""

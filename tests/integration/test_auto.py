@@ -15,12 +15,7 @@ from tests.integration.runs import LAUNCH_SECS, VOCAB_SIZE, Run, launch
 SPARSE = {"embedding", "softmax_w", "softmax_b"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """Nothing is measured yet, and what is measured here does not show in others' plans."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("own_cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

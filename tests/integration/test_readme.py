@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
@@ -35,6 +37,7 @@ SHORTER = (
     ("action=simulate", f"{SMALL} data.vocab_size=2000"),
     ("action=plan", ""),
     ("data=text", "action=plan"),
+    ("hosts.txt", "action=plan cluster.remote_shell=sh"),
     ("model=simple", SMALL),
     ("profile=steps", f"{SMALL} data.vocab_size=2000 profile.steps=[1,2]"),
     ("profile=range", f"{SMALL} data.vocab_size=2000 profile.range=[1,3]"),
@@ -68,6 +71,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "models" / "bigram.py").write_text(model, encoding="utf-8")
     (folder / "train.py").write_text(script, encoding="utf-8")
     (folder / "conf" / "model" / "bigram.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    (folder / "hosts.txt").write_text(blocks("text")[0], encoding="utf-8")
     (folder / "corpus.txt").write_text("the cat sat on the mat , and the dog did not .\n" * 500, encoding="utf-8")
     return folder
 

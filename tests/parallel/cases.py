@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.choose import Choice
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH, STEPS, SERVERS, SEED = 13, 3, 8, 10, 2, 7
@@ -49,7 +50,7 @@ class Case:
 
     `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
     partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
-    `reroute`, such as "other:allgather", sparse variables with that in their names go by another route. With `recuts`,
+    `reroute`, such as "other.allgather", sparse variables with that in their names go by another route. With `recuts`,
     such as "1_3", variables are cut anew into as many pieces on the way, each time in a session of its own.
     """
 
@@ -74,6 +75,7 @@ class Case:
     reroute: str | None = None
     compression: str = "off"
     recuts: str = ""
+    hot_rows: int = 0
 
     @property
     def name(self) -> str:
@@ -95,7 +97,7 @@ class Case:
         plan = self._plan(single, None)
         if self.reroute is None:
             return plan
-        part, _, route = self.reroute.partition(":")
+        part, _, route = self.reroute.partition(".")
         chosen = {v.name for v in plan.variables if v.gradient == "sparse" and part in v.name}
         assert chosen
         routes = {v.name: Route(route) if v.name in chosen else v.route for v in plan.variables}
@@ -107,7 +109,7 @@ class Case:
         return [self.plan(single), *(dataclasses.replace(self, partitions=each).plan(single) for each in numbers)]
 
     def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
-        return make_plan(
+        plan = make_plan(
             classify(single),
             choice=choice,
             comm=self.comm,
@@ -126,6 +128,13 @@ class Case:
             compression=Compression(self.compression),
             fingerprint=single.fingerprint,
         )
+        return dataclasses.replace(plan, variables=tuple(map(self._with_hot_rows, plan.variables)))
+
+    def _with_hot_rows(self, variable: VariablePlan) -> VariablePlan:
+        """Every third row, so that each rank owns some of them, and some steps touch none."""
+        if variable.route is not Route.ALLTOALL:
+            return variable
+        return dataclasses.replace(variable, hot_rows=tuple(range(1, variable.shape[0], 3))[: self.hot_rows])
 
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
         """Few rows, so that ids repeat within a rank and across ranks."""
@@ -141,7 +150,7 @@ class Case:
 
     def _build(self, features: dict[str, tf.Tensor]) -> dict[str, Any]:
         # Servers outlive a case: names of their own keep the cases apart.
-        with tf.variable_scope("case_" + self.name.replace("-", "_")):
+        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name)):
             loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
         global_step = tf.train.get_or_create_global_step()
         if self.model == "decay_after":
@@ -273,7 +282,20 @@ def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.reduce_sum(tf.reshape(x, [BATCH, WIDTH]) * features["x"], axis=1) * scale * 0.1
 
 
+def unseeded_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Initial values that no seed decides: each rank has others, until all have the chief's."""
+
+    def drawn(shape: list[int], dtype: tf.DType, partition_info: object = None) -> tf.Tensor:
+        return tf.reshape(tf.py_func(lambda: np.random.default_rng().normal(size=shape), [], dtype), shape)
+
+    weights = tf.get_variable("unseeded", [WIDTH, WIDTH], tf.float64, drawn)
+    table = tf.get_variable("unseeded_table", [ROWS, WIDTH], tf.float64, drawn)
+    x = tf.matmul(features["x"] + tf.gather(table, features["ids"]), weights)
+    return tf.reduce_sum(tf.tanh(x), axis=1) + plain_model(case, features)
+
+
 MODELS = {
+    "unseeded": unseeded_model,
     "normalized": plain_model,
     "two_waves": two_waves_model,
     "halves": halves_model,
@@ -341,6 +363,9 @@ def special_cases() -> list[Case]:
         *densified_cases(),
         *sharded_cases(),
         *recut_cases(),
+        *hot_cases(),
+        *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
+        Case(comm="sharded", model="unseeded", hot_rows=3),
         Case(model="function", clip=True, use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", use_allgatherv=True),
         Case(comm="mpi", gradients="sparse", ranks=3, user_parts=3, average_sparse=False, use_allgatherv=True),
@@ -382,6 +407,23 @@ def sharded_cases() -> list[Case]:
     ]
 
 
+def hot_cases() -> list[Case]:
+    """Rows of which every rank has a copy, and what an update may do with them."""
+    hot = {"comm": "sharded", "hot_rows": 3}
+    return [
+        *(
+            Case(**hot, optimizer=optimizer, clip=clip, ranks=ranks)
+            for optimizer, clip, ranks in zip(OPTIMIZERS, itertools.cycle((True, False)), itertools.cycle((3, 2, 2)))
+        ),
+        Case(**hot, model="decay_after", optimizer="adam", clip=True, ranks=3),
+        Case(**hot, model="row_decay", optimizer="momentum", ranks=3),
+        Case(**hot, model="normalized", optimizer="adagrad"),
+        Case(**hot, model="two_waves", optimizer="rmsprop", ranks=3),
+        Case(**hot, gradients="sparse", user_parts=3, average_sparse=False, optimizer="adam"),
+        Case(comm="sharded", hot_rows=100, optimizer="ftrl", clip=True, variables="reference", spoilt_step=4),
+    ]
+
+
 def replicated_cases() -> list[Case]:
     """Several replicas in one process, one process or more of them."""
     two = {"comm": "ps", "replicas": 2, "partitions": 4}
@@ -406,20 +448,20 @@ def densified_cases() -> list[Case]:
     """Sparse gradients by allreduce; rows that no rank touches must stay as they are, slots included."""
     return [
         *(
-            Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, reroute=":allreduce")
+            Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, reroute=".allreduce")
             for optimizer, ranks in zip(OPTIMIZERS, itertools.cycle((2, 3)))
         ),
-        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=":allreduce"),
-        Case(comm="mpi", optimizer="adam", ranks=3, user_parts=3, reroute="part_1:allreduce"),
-        Case(comm="mpi", optimizer="adagrad", variables="reference", ranks=3, clip=True, reroute=":allreduce"),
-        Case(comm="mpi", optimizer="momentum", model="row_decay", clip=True, reroute=":allreduce"),
-        Case(comm="mpi", optimizer="adam", clip=True, ranks=3, spoilt_step=4, reroute=":allreduce"),
-        Case(optimizer="adam", ranks=3, partitions=4, clip=True, reroute="table:allreduce"),
-        Case(optimizer="momentum", partitions=4, reroute="other:allreduce"),
-        Case(optimizer="rmsprop", model="function", reroute="inner:allreduce"),
+        Case(comm="mpi", optimizer="momentum", gradients="sparse", average_sparse=False, reroute=".allreduce"),
+        Case(comm="mpi", optimizer="adam", ranks=3, user_parts=3, reroute="part_1.allreduce"),
+        Case(comm="mpi", optimizer="adagrad", variables="reference", ranks=3, clip=True, reroute=".allreduce"),
+        Case(comm="mpi", optimizer="momentum", model="row_decay", clip=True, reroute=".allreduce"),
+        Case(comm="mpi", optimizer="adam", clip=True, ranks=3, spoilt_step=4, reroute=".allreduce"),
+        Case(optimizer="adam", ranks=3, partitions=4, clip=True, reroute="table.allreduce"),
+        Case(optimizer="momentum", partitions=4, reroute="other.allreduce"),
+        Case(optimizer="rmsprop", model="function", reroute="inner.allreduce"),
         # As comm=auto may mix them.
-        Case(comm="sharded", optimizer="adam", ranks=3, clip=True, reroute="other:allreduce"),
-        Case(comm="sharded", optimizer="momentum", clip=True, reroute="table:allgather"),
+        Case(comm="sharded", optimizer="adam", ranks=3, clip=True, reroute="other.allreduce"),
+        Case(comm="sharded", optimizer="momentum", clip=True, reroute="table.allgather"),
     ]
 
 
@@ -475,15 +517,19 @@ def faulty_cases() -> list[Case]:
 def compressed_cases() -> list[Case]:
     """Values that travel in 16 bits."""
     return [
-        Case(comm=comm, compression=compression, optimizer="momentum", partitions=4, ranks=ranks)
-        for comm, compression, ranks in (
-            ("mpi", "fp16", 2),
-            ("ps", "bf16", 2),
-            ("hybrid", "fp16", 3),
-            ("sharded", "bf16", 3),
-            ("sharded", "fp16", 2),
-        )
-    ] + [Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=":allreduce")]
+        *(
+            Case(comm=comm, compression=compression, optimizer="momentum", partitions=4, ranks=ranks)
+            for comm, compression, ranks in (
+                ("mpi", "fp16", 2),
+                ("ps", "bf16", 2),
+                ("hybrid", "fp16", 3),
+                ("sharded", "bf16", 3),
+                ("sharded", "fp16", 2),
+            )
+        ),
+        Case(comm="sharded", compression="bf16", hot_rows=3, optimizer="adam"),
+        Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
+    ]
 
 
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))

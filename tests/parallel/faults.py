@@ -32,7 +32,8 @@ def drop_a_rank(rewrite: Rewrite) -> None:
     """The last rank gives nothing."""
     if rewrite.rank == rewrite.plan.replicas - 1:
         for gradient in rewrite.gradients:
-            rewrite.replace_gradient(gradient, tf.zeros_like(gradient.values), gradient.indices)
+            # Made from the gradient, as it is there at the same time on all ranks, and exchanges go by that.
+            rewrite.replace_gradient(gradient, gradient.values * 0.0, gradient.indices)
 
 
 def clip_before_aggregating(rewrite: Rewrite) -> None:

@@ -118,7 +118,7 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
     found = {}
     for name, pieces in reads.items():
         parts = session.run([value for _, value in pieces])
-        if any(piece.own is not None and piece.own.modulo.rank for piece, _ in pieces):
+        if any(piece.own is not None and piece.own.shards[0].offset for piece, _ in pieces):
             continue  # it took part, so that the chief has the values
         shape = tuple(max(p.offset[d] + p.shape[d] for p, _ in pieces) for d in range(len(pieces[0][0].shape)))
         full = np.zeros(shape, parts[0].dtype)

@@ -52,11 +52,14 @@ def test_cost_of_the_loop_is_the_median_of_pairs() -> None:
     assert rows_of_loop([cost]).body[0][-2] == "3.00%"
 
 
-@pytest.mark.parametrize("kind", ["modes", "loop", "startup"])
+@pytest.mark.parametrize("kind", ["modes", "loop", "startup", "--hosts"])
 def test_documented_commands_are_the_defaults(kind: str) -> None:
     """docs/benchmarks.md shows each command with what it does when nothing is said."""
     text = (machine.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     shown = {command for command in re.findall(r"^\*\*`scripts/bench (.+)`\*\*", text, re.MULTILINE)}
     [arguments] = [one for one in shown if one.startswith(kind if kind != "modes" else "[")]
-    words = arguments.replace("[overrides]", "").replace("[", "").replace("]", "").split()
-    assert parse(words) == parse([kind] if kind != "modes" else [])
+    words = (
+        arguments.replace("--hosts N", "--hosts 2").replace("[overrides]", "").replace("[", "").replace("]", "").split()
+    )
+    said_nothing = {"modes": [], "--hosts": ["--hosts", "2"]}
+    assert parse(words) == parse(said_nothing.get(kind, [kind]))

@@ -108,17 +108,17 @@ def test_one_process_has_one_slot() -> None:
         compose("comm=local", "cluster.resource_info=['localhost: 0,1']")
 
 
-HERE_AND_THERE = "cluster.resource_info=['localhost: 3,1','there.example: 0,2']"
+HERE_AND_THERE = ("cluster.resource_info=['localhost: 3,1','there.example: 0,2']", "cluster.remote_shell=sh")
 
 
 def test_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert numbers("comm=mpi", HERE_AND_THERE) == (4, 1, 2)
-    assert numbers("comm=hybrid", HERE_AND_THERE) == (4, 1, 2)
-    assert numbers("comm=ps", HERE_AND_THERE) == (2, 2, 2)
+    assert numbers("comm=mpi", *HERE_AND_THERE) == (4, 1, 2)
+    assert numbers("comm=hybrid", *HERE_AND_THERE) == (4, 1, 2)
+    assert numbers("comm=ps", *HERE_AND_THERE) == (2, 2, 2)
     set_gpus(monkeypatch, 4)
     # Ranks of the second host see its ids, though this process, like a worker there, cannot tell whose they are.
-    assert seen("comm=mpi", HERE_AND_THERE, gpus=4, ranks=4) == [(3,), (1,), (0,), (2,)]
-    assert seen("comm=ps", HERE_AND_THERE, gpus=4, ranks=2) == [(3, 1), (0, 2)]
+    assert seen("comm=mpi", *HERE_AND_THERE, gpus=4, ranks=4) == [(3,), (1,), (0,), (2,)]
+    assert seen("comm=ps", *HERE_AND_THERE, gpus=4, ranks=2) == [(3, 1), (0, 2)]
 
 
 WRONG_WITH_SEVERAL_HOSTS = {
@@ -126,15 +126,15 @@ WRONG_WITH_SEVERAL_HOSTS = {
         "comm=ps",
         "cluster.resource_info=['localhost: 0,1',there.example]",
     ),
-    "comm.name=local (conf/comm/local.yaml:2): one process on this machine, and cluster.resource_info lists another host": (
+    "comm/local.yaml:2): one process on this machine, and cluster.resource_info lists another host": (
         "comm=local",
         "cluster.resource_info=[there.example]",
     ),
     "cluster.remote_shell=no-such-shell -q (command line): expected a program that is there": (
-        HERE_AND_THERE,
+        HERE_AND_THERE[0],
         "cluster.remote_shell='no-such-shell -q'",
     ),
-    "a shell cannot split it": (HERE_AND_THERE, "cluster.remote_shell='ssh \"'"),
+    "a shell cannot split it": (HERE_AND_THERE[0], "cluster.remote_shell='ssh \"'"),
 }
 
 

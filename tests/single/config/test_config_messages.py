@@ -86,6 +86,21 @@ COMMAND_LINES = {
     "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, more than 0, or null"),
     "batch": ("data.batch_size=0", "data.batch_size=0 (command line)", "expected an integer, at least 1"),
     "action": ("action=trian", "action=trian (command line)", "expected one of train, plan, verify"),
+    "hot rows": (
+        "comm=sharded comm.hot_rows=some",
+        "comm.hot_rows=some",
+        "expected a number of rows, at least 0, or auto",
+    ),
+    "hot rows of servers": (
+        "comm=hybrid comm.hot_rows=5",
+        "comm.hot_rows=5 (command line)",
+        "goes with sharded and auto",
+    ),
+    "script under auto": (
+        "model=script data=script model.path=train.py comm=auto",
+        "comm.name=auto",
+        "a script feeds its data itself",
+    ),
     "sharded script": (
         "model=script data=script model.path=train.py comm=sharded",
         "a script may run what one worker alone asks for",

@@ -52,5 +52,7 @@ def test_a_name_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(hosts.socket, "getaddrinfo", unknown)
-    with pytest.raises(LaunchError, match=r"host 'nowhere.example' of cluster.resource_info cannot be reached: Name or"):
+    with pytest.raises(
+        LaunchError, match=r"host 'nowhere.example' of cluster.resource_info cannot be reached: Name or"
+    ):
         find_hosts([Place("localhost", 1, True), Place("nowhere.example", 1, False)], "ssh")

@@ -55,7 +55,9 @@ def message(hosts: Hosts, folder: Path) -> str:
 
 
 def test_a_host_that_cannot_be_reached(shell: Shell, tmp_path: Path) -> None:
-    hosts = shell(f'[ "$1" = good ] || {{ echo "connect to host $1 port 22: No route to host" >&2; exit 255; }}; {LIKE_SSH}')
+    hosts = shell(
+        f'[ "$1" = good ] || {{ echo "connect to host $1 port 22: No route to host" >&2; exit 255; }}; {LIKE_SSH}'
+    )
     told = message(hosts, tmp_path)
     assert "host 'other' of cluster.resource_info cannot be reached: connect to host other port 22: No route" in told
     assert f"expected «{hosts.remote_shell} other true» to work unasked" in told
@@ -137,6 +139,12 @@ def test_a_command_starts_in_its_folder_with_its_variables(tmp_path: Path) -> No
 
 
 def test_what_goes_to_another_host() -> None:
-    environ = {"PYTHONPATH": "/p", "HOROVOD_X": "1", "XDG_CACHE_HOME": "/c", "CUDA_VISIBLE_DEVICES": "0", "PATH": "/bin"}
+    environ = {
+        "PYTHONPATH": "/p",
+        "HOROVOD_X": "1",
+        "XDG_CACHE_HOME": "/c",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "PATH": "/bin",
+    }
     assert list(passed_on(environ)) == ["PYTHONPATH", "HOROVOD_X", "XDG_CACHE_HOME"]
     assert set(passed_on()) <= set(os.environ)

@@ -157,3 +157,31 @@ def test_outputs_are_the_most_probable_words_for_batches_of_any_size(graph):
             outputs = session.run(model["outputs"], {words: batch["words"][:rows]})
             assert outputs["next_word"].tolist() == expected["next_word"].tolist()
             np.testing.assert_allclose(outputs["log_probability"], expected["log_probability"], rtol=1e-5)
+
+
+def test_tables_in_pieces_are_still_the_same_model(graph):
+    """As TensorFlow's own parameter servers have them."""
+
+    tables = ("embedding", "softmax_w", "softmax_b")
+
+    def in_pieces(getter, name, **options):
+        if name in tables:
+            options["partitioner"] = tf.fixed_size_partitioner(3)
+        return getter(name, **options)
+
+    features = placeholders()
+    optimizer = RecordingOptimizer(0.1)
+    with tf.variable_scope("", custom_getter=in_pieces):
+        model = lm.build(features, optimizer, vocab_size=VOCAB_SIZE, **SIZES)
+    sparse = {name for name, gradient in optimizer.gradients.items() if isinstance(gradient, tf.IndexedSlices)}
+    assert sparse == {f"{table}/part_{piece}" for table in tables for piece in range(3)}
+    batch = counting_batch(np.random.default_rng(1))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        values = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
+        measured = session.run(model["validation_loss"], feed(features, batch))
+        session.run(model["train_op"], feed(features, batch))
+    for table in tables:  # row i is row i // 3 of piece i % 3
+        parts = [values.pop(f"{table}/part_{piece}") for piece in range(3)]
+        values[table] = np.stack(parts, axis=1).reshape([VOCAB_SIZE, *parts[0].shape[1:]])
+    assert measured == pytest.approx(reference_loss(values, batch["words"], batch["next_words"]), rel=1e-5)

@@ -45,7 +45,7 @@ class Rank:
         graph = on_one_device(distributed.graph)
         self.session = tf.Session(graph=graph)
         self.ops: Any = object.__new__(CheckpointOps)
-        self.ops.slices = ops.slices
+        self.ops.slices, self.ops.is_chief, self.ops.is_collective = ops.slices, ops.is_chief, ops.is_collective
         self.ops.values = [graph.as_graph_element(value.name) for value in ops.values]
         for name in ("prefix", "restore", "step", "tell_read", "tell_failed", "end_turn", "wait"):
             setattr(self.ops, name, graph.as_graph_element(getattr(ops, name).name))

@@ -35,7 +35,7 @@ def samples_of(true: Constants, *, ranks: tuple[int, ...], noise: float = 0.0) -
         exchange = getattr(true, name)
         for number in ranks:
             for size in EXCHANGE_BYTES:
-                rounds, volume = VOLUMES[name](number, size)
+                rounds, volume = VOLUMES[name](number, size, 1)
                 secs = exchange.overhead_secs + rounds * exchange.latency_secs + volume * exchange.secs_per_byte
                 made.append(Sample(name, number, size, 0, secs * draw.uniform(1 - noise, 1 + noise)))
     for rows, width in UPDATES:
@@ -92,3 +92,14 @@ def test_constants_come_back_from_their_file_and_are_shown(tmp_path: Path) -> No
     constants.save(found, tmp_path / "constants.json")
     assert constants.load(tmp_path / "constants.json") == found
     assert constants_table(found).row_count == len(EXCHANGES) + 5
+
+
+def test_several_servers_share_what_ranks_pull() -> None:
+    samples = [
+        dataclasses.replace(sample, ranks=4, servers=4)
+        for sample in samples_of(TRUE, ranks=(1,))
+        if sample.kind in ("pull", "push")
+    ]
+    found = fit(samples, source="a test")
+    assert found.pull.secs_per_byte == pytest.approx(TRUE.pull.secs_per_byte)
+    assert found.push.secs_per_byte == pytest.approx(TRUE.push.secs_per_byte)

@@ -1,0 +1,41 @@
+"""Ops that take the time of a forward and backward pass, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import ops as framework_ops
+
+HEAVY_OPS = frozenset(
+    {
+        "BatchMatMulV2",
+        "BlockLSTM",
+        "BlockLSTMGrad",
+        "BlockLSTMGradV2",
+        "BlockLSTMV2",
+        "Conv2D",
+        "Conv2DBackpropFilter",
+        "Conv2DBackpropInput",
+        "FusedBatchNormGradV3",
+        "MatMul",
+        "PartitionedCall",
+        "StatefulPartitionedCall",
+        "StatelessWhile",
+        "While",
+    }
+)
+
+
+def heavy_ops(ops: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """Those of `ops` that take time."""
+    return {op for op in ops if op.type in HEAVY_OPS}
+
+
+def weight(op: tf.Operation) -> float:
+    """Multiplications and additions of a heavy op, where TensorFlow knows them from static shapes; 1 elsewhere."""
+    try:
+        flops = framework_ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value
+    except ValueError:  # a shape is not known before it runs
+        flops = None
+    return float(flops or 1.0)

@@ -1,0 +1,88 @@
+"""Chooses the rows of which every rank has a copy, where rows are owned by the ranks (rewrite/hot_rows.py).
+
+A row that every rank touches in every step costs the same bytes either way: two times a row a rank. What differs is
+work and waiting, and a row that is touched less often travels for nothing in an allreduce. So it is a matter of the
+cluster's constants, and few rows at most.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.plan.cost import CostModel
+from parallax_runner.plan.measured import RowStatistics
+from parallax_runner.plan.plan import Plan, Route, VariablePlan
+from parallax_runner.plan.touched import Touched
+from parallax_runner.plan.traffic import both_ways_of_owners, sent_by_route, traffic
+
+AUTO = "auto"
+
+
+def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, wanted: int | str) -> Plan:
+    """The plan with `wanted` hot rows of each variable on the alltoall route, the most touched ones; with AUTO as many
+    as pay by the cost model. None of a variable whose rows were not measured."""
+    if wanted == 0 or not plan.by_route(Route.ALLTOALL):
+        return plan
+    infos = {variable.name: variable for variable in variables}
+    chosen = {planned.name: _choose(infos[planned.name], model, wanted) for planned in plan.by_route(Route.ALLTOALL)}
+    if wanted == AUTO and sum(gain_secs for _, gain_secs in chosen.values()) <= model.constants.allreduce.overhead_secs:
+        note = "comm.hot_rows=auto copies no row: by the cost model none is cheaper on every rank than with its owner"
+        return dataclasses.replace(plan, notes=(*plan.notes, note))
+    planned = tuple(
+        _copied(variable, infos[variable.name], model, chosen[variable.name][0])
+        if variable.name in chosen
+        else variable
+        for variable in plan.variables
+    )
+    return dataclasses.replace(plan, variables=planned)
+
+
+def _choose(variable: VariableInfo, model: CostModel, wanted: int | str) -> tuple[tuple[int, ...], float]:
+    """Hot rows, ascending, and the seconds a step that copying them saves."""
+    rows = None if model.measured is None else model.measured.of(variable.name)
+    if rows is None:
+        return (), 0.0
+    gains = [(row, _gain_secs(variable, model, count / rows.samples)) for row, count in rows.hot]
+    kept = [(row, gain) for row, gain in gains if gain > 0] if wanted == AUTO else gains[: int(wanted)]
+    return tuple(sorted(row for row, _ in kept)), sum(gain for _, gain in kept)
+
+
+def _gain_secs(variable: VariableInfo, model: CostModel, chance: float) -> float:
+    """What a step saves by copying a row that each rank touches with this chance."""
+    constants, ranks = model.constants, model.cluster.workers
+    parts = traffic(variable, Touched(1.0, 1.0, is_bound=False), model.ps, model.compression)
+    others = (ranks - 1) / ranks
+    merged = 1 - (1 - chance) ** ranks
+    apply_secs = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row
+    copy_secs = constants.apply_dense_secs_per_byte
+    owned = chance * both_ways_of_owners(parts) * others * constants.alltoall.secs_per_byte
+    owned += chance * ((2 * parts.pulled + parts.pushed) * copy_secs + parts.pushed * constants.merge_secs_per_byte)
+    owned += merged * apply_secs / ranks
+    row_bytes = parts.pulled + variable.itemsize
+    copied = 2 * row_bytes * others * constants.allreduce.secs_per_byte + 2 * row_bytes * copy_secs
+    return owned - copied - merged * apply_secs
+
+
+def _copied(planned: VariablePlan, variable: VariableInfo, model: CostModel, hot: tuple[int, ...]) -> VariablePlan:
+    if not hot:
+        return planned
+    rows = None if model.measured is None else model.measured.of(variable.name)
+    assert rows is not None
+    ranks, touched = model.cluster.workers, model.touched(variable)
+    assert touched is not None
+    often = _touches(rows, hot)
+    cold = Touched(max(0.0, touched.distinct - often), touched.merged, is_bound=touched.is_bound)
+    parts = traffic(variable, cold, model.ps, model.compression)
+    of_hot = len(hot) * (traffic(variable, Touched(1, 1, is_bound=False), model.ps, model.compression).pulled)
+    of_hot += len(hot) * variable.itemsize
+    sent = sent_by_route(parts, Route.ALLTOALL, ranks) + 2 * of_hot * (ranks - 1) / ranks
+    reason = f"{planned.reason}; {len(hot)} rows are touched so often that every rank has a copy"
+    return dataclasses.replace(planned, hot_rows=hot, sent_bytes_per_step=round(sent), reason=reason)
+
+
+def _touches(rows: RowStatistics, hot: tuple[int, ...]) -> float:
+    """How many of the hot rows a rank touches in a step."""
+    chosen = set(hot)
+    return sum(count for row, count in rows.hot if row in chosen) / rows.samples

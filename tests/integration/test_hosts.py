@@ -1,0 +1,121 @@
+"""Runs on several hosts: namespaces of this machine where those can be made, and hosts that are not there at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks.hosts import network
+from tests.integration.conftest import ENDLESS
+from tests.integration.runs import launch
+
+BENCH_SECS = 400
+MISSING = network.missing()
+needs_network = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+
+TINY_RESNET = ("experiment=resnet", "model.filters=4", "model.blocks_per_stage=1", "data.image_size=8")
+
+
+def run_module(module: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=cwd, capture_output=True, text=True, timeout=BENCH_SECS
+    )
+
+
+def test_a_host_that_is_not_there_is_named_within_seconds(tmp_path: Path) -> None:
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\necho "ssh: connect to host $1 port 22: No route to host" >&2\nexit 255\n')
+    shell.chmod(0o755)
+    run = launch(
+        "model=simple",
+        "comm=ps",
+        "cluster.resource_info=['localhost: 0','192.0.2.7: 0']",
+        f"cluster.remote_shell={shell}",
+        "tracking=off",
+        cwd=tmp_path / "run",
+    )
+    assert run.exit_status == 1
+    assert "host '192.0.2.7' of cluster.resource_info cannot be reached: " in run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.summary["status"] == "failed" and "192.0.2.7" in run.summary["error"]
+    run.expect_nothing_started()
+
+
+@pytest.fixture(scope="module")
+def two_hosts(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("two_hosts")
+    done = run_module("tests.integration.two_hosts", str(folder), *lm, *ENDLESS, "comm=hybrid", cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_network
+def test_nothing_stays_on_the_hosts_of_a_killed_driver(two_hosts: dict[str, Any]) -> None:
+    for module in ("parallax_runner.worker", "parallax_runner.server", "prted"):
+        assert sum(module in line for line in two_hosts["there"]) >= 2, two_hosts["there"]
+    assert two_hosts["left_by_killed"] == []
+
+
+@needs_network
+def test_a_host_that_loses_its_link_is_named(two_hosts: dict[str, Any]) -> None:
+    assert two_hosts["exit_status"] == 1
+    assert " on h2: " in two_hosts["error"], two_hosts["stderr"]
+    assert "no sign of life" in two_hosts["error"]
+    assert two_hosts["left_by_cut"] == []
+
+
+@needs_network
+def test_bench_beside_the_peers(lm: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "hosts"
+    interfaces = set(psutil.net_if_addrs())
+    modes = ["hybrid", "horovod", "tensorflow_ps"]
+    done = run_module(
+        "benchmarks",
+        *("--hosts", "2", "--mbit", "500", "--repeats", "1", "--steps", "12", "--modes", ",".join(modes)),
+        *("--out", str(out), *lm),
+        cwd=Path.cwd(),
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads((out / "hosts.json").read_text())
+    assert [one["mode"] for one in told["measurements"]] == modes
+    assert (told["hosts"], told["mbit"]) == (2, 500)
+    for one in told["measurements"]:
+        assert one["rate"] > 0 and one["unit"] == "words/s"
+        assert len(one["of_each_host"]) == 2 and min(one["of_each_host"]) > 0
+    # What our run counts itself is near what the interfaces saw, or the counters are not those of a step.
+    ours = told["measurements"][0]
+    assert 0.3 * ours["counted_bytes"] < ours["sent_bytes"] < 3 * ours["counted_bytes"] + 50_000
+    assert "× tensorflow_ps" in (out / "hosts.md").read_text()
+    assert (out / "hosts.png").read_bytes().startswith(b"\x89PNG")
+    assert set(psutil.net_if_addrs()) == interfaces
+    lines = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
+    assert [line for line in lines if str(out) in line or "benchmarks.peers" in line] == []
+
+
+def test_bench_of_a_dense_model(tmp_path: Path) -> None:
+    """The peers that are for dense gradients, and a ResNet whose loss falls."""
+    out = tmp_path / "dense"
+    modes = ["hybrid", "horovod_grouped", "tensorflow_ps"]
+    done = run_module(
+        "benchmarks",
+        *("--hosts", "2", "--repeats", "1", "--steps", "60", "--modes", ",".join(modes), "--out", str(out)),
+        *(*TINY_RESNET, "data.noise=0.5"),
+        cwd=Path.cwd(),
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads((out / "hosts.json").read_text())
+    assert told["mbit"] == (200 if MISSING is None else None)
+    assert [one["mode"] for one in told["measurements"]] == modes
+    for one in told["measurements"]:
+        assert one["unit"] == "examples/s" and one["rate"] > 0
+        assert one["loss_last"] < 1.5, one  # of ten classes: 2.3 at first
+    summary = json.loads((out / "runs" / "0_hybrid" / "summary.json").read_text())
+    assert summary["loss_last"] < summary["loss_first"]
+    assert (summary["comm"], summary["servers"]) == ("hybrid", 0)

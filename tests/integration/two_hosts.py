@@ -1,0 +1,92 @@
+"""Runs on two hosts that are namespaces of this machine: `python -m tests.integration.two_hosts FOLDER [overrides]`.
+
+Prints as JSON what became of two runs: one whose driver was killed, and one of whose hosts lost its link.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.hosts import agent, network
+from benchmarks.hosts.cluster import Cluster
+from benchmarks.hosts.network import Host, Link, Network
+from tests.integration.runs import Running
+
+END_SECS = 75
+# As with ssh, what runs on a host is no child of the driver's own: the kernel does not end it with the driver.
+DETACHED = '#!/bin/sh\nexec 3<&0\n{agent} "$@" <&3 3<&- &\nwait $!\n'
+
+
+def processes_on(hosts: Sequence[Host]) -> list[str]:
+    """Command lines of all processes in the hosts' networks but those that keep them."""
+    networks = {os.readlink(f"/proc/{host.pid}/ns/net") for host in hosts}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                process.pid not in {host.pid for host in hosts}
+                and os.readlink(f"/proc/{process.pid}/ns/net") in networks
+            ):
+                found.append(" ".join(process.cmdline()))
+        except (OSError, psutil.Error):
+            continue  # gone meanwhile
+    return found
+
+
+def wait_for_nobody(hosts: Sequence[Host]) -> list[str]:
+    """Who is still there when nobody should be."""
+    deadline = time.monotonic() + END_SECS
+    while processes_on(hosts) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return processes_on(hosts)
+
+
+def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Both runs, one after the other."""
+    with Network(2, Link(1000)) as made:
+        hosts = tuple(made.hosts)
+        shell = folder / "shell"
+        shell.write_text(DETACHED.format(agent=network.agent_command(hosts)))
+        shell.chmod(0o755)
+        given = [*Cluster(2, hosts).overrides(), f"cluster.remote_shell={shell}", "tracking=off", *overrides]
+        given = [word for word in given if agent.__file__ not in word]
+
+        def start(name: str, *more: str) -> Running:
+            return Running([*given, *more], run_dir=folder / name, cwd=folder / f"{name}_cwd", python_path=None)
+
+        killed = start("killed")
+        killed.wait_for_step()
+        there = processes_on(hosts)
+        killed.process.kill()
+        killed.process.wait()
+        left = wait_for_nobody(hosts)
+
+        cut = start("cut", "train.hang_timeout_secs=10")
+        cut.wait_for_step()
+        subprocess.run(["ip", "link", "set", "v2", "down"], check=True)
+        ended = cut.wait()
+        # Cut off, a daemon of mpirun's waits as long as TCP tries, a quarter of an hour: it ends when it hears again.
+        subprocess.run(["ip", "link", "set", "v2", "up"], check=True)
+        return {
+            "there": there,
+            "left_by_killed": left,
+            "exit_status": ended.exit_status,
+            "secs": ended.secs,
+            "error": ended.summary["error"],
+            "stderr": ended.stderr,
+            "left_by_cut": wait_for_nobody(hosts),
+        }
+
+
+if __name__ == "__main__":
+    network.enter([sys.executable, "-m", "tests.integration.two_hosts", *sys.argv[1:]])
+    print(json.dumps(main(Path(sys.argv[1]), sys.argv[2:])))

@@ -1,0 +1,27 @@
+"""Where in a step a variable is needed and its gradient appears, from the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from models import lm
+from parallax_runner.analysis.classify import classify
+from parallax_runner.graph.capture import capture
+
+
+def language_model(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+    sizes = {"vocab_size": 500, "embedding_size": 16, "num_units": 16, "projection_size": 16, "num_sampled": 50}
+    return lm.build(features, tf.train.AdagradOptimizer(0.1), **sizes)
+
+
+def test_a_softmax_is_needed_after_the_lstm_and_ready_before_it() -> None:
+    shapes = {"words": ((4, 5), "int32"), "next_words": ((4, 5), "int32")}
+    found = {variable.name: variable for variable in classify(capture(language_model, shapes, seed=1))}
+    embedding, softmax, kernel = (found[name] for name in ("embedding", "softmax_w", "lstm/kernel"))
+    assert embedding.needed_at == kernel.needed_at == 0.0
+    assert 0.15 < softmax.needed_at < 0.5
+    assert softmax.needed_at < softmax.appears_at < embedding.appears_at <= 1.0
+    assert softmax.appears_at < kernel.appears_at <= 1.0
+    assert (found["global_step"].needed_at, found["global_step"].appears_at) == (0.0, 1.0)

@@ -1,0 +1,63 @@
+"""Where hosts cannot be made the benchmark says so, and measures on loopback."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.hosts import measure, network
+from benchmarks.hosts.cluster import Cluster
+from benchmarks.hosts.network import Host, Link
+
+ASKED = argparse.Namespace(
+    hosts=2, mbit=100, latency_us=10, modes="mpi,horovod", repeats=1, steps=5, overrides=["model=simple"]
+)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What was said, and on which clusters something was measured."""
+    seen: list[Any] = []
+    monkeypatch.setattr(measure.rounds, "measure", lambda modes, cluster, **_: seen.append((modes, cluster)) or [])
+    before = signal.getsignal(signal.SIGTERM)
+    yield seen
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(network.INSIDE, raising=False)
+    monkeypatch.setattr(network, "missing", lambda: "no network namespace can be made: Operation not permitted")
+    said: list[str] = []
+    measure.enter_network(said.append)
+    assert len(said) == 1 and "Operation not permitted: measuring on loopback" in said[0]
+
+
+def test_on_loopback(told: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(network.INSIDE, raising=False)
+    found = measure.measure_hosts(ASKED, tmp_path / "runs", told.append)
+    assert told == [(["mpi", "horovod"], Cluster(2))]
+    assert found.link is None
+
+
+def test_a_kernel_without_latency(told: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = (Host(1, 41), Host(2, 42))
+
+    @contextmanager
+    def shaped(count: int, link: Link) -> Iterator[Cluster]:
+        told.append((count, link))
+        yield Cluster(count, hosts)
+
+    monkeypatch.setenv(network.INSIDE, "1")
+    monkeypatch.setattr(network, "has_netem", lambda: False)
+    monkeypatch.setattr(measure, "shaped", shaped)
+    found = measure.measure_hosts(ASKED, tmp_path / "runs", told.append)
+    said, made, measured = told
+    assert "no netem: --latency-us is left out" in said
+    assert made == (2, Link(100)) and found.link == Link(100)
+    assert measured[1] == Cluster(2, hosts)

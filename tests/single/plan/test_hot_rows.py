@@ -1,0 +1,83 @@
+"""Which rows every rank has a copy of: the most touched, as many as wanted, or as many as pay."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from parallax_runner.plan.constants import DEFAULTS, Constants, Exchange
+from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.hot_rows import AUTO, with_hot_rows
+from parallax_runner.plan.measured import Measured, RowStatistics
+from parallax_runner.plan.plan import Plan, load, save
+from parallax_runner.plan.planner import make_plan
+from tests.single.plan.test_planner import DENSE, info
+
+TABLE = info("table", "sparse", (1000, 64), gradient_rows=100)
+OTHER = info("other", "sparse", (500, 64), gradient_rows=100)
+RANKS = 4
+# Rows 7 and 3 are touched by every rank in every step, row 9 by every second, row 2 by one in forty.
+HOT = ((7, 40), (3, 40), (9, 20), (2, 1))
+
+
+def planned(wanted: int | str, *, constants: Constants = DEFAULTS, measures: bool = True) -> Plan:
+    variables = (TABLE, OTHER, DENSE)
+    rows = RowStatistics("table", 1000, ids=100.0, distinct=60.0, merged=90.0, samples=40, hot=HOT)
+    measured = Measured("f", RANKS, 10, 0.1, 8, None, variables, (rows,), "2026-01-01") if measures else None
+    plan = make_plan(
+        variables,
+        comm="sharded",
+        workers=RANKS,
+        servers=0,
+        partitions=1,
+        average_sparse=True,
+        fingerprint="f",
+        measured=measured,
+    )
+    model = CostModel(Cluster(workers=RANKS, servers=0), constants, measured=measured)
+    return with_hot_rows(plan, variables, model, wanted)
+
+
+def hot(plan: Plan) -> dict[str, tuple[int, ...]]:
+    return {variable.name: variable.hot_rows for variable in plan.variables}
+
+
+def test_the_most_touched_are_copied() -> None:
+    assert hot(planned(3)) == {"table": (3, 7, 9), "other": (), DENSE.name: ()}
+    assert hot(planned(0))["table"] == ()
+    assert hot(planned(100))["table"] == (2, 3, 7, 9)
+    assert "3 rows" in planned(3).variables[0].reason
+
+
+def test_without_a_measurement_nobody_knows_which() -> None:
+    assert set(hot(planned(3, measures=False)).values()) == {()}
+
+
+def test_auto_copies_what_pays() -> None:
+    at_once = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=1e-10)
+    slow = dataclasses.replace(at_once, secs_per_byte=1e-8)
+    # Rows that are owned are a hundred times as dear a byte as copies: worth it if touched often enough.
+    cheap_copies = dataclasses.replace(DEFAULTS, allreduce=at_once, alltoall=slow)
+    assert hot(planned(AUTO, constants=cheap_copies))["table"] == (3, 7, 9)
+    dear = dataclasses.replace(DEFAULTS, allreduce=slow, alltoall=at_once)
+    assert hot(planned(AUTO, constants=dear))["table"] == ()
+
+
+def test_auto_pays_for_the_exchange_too_and_says_why_not() -> None:
+    plan = planned(AUTO)
+    assert hot(plan)["table"] == ()
+    assert any("comm.hot_rows=auto copies no row" in note for note in plan.notes)
+
+
+def test_bytes_are_of_both_exchanges() -> None:
+    none, two, all_four = (planned(k).variables[0].sent_bytes_per_step or 0 for k in (0, 2, 4))
+    # Two rows there and back, or two rows round the ring with a count each, without their ids.
+    row, share = 64 * 4, (RANKS - 1) / RANKS
+    measured = 2 * 60.0 * (row + 4) * share
+    assert two == round(measured - 2 * 2.0 * (row + 4) * share + 2 * 2 * (row + 4) * share)
+    assert none >= measured
+    assert all_four > two
+
+
+def test_a_plan_keeps_them(tmp_path) -> None:
+    save(planned(3), tmp_path / "plan.json")
+    assert load(tmp_path / "plan.json") == planned(3)
