@@ -25,7 +25,7 @@ DEFAULTS = {
     "loop": (10, 50, ""),
     "startup": (5, 0, "hybrid,mpi"),
     "partitions": (3, 20, ""),
-    "hosts": (3, 40, "mpi,ps,hybrid,horovod,horovod_dense:6,tensorflow_ps"),
+    "hosts": (3, 40, "mpi,ps,hybrid,sharded,auto,horovod,horovod_dense:6,tensorflow_ps"),
 }
 
 
