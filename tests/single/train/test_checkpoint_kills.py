@@ -43,7 +43,7 @@ SAVER = """
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            save_without_end(Path(sys.argv[1]))
+            save_without_end(Path(line.strip()))
         print("child", child, flush=True)
         os.waitpid(child, 0)
 """
@@ -62,10 +62,29 @@ def said(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"no «{word}»")
 
 
+def start_child(process: subprocess.Popen[str], folder: Path) -> int:
+    """Its pid, once it saves."""
+    print(folder, file=process.stdin)
+    child = int(said(process, "child").split()[1])
+    said(process, "saving")
+    return child
+
+
+def time_saves(process: subprocess.Popen[str], folder: Path) -> float:
+    """Seconds that a child takes on this machine, as busy as it is, until it has saved five times."""
+    folder.mkdir()
+    child, started = start_child(process, folder), time.monotonic()
+    while not (folder / "model.ckpt-5.json").exists():
+        assert time.monotonic() < started + 60
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    return time.monotonic() - started
+
+
 def test_the_newest_checkpoint_survives_every_kill(tmp_path: Path) -> None:
     draw, newest = random.Random(1), []
     with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SAVER), str(tmp_path)],
+        [sys.executable, "-c", textwrap.dedent(SAVER)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -74,14 +93,14 @@ def test_the_newest_checkpoint_survives_every_kill(tmp_path: Path) -> None:
     ) as process:
         assert process.stdin is not None
         said(process, "ready")
+        longest_secs, folder = time_saves(process, tmp_path / "timed"), tmp_path / "killed"
+        folder.mkdir()
         for _ in range(KILLS):
-            print("start", file=process.stdin)
-            child = int(said(process, "child").split()[1])
-            said(process, "saving")
-            time.sleep(draw.uniform(0, 0.25))
+            child = start_child(process, folder)
+            time.sleep(draw.uniform(0, longest_secs))
             os.kill(child, signal.SIGKILL)
-            before = sorted(path.name for path in tmp_path.iterdir())
-            found = find_start("auto", tmp_path)
+            before = sorted(path.name for path in folder.iterdir())
+            found = find_start("auto", folder)
             if found.prefix is None:
                 assert not newest, before
                 continue
@@ -90,7 +109,6 @@ def test_the_newest_checkpoint_survives_every_kill(tmp_path: Path) -> None:
             assert tf.train.load_checkpoint(str(found.prefix)).get_tensor("table").shape == (ROWS, WIDTH)
             newest.append(step_of(found.prefix))
         process.stdin.close()
-    # Each child begins two steps back; but for a kill in its first moments, which on a busy machine are most, it gets
-    # beyond where the last one was.
-    assert len(newest) > KILLS // 5
+    # Each child begins two steps back; but for a kill in its first moments it gets beyond where the last one was.
+    assert len(newest) > KILLS // 2
     assert newest[-1] > 2
