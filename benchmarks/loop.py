@@ -80,8 +80,8 @@ def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
     single = build_graph(config, dataset)
     plan = plan_run(config, single)
 
-    from parallax_runner.rank import initialize, open_session
     from parallax_runner.rewrite.passes import rewrite_for_rank
+    from parallax_runner.sessions import initialize, open_session
     from parallax_runner.train.checkpoint import CheckpointOps
     from parallax_runner.train.feed import Feed
     from parallax_runner.train.loop import Loop

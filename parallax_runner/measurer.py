@@ -93,7 +93,7 @@ def _open_session(
     config: DictConfig, client: ControlClient, alone: plan.Plan, distributed: DistributedGraph
 ) -> tf.Session:
     """On the devices that rank 0 would have."""
-    from parallax_runner.rank import open_session_of
+    from parallax_runner.sessions import open_session_of
 
     session = open_session_of(config, client, alone, dataclasses.replace(distributed, rank=0))
     session.run(distributed.initialize)

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from parallax_runner.build import build_graph, build_serving_graph, load_dataset
 from parallax_runner.config import frozen
-from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -29,15 +28,14 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.search.extent import may_change
 from parallax_runner.segments import Segments
+from parallax_runner.sessions import gpu_limits, initialize, open_session_of, session_config_of
 from parallax_runner.stages import stage
 from parallax_runner.track.run_id import read_run_id
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.train.checkpoint_part import CheckpointPart
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
-from parallax_runner.train.cluster import device_filters, join_cluster, merged, session_config
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.gpu_limits import GpuLimits
 from parallax_runner.train.loop import Loop
 from parallax_runner.train.segment import Segment
 from parallax_runner.verify.compare import comparison_table
@@ -101,16 +99,6 @@ def segments_of(
     return Segments(client, plan, rewritten, reopen).next
 
 
-def session_config_of(config: DictConfig, distributed: DistributedGraph) -> tf.ConfigProto:
-    """Of a session on this rank's place in the cluster."""
-    return session_config(
-        config.cluster.threads_per_worker,
-        device_filters(distributed),
-        gpu_limits(config, distributed.rank),
-        devices_of_worker(config.cluster)["CPU"],
-    )
-
-
 def rewrite(
     config: DictConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
 ) -> DistributedGraph:
@@ -123,26 +111,6 @@ def rewrite(
         first_step=first_step,
         skip_nonfinite=config.train.on_nan == "skip",
         device_type="GPU" if gpu_limits(config, rank).visible else "CPU",
-    )
-
-
-def open_session_of(
-    config: DictConfig,
-    client: ControlClient,
-    plan: Plan,
-    distributed: DistributedGraph,
-    sess_config: tf.ConfigProto | None = None,
-) -> tf.Session:
-    """`open_session`, as the configuration says."""
-    return open_session(
-        client,
-        plan,
-        distributed,
-        config.cluster.threads_per_worker,
-        protocol=config.comm.ps.protocol,
-        gpus=gpu_limits(config, distributed.rank),
-        cpu_devices=devices_of_worker(config.cluster)["CPU"],
-        sess_config=sess_config,
     )
 
 
@@ -218,61 +186,6 @@ def start_of(config: DictConfig) -> Sidecar:
     if config.ckpt.resume != "never":
         return read_sidecar(Path(config.ckpt.resume))
     return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
-
-
-@stage("open a session")
-def open_session(
-    client: ControlClient,
-    plan: Plan,
-    distributed: DistributedGraph,
-    threads: int,
-    *,
-    protocol: str = "grpc",
-    gpus: GpuLimits | None = None,
-    cpu_devices: int = 1,
-    sess_config: tf.ConfigProto | None = None,
-) -> tf.Session:
-    """A session on this process alone, or, where the plan has servers, on its place in the cluster.
-
-    `sess_config` is a script's own, which goes before what is set here.
-    """
-    if not plan.servers:
-        config = session_config(threads, None, gpus, cpu_devices)
-        return tf.Session(graph=distributed.graph, config=merged(config, sess_config))
-    server = join_cluster(
-        client,
-        role="worker",
-        index=distributed.rank,
-        threads=threads,
-        protocol=protocol,
-        gpus=gpus,
-        cpu_devices=cpu_devices,
-        sess_config=sess_config,
-    )
-    config = merged(session_config(threads, device_filters(distributed), gpus, cpu_devices), sess_config)
-    return tf.Session(server.target, graph=distributed.graph, config=config)
-
-
-def gpu_limits(config: DictConfig, rank: int) -> GpuLimits:
-    """What this rank may take of this machine's GPUs."""
-    cluster = config.cluster
-    return GpuLimits(
-        visible=visible_gpus(cluster, rank=rank),
-        memory_fraction=cluster.gpu_memory_fraction,
-        allow_growth=cluster.allow_growth,
-    )
-
-
-@stage("initialize")
-def initialize(
-    session: tf.Session, distributed: DistributedGraph, checkpoints: CheckpointOps, start: str | None
-) -> None:
-    """Gives every variable its initial value, or the checkpoint's, on all ranks alike."""
-    session.run(distributed.initialize)
-    if start is not None:
-        session.run(checkpoints.restore, {checkpoints.prefix: start})
-    session.run(distributed.release if distributed.rank == 0 else distributed.wait)
-    session.run(distributed.agree)
 
 
 def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from parallax_runner import rank as stages_of_rank
+from parallax_runner import sessions
 from parallax_runner.api.config import Config
 from parallax_runner.api.fetches import Translator
 from parallax_runner.api.script import Worker
@@ -44,9 +45,9 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
             translator = Translator(graph, steps.graph, distributed)
         stages_of_rank.export_graph(config, distributed)
         distributed.graph.finalize()
-    tf_session = stages_of_rank.open_session_of(config, client, plan, distributed, api_config.sess_config)
+    tf_session = sessions.open_session_of(config, client, plan, distributed, api_config.sess_config)
     resume = None if config.ckpt.resume == "never" else config.ckpt.resume
-    stages_of_rank.initialize(tf_session, distributed, checkpoints, resume)
+    sessions.initialize(tf_session, distributed, checkpoints, resume)
     training = Training(
         distributed=distributed,
         tf_session=tf_session,

@@ -14,7 +14,8 @@ from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
-from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, STEPS, WIDTH, Case
+from tests.parallel.case_models import WIDTH
+from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, STEPS, Case
 from tests.parallel.conftest import Launched
 
 TOLERANCE = 1e-8

@@ -14,18 +14,8 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # They call the stages; only they import one another.
 ENTRIES = (
     *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
-    *(
-        "run_lock",
-        "partition_search",
-        "partition_results",
-        "trials_apart",
-        "report",
-        "rank",
-        "segments",
-        "worker",
-        "server",
-        "api",
-    ),
+    *("run_lock", "partition_search", "partition_results", "trials_apart", "report", "worker", "server", "api"),
+    *("rank", "segments", "sessions"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
 ANYONE = ("errors", "stages")

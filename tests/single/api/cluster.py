@@ -20,8 +20,8 @@ from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.profile.record import StepProfiler
-from parallax_runner.rank import initialize
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.sessions import initialize
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.cluster import session_config
 

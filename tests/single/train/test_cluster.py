@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner import rank as ranks
+from parallax_runner import sessions
 from parallax_runner.config import cluster_size
 from parallax_runner.errors import PlanError
 from parallax_runner.rewrite.passes import rewrite_for_rank
@@ -38,7 +38,7 @@ def test_a_server_uses_no_gpu() -> None:
 
 
 def limits(rank: int, *lines: str) -> GpuLimits:
-    return ranks.gpu_limits(compose(*lines), rank)
+    return sessions.gpu_limits(compose(*lines), rank)
 
 
 def test_limits_follow_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,16 +84,16 @@ def test_the_session_of_a_rank_gets_them_too(monkeypatch: pytest.MonkeyPatch) ->
     plan = planned(single, "mpi")
     distributed = rewrite_for_rank(single, plan, rank=1, seed=1)
     given: list[Any] = []
-    monkeypatch.setattr(ranks.tf, "Session", lambda *_, config, **__: given.append(config))
-    ranks.open_session(Client(), plan, distributed, 1, gpus=limited)
+    monkeypatch.setattr(sessions.tf, "Session", lambda *_, config, **__: given.append(config))
+    sessions.open_session(Client(), plan, distributed, 1, gpus=limited)
     plan = planned(single, "ps", servers=1)
 
     class Target:
         target = ""
 
     joined: dict[str, Any] = {}
-    monkeypatch.setattr(ranks, "join_cluster", lambda *_, **options: joined.update(options) or Target())
-    ranks.open_session(Client(), plan, distributed, 1, protocol="grpc+gdr", gpus=limited)
+    monkeypatch.setattr(sessions, "join_cluster", lambda *_, **options: joined.update(options) or Target())
+    sessions.open_session(Client(), plan, distributed, 1, protocol="grpc+gdr", gpus=limited)
     assert [config.gpu_options.visible_device_list for config in given] == ["5", "5"]
     assert (joined["protocol"], joined["gpus"]) == ("grpc+gdr", limited)
 

@@ -1,0 +1,152 @@
+"""The models of the equivalence matrix: small, in float64, each with what graphs of users have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+if TYPE_CHECKING:
+    from tests.parallel.cases import Case
+
+ROWS, WIDTH, BATCH = 13, 3, 8
+
+
+def plain_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Two tables, one of them looked up twice; two dense layers' worth of weights; or a part of that. [BATCH]."""
+    x, ids = features["x"], features["ids"]
+    if case.gradients in ("sparse", "both"):
+        partitioner = tf.fixed_size_partitioner(case.user_parts) if case.user_parts > 1 else None
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64, partitioner=partitioner)
+        other = tf.get_variable("other", [ROWS], tf.float64)
+        x = x * tf.nn.embedding_lookup(table, ids) + tf.nn.embedding_lookup(table, (ids * 2 + 1) % ROWS)
+        x += tf.expand_dims(tf.gather(other, ids), 1)
+    if case.gradients in ("dense", "both"):
+        weights = tf.get_variable("weights", [WIDTH, WIDTH], tf.float64)
+        bias = tf.get_variable("bias", [WIDTH], tf.float64, initializer=tf.ones_initializer())
+        x = tf.tanh(tf.matmul(x, weights) + bias)
+    return tf.reduce_sum(x, axis=1)
+
+
+def batch_norm_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Assignments that come from no gradient: each rank's own, the chief's are what is kept."""
+    x = plain_model(case, features)
+    mean = tf.get_variable("moving_mean", [], tf.float64, initializer=tf.zeros_initializer(), trainable=False)
+    update = mean.assign_sub((mean - tf.reduce_mean(x)) * 0.1)
+    with tf.control_dependencies([update]):
+        return tf.identity(x)
+
+
+def random_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Draws that differ by rank."""
+    x = plain_model(case, features)
+    return x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64)
+
+
+def decay_rows(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor | tf.IndexedSlices:
+    """Weight decay of the rows that the step touches: a lookup by the ids of the aggregated gradient."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient + 0.01 * variable
+    rows = tf.gather(variable, gradient.indices)
+    return tf.IndexedSlices(gradient.values + 0.01 * rows, gradient.indices, gradient.dense_shape)
+
+
+def by_largest(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
+    """The gradient by its largest element: no sum over rows, so all of them must be brought together for it."""
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    scaled = values / tf.reduce_max(tf.abs(values))
+    if not isinstance(gradient, tf.IndexedSlices):
+        return scaled
+    return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+
+
+def function_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A table that is looked up inside a function, which no server can do."""
+    table = tf.get_variable("inner", [ROWS], tf.float64)
+    lookup = tf.function(lambda ids: tf.gather(table, ids), autograph=False)
+    return plain_model(case, features) + lookup(features["ids"])
+
+
+def loop_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A loop and a function, which TensorFlow knows by names of their own."""
+    x = plain_model(case, features)
+    _, x = tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.tanh(x)), [0, x])
+    return tf.function(lambda x: x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64), autograph=False)(x)
+
+
+def mixed_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Variables of which the model only ever uses values of half the size."""
+    table = tf.cast(tf.get_variable("table", [ROWS, WIDTH], tf.float64), tf.float32)
+    weights = tf.cast(tf.get_variable("weights", [WIDTH, WIDTH], tf.float64), tf.float32)
+    looked_up = tf.get_variable("other", [ROWS, WIDTH], tf.float64)
+    x = tf.cast(tf.nn.embedding_lookup(looked_up, features["ids"]), tf.float32)
+    x = tf.tanh(tf.matmul(x + tf.gather(table, features["ids"]), weights) + tf.cast(features["x"], tf.float32))
+    return tf.cast(tf.reduce_sum(x, axis=1), tf.float64)
+
+
+def halves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Two halves on two devices of each worker."""
+    with tf.device("/cpu:0"):
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+        weights = tf.get_variable("weights", [WIDTH, WIDTH], tf.float64)
+        x = tf.tanh(tf.matmul(features["x"] + tf.nn.embedding_lookup(table, features["ids"]), weights))
+    with tf.device("/cpu:1"):
+        other = tf.get_variable("other", [ROWS], tf.float64)
+        bias = tf.get_variable("bias", [WIDTH], tf.float64, initializer=tf.ones_initializer())
+        return tf.reduce_sum(tf.sigmoid(x + bias), axis=1) + tf.gather(other, features["ids"])
+
+
+def on_tasks_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Variables and ops on tasks of the cluster: all workers use those of one."""
+    with tf.device("/job:ps/task:1"):
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+        weights = tf.get_variable("weights", [WIDTH, WIDTH], tf.float64)
+        tf.get_variable("untrained", [], tf.float64, initializer=tf.zeros_initializer(), trainable=False)
+        x = tf.matmul(features["x"] + tf.nn.embedding_lookup(table, features["ids"]), weights)
+    with tf.device("/job:worker/task:1/cpu:2"):
+        x = tf.tanh(x)
+    with tf.device("/job:worker"):
+        bias = tf.get_variable("bias", [WIDTH], tf.float64, initializer=tf.ones_initializer())
+        return tf.reduce_sum(tf.sigmoid(x + bias), axis=1)
+
+
+def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A lookup by what another lookup found; tables of two dtypes, one with fewer rows than there are ranks."""
+    ids = features["ids"]
+    links = tf.get_variable("links", [ROWS], tf.float32, tf.constant_initializer(np.arange(ROWS)[::-1]))
+    table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+    tiny = tf.get_variable("tiny", [2, 1, WIDTH], tf.float64)
+    nexts = tf.cast(tf.gather(links, ids), tf.int64) % ROWS
+    x = tf.gather(table, tf.reshape(nexts, [2, -1])) + tf.gather(tiny, tf.reshape(ids % 2, [2, -1]))[:, :, 0]
+    scale = tf.cast(tf.reduce_mean(tf.gather(links, ids // 2)), tf.float64)
+    return tf.reduce_sum(tf.reshape(x, [BATCH, WIDTH]) * features["x"], axis=1) * scale * 0.1
+
+
+def unseeded_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Initial values that no seed decides: each rank has others, until all have the chief's."""
+
+    def drawn(shape: list[int], dtype: tf.DType, partition_info: object = None) -> tf.Tensor:
+        return tf.reshape(tf.py_func(lambda: np.random.default_rng().normal(size=shape), [], dtype), shape)
+
+    weights = tf.get_variable("unseeded", [WIDTH, WIDTH], tf.float64, drawn)
+    table = tf.get_variable("unseeded_table", [ROWS, WIDTH], tf.float64, drawn)
+    x = tf.matmul(features["x"] + tf.gather(table, features["ids"]), weights)
+    return tf.reduce_sum(tf.tanh(x), axis=1) + plain_model(case, features)
+
+
+MODELS = {
+    "unseeded": unseeded_model,
+    "normalized": plain_model,
+    "two_waves": two_waves_model,
+    "halves": halves_model,
+    "on_tasks": on_tasks_model,
+    "mixed": mixed_model,
+    "loop": loop_model,
+    "plain": plain_model,
+    "batch_norm": batch_norm_model,
+    "random": random_model,
+    "decay_after": plain_model,
+    "row_decay": plain_model,
+    "function": function_model,
+}
