@@ -26,6 +26,12 @@ from parallax_runner.launch.remote import passed_on
 
 # Of the peers' servers and workers on hosts of their own; on loopback free ones are looked for.
 SERVER_PORT, WORKER_PORT = 2222, 2223
+# The hosts share this machine's cores. A rank that waits looks for messages all the time, and would take from others
+# what on a host of its own it takes from nobody: so it sleeps 0.5 ms before it looks again, ours and the peers' alike.
+SLEEP_WHEN_IDLE = (
+    *("--mca", "threads_pthreads_yield_strategy", "nanosleep"),
+    *("--mca", "threads_pthreads_nanosleep_time", "500000"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,11 @@ class Cluster:
         if not self.hosts:
             return [f"cluster.workers={self.count}", f"cluster.servers={self.count}"]
         lines = ",".join(f"'{host.address}: 0'" for host in self.hosts)
-        return [f"cluster.resource_info=[{lines}]", f"cluster.remote_shell='{agent_command(self.hosts)}'"]
+        return [
+            f"cluster.resource_info=[{lines}]",
+            f"cluster.remote_shell='{agent_command(self.hosts)}'",
+            f"comm.mpi.mpirun_options='{shlex.join(SLEEP_WHEN_IDLE)}'",
+        ]
 
     def mpirun(self, argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         """What starts `argv` once on each host, as our own ranks are started, and the variables that go with it."""
@@ -49,7 +59,7 @@ class Cluster:
         if self.hosts:
             found = find_hosts([Place(host.address, 1, False) for host in self.hosts], agent_command(self.hosts))
             assert found is not None
-            placed = found.mpirun_options()
+            placed = [*SLEEP_WHEN_IDLE, *found.mpirun_options()]
         names = dict.fromkeys((*env, *passed_on()))
         given = [word for name in names for word in ("-x", name)]
         command = [find_mpirun(), "-np", str(self.count), *YIELD_WHEN_IDLE, *SHARE_CORES, *placed, *given]

@@ -45,9 +45,13 @@ def test_bytes_of_a_step_leave_out_what_came_before() -> None:
 
 
 def test_our_runs_are_told_of_the_hosts() -> None:
-    hosts, shell = HOSTS.overrides()
+    hosts, shell, mpi = HOSTS.overrides()
     assert hosts == "cluster.resource_info=['10.9.0.11: 0','10.9.0.12: 0']"
     assert shell.startswith(f"cluster.remote_shell='{sys.executable} ") and shell.endswith("10.9.0.11=41,10.9.0.12=42'")
+    assert mpi == (
+        "comm.mpi.mpirun_options='--mca threads_pthreads_yield_strategy nanosleep "
+        "--mca threads_pthreads_nanosleep_time 500000'"
+    )
     assert ON_LOOPBACK.overrides() == ["cluster.workers=2", "cluster.servers=2"]
 
 
@@ -55,8 +59,9 @@ def test_peers_are_started_as_our_ranks_are(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PYTHONPATH", "/here")
     argv, env = ON_LOOPBACK.mpirun(["python", "peer.py"])
     assert argv[1:6] == ["-np", "2", "--mca", "mpi_yield_when_idle", "1"] and argv[-2:] == ["python", "peer.py"]
-    assert "--host" not in argv and argv[argv.index("PYTHONPATH") - 1] == "-x"
+    assert "--host" not in argv and "nanosleep" not in argv and argv[argv.index("PYTHONPATH") - 1] == "-x"
     assert env["OMP_NUM_THREADS"] == "1"
+    assert "nanosleep" in HOSTS.mpirun(["python"])[0]
     argv = HOSTS.on(1, ["python", "a b"])
     assert argv[-2] == "10.9.0.12"
     assert argv[-1].startswith("exec env OMP_NUM_THREADS=1 ") and argv[-1].endswith("python 'a b'")
