@@ -36,6 +36,7 @@ from parallax_runner.rewrite.pace import leave_together
 from parallax_runner.rewrite.parameter_server import update_on_servers
 from parallax_runner.rewrite.place import place_on_worker
 from parallax_runner.rewrite.replicate_variables import replicate_dense_variables
+from parallax_runner.rewrite.send_early import send_early
 from parallax_runner.rewrite.shards import shard_variables
 from parallax_runner.rewrite.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.skip_nonfinite import skip_nonfinite_steps
@@ -60,6 +61,7 @@ PASSES: tuple[Callable[[Rewrite], None], ...] = (
     update_own_rows,
     skip_nonfinite_steps,
     replicate_dense_variables,
+    send_early,
 )
 
 

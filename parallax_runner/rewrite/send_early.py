@@ -1,0 +1,52 @@
+"""Pass: a sparse gradient leaves before what does not need it is computed, so that it travels meanwhile.
+
+TensorFlow runs what became ready last first: the softmax's gradient is ready before the backward pass through an LSTM,
+and with one thread would be merged and sent after it.
+"""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.heavy_ops import heavy_ops
+from parallax_runner.rewrite.distributed_graph import Rewrite
+
+LOOP = "Enter"  # an op in such a loop must not wait for one outside
+
+
+def send_early(rewrite: Rewrite) -> None:
+    """Lets the first heavy ops that a departing gradient does not need wait until it is ready to leave.
+
+    In the order in which gradients depart: an op waits only for those that depart before any that needs it, so nothing
+    waits for itself. Replicas of one worker are left alone: one of them would wait for another.
+    """
+    backward = edit.ancestors(rewrite.tensor(gradient.values).op for gradient in rewrite.single.gradients)
+    if rewrite.plan.replicas_per_worker > 1 or any(op.type == LOOP for op in backward):
+        return
+    single = rewrite.single
+    outputs = [name for name in (single.loss, single.validation_loss) if name]
+    # What is also computed where nothing is trained must not wait for a gradient.
+    later = heavy_ops(backward) - edit.ancestors(rewrite.tensor(name).op for name in outputs)
+    for needed, departing in _departures(rewrite):
+        later -= needed
+        computed = edit.descendants([output for op in later for output in op.outputs], within=backward)
+        for op in sorted(later - computed, key=lambda op: op.name):
+            if _process(op) == _process(departing):
+                edit.set_control_inputs(op, [*op.control_inputs, departing])
+
+
+def _departures(rewrite: Rewrite) -> list[tuple[set[tf.Operation], tf.Operation]]:
+    """What is handed over for sparse gradients, and the heavy ops that each needs; the one of fewest first."""
+    sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}
+    found = []
+    for tensor, _ in rewrite.sent:
+        needed = edit.ancestors([tensor.op])
+        if needed & sparse:
+            found.append((heavy_ops(needed), tensor.op))
+    return sorted(found, key=lambda departure: (len(departure[0]), departure[1].name))
+
+
+def _process(op: tf.Operation) -> tuple[str | None, int | None]:
+    spec = tf.DeviceSpec.from_string(op.device)
+    return spec.job, spec.task
