@@ -21,8 +21,8 @@ from benchmarks.runs import Run, RunFailed, Watched
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 HOROVOD = {"horovod": (), "horovod_dense": ("--sparse-as-dense",), "horovod_grouped": ("--grouped",)}
-TENSORFLOW_PS = "tensorflow_ps"
-PEERS = (*HOROVOD, TENSORFLOW_PS)
+TENSORFLOW_PS = {"tensorflow_ps": (), "tensorflow_ps_plain": ("--plain",)}
+PEERS = (*HOROVOD, *TENSORFLOW_PS)
 FINISHED = re.compile(r"^finished: (\{.*\})$", re.MULTILINE)
 
 
@@ -192,7 +192,7 @@ def _run_peer(
         if mode in HOROVOD:
             argv, env = cluster.mpirun(python("benchmarks.peers.horovod_allreduce", *HOROVOD[mode], *common))
         else:
-            argv, env = _start_servers(cluster, common, folder, stack), {}
+            argv, env = _start_servers(cluster, [*TENSORFLOW_PS[mode], *common], folder, stack), {}
         argv = guarded(argv, signal.SIGTERM)  # mpirun then ends its ranks
         chief = stack.enter_context(Watched(folder, argv, cwd=machine.ROOT, env=env, on_told=on_told))
         chief.wait_until_ended()

@@ -23,9 +23,11 @@ def main() -> None:
     made.add_argument("--index", type=int, required=True)
     made.add_argument("--workers", type=lambda text: text.split(","), required=True)
     made.add_argument("--servers", type=lambda text: text.split(","), required=True)
+    made.add_argument("--plain", action="store_true", help="tables whole, and TensorFlow 2's kind of variables")
     arguments = made.parse_args()
-    # As graphs of TensorFlow 1 have them by default: a step then reads each variable once, however often it is used.
-    tf.disable_resource_variables()
+    if not arguments.plain:
+        # As graphs of TensorFlow 1 have them by default: a step then reads each once, however often it is used.
+        tf.disable_resource_variables()
     cluster = tf.train.ClusterSpec({"worker": arguments.workers, "ps": arguments.servers})
     server = tf.train.Server(cluster, job_name=arguments.job, task_index=arguments.index, config=session_config())
     if arguments.job == "ps":
@@ -38,7 +40,7 @@ def main() -> None:
             optimizers.append(tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=training.size))
             return optimizers[0]
 
-        with tf.variable_scope("", custom_getter=_in_pieces(len(arguments.servers))):
+        with tf.variable_scope("", custom_getter=None if arguments.plain else _in_pieces(len(arguments.servers))):
             returned = training.build(synchronous)
         is_chief = arguments.index == 0
         hook = optimizers[0].make_session_run_hook(is_chief, num_tokens=0)

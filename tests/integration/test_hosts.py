@@ -102,7 +102,7 @@ def test_bench_beside_the_peers(lm: tuple[str, ...], tmp_path: Path) -> None:
 def test_bench_of_a_dense_model(tmp_path: Path) -> None:
     """The peers that are for dense gradients, and a ResNet whose loss falls."""
     out = tmp_path / "dense"
-    modes = ["hybrid", "horovod_grouped", "tensorflow_ps"]
+    modes = ["hybrid", "horovod_grouped", "tensorflow_ps_plain"]
     done = run_module(
         "benchmarks",
         *("--hosts", "2", "--repeats", "1", "--steps", "60", "--modes", ",".join(modes), "--out", str(out)),
