@@ -13,6 +13,7 @@ from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.rewrite.distributed_graph import Rewrite
 
 LOOP = "Enter"  # an op in such a loop must not wait for one outside
+BRANCH = "Switch"  # behind it an op may not run, and then nor would one that waits for it
 
 
 def send_early(rewrite: Rewrite) -> None:
@@ -37,13 +38,14 @@ def send_early(rewrite: Rewrite) -> None:
 
 
 def _departures(rewrite: Rewrite) -> list[tuple[set[tf.Operation], tf.Operation]]:
-    """What is handed over for sparse gradients, and the heavy ops that each needs; the one of fewest first."""
+    """What a step hands over for sparse gradients, and the heavy ops that each needs; the one of fewest first."""
     sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}
+    step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     found = []
-    for tensor, _ in rewrite.sent:
-        needed = edit.ancestors([tensor.op])
-        if needed & sparse:
-            found.append((heavy_ops(needed), tensor.op))
+    for departing in {tensor.op for tensor, _ in rewrite.sent} & step:
+        needed = edit.ancestors([departing])
+        if needed & sparse and not any(op.type == BRANCH for op in needed):
+            found.append((heavy_ops(needed), departing))
     return sorted(found, key=lambda departure: (len(departure[0]), departure[1].name))
 
 
