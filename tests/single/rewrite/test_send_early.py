@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
+from parallax_runner.plan.planner import make_plan
 from parallax_runner.rewrite import update_own_rows
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
@@ -29,10 +29,11 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update_own_rows, "SMALL_BYTES", 0)
 
 
-def rewritten(comm: str, *, replicas_per_worker: int = 1) -> DistributedGraph:
-    """Rank 0's graph."""
+def rewritten(comm: str, **options: int) -> DistributedGraph:
+    """Rank 0's graph; `options` are the plan's."""
     single = captured(two_tables)
-    plan = dataclasses.replace(planned(single, comm=comm), replicas_per_worker=replicas_per_worker)
+    chosen = {"workers": 2, "servers": 2, "partitions": 1, **options}
+    plan = make_plan(classify(single), comm=comm, average_sparse=True, fingerprint=single.fingerprint, **chosen)
     return rewrite_for_rank(single, plan, rank=0, seed=1)
 
 
@@ -65,6 +66,12 @@ def test_no_gradient_waits_for_a_later_one() -> None:
 
 def test_replicas_of_one_worker_do_not_wait_for_each_other() -> None:
     assert not waiting(rewritten("ps", replicas_per_worker=2).graph)
+
+
+def test_nothing_waits_for_a_gradient_that_may_not_leave() -> None:
+    """A worker that comes too late pushes nothing, and its backward pass runs all the same."""
+    assert waiting(rewritten("ps", workers=3).graph)
+    assert not waiting(rewritten("ps", workers=3, backup_workers=1).graph)
 
 
 def test_without_a_sparse_gradient_nothing_waits() -> None:
