@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
+from parallax_runner.graph.capture import capture
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.rewrite import update_own_rows
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from tests.single.small_models import ROWS, WIDTH, Features, captured, planned
+from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured, planned
 
 
 def two_tables(features: Features) -> tf.Tensor:
@@ -29,9 +33,9 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update_own_rows, "SMALL_BYTES", 0)
 
 
-def rewritten(comm: str, **options: int) -> DistributedGraph:
+def rewritten(comm: str, single: SingleDeviceGraph | None = None, **options: int) -> DistributedGraph:
     """Rank 0's graph; `options` are the plan's."""
-    single = captured(two_tables)
+    single = single or captured(two_tables)
     chosen = {"workers": 2, "servers": 2, "partitions": 1, **options}
     plan = make_plan(classify(single), comm=comm, average_sparse=True, fingerprint=single.fingerprint, **chosen)
     return rewrite_for_rank(single, plan, rank=0, seed=1)
@@ -72,6 +76,36 @@ def test_nothing_waits_for_a_gradient_that_may_not_leave() -> None:
     """A worker that comes too late pushes nothing, and its backward pass runs all the same."""
     assert waiting(rewritten("ps", workers=3).graph)
     assert not waiting(rewritten("ps", workers=3, backup_workers=1).graph)
+
+
+def test_nothing_waits_for_what_is_behind_a_branch() -> None:
+    """An op that waits for one in a branch that is not taken does not run either."""
+
+    def branching(features: Features) -> tf.Tensor:
+        return tf.cond(features["x"][0, 0] > 0, lambda: two_tables(features), lambda: features["y"])
+
+    tf.disable_control_flow_v2()
+    try:
+        single = captured(branching)
+    finally:
+        tf.enable_control_flow_v2()
+    graph = rewritten("mpi", single).graph
+    assert any(op.type == "Switch" for op in graph.get_operations()) and not waiting(graph)
+
+
+def test_what_is_computed_without_training_too_does_not_wait() -> None:
+    """A gradient that is ready before the forward pass of another part of the loss."""
+
+    def build(features: Features) -> dict[str, Any]:
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+        kernel = tf.get_variable("kernel", [WIDTH, WIDTH], tf.float64)
+        x = tf.matmul(tf.tanh(tf.matmul(features["x"], kernel)), kernel)
+        loss = tf.reduce_mean(tf.nn.embedding_lookup(table, features["ids"])) + tf.reduce_mean(x)
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.1).minimize(loss)}
+
+    distributed = rewritten("mpi", capture(build, FEATURES, seed=1))
+    found = waiting(distributed.graph)
+    assert found and not found & edit.ancestors([distributed.loss.op])
 
 
 def test_without_a_sparse_gradient_nothing_waits() -> None:
