@@ -13,6 +13,7 @@ from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.rewrite.distributed_graph import Rewrite
 
 LOOP = "Enter"  # an op in such a loop must not wait for one outside
+COLLECTIVE = "Horovod"  # what types of ops begin with
 BRANCH = "Switch"  # behind it an op may not run, and then nor would one that waits for it
 
 
@@ -32,9 +33,32 @@ def send_early(rewrite: Rewrite) -> None:
     for needed, departing in _departures(rewrite):
         later -= needed
         computed = edit.descendants([output for op in later for output in op.outputs], within=backward)
-        for op in sorted(later - computed, key=lambda op: op.name):
-            if _process(op) == _process(departing):
-                edit.set_control_inputs(op, [*op.control_inputs, departing])
+        waiting = [op for op in sorted(later - computed, key=lambda op: op.name) if _process(op) == _process(departing)]
+        if waiting:
+            sending = _inputs_of_sending(departing)
+            for op in waiting:
+                edit.set_control_inputs(op, [*op.control_inputs, *(tensor.op for tensor in sending)])
+            for tensor in sending:
+                _hand_on(tensor)
+
+
+def _inputs_of_sending(departing: tf.Operation) -> list[tf.Tensor]:
+    """The outputs of `departing`, and what else a collective that sends them reads: how much is for each rank."""
+    sending = {tensor.name: tensor for tensor in departing.outputs}
+    for op in [op for tensor in departing.outputs for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]:
+        sending |= {tensor.name: tensor for tensor in op.inputs}
+    return list(sending.values())
+
+
+def _hand_on(tensor: tf.Tensor) -> None:
+    """Has what reads a tensor taken up before the ops that wait for it.
+
+    TensorFlow's executor goes on with what is cheap among the ops that became ready, and leaves what takes time for
+    when that chain ends. Behind one more cheap op, sending is part of the chain.
+    """
+    with tensor.graph.control_dependencies(None), tensor.graph.device(tensor.op.device):
+        handed_on = tf.ensure_shape(tensor, tensor.shape)  # TensorFlow takes an Identity out again
+    edit.reconnect(tensor, handed_on, where=lambda op: op is not handed_on.op)
 
 
 def _departures(rewrite: Rewrite) -> list[tuple[set[tf.Operation], tf.Operation]]:
