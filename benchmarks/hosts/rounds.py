@@ -22,6 +22,7 @@ from benchmarks.runs import Run, RunFailed, Watched
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 HOROVOD = {"horovod": (), "horovod_dense": ("--sparse-as-dense",), "horovod_grouped": ("--grouped",)}
 TENSORFLOW_PS = {"tensorflow_ps": (), "tensorflow_ps_plain": ("--plain",)}
+WITH_SERVERS = ("ps", "hybrid")
 PEERS = (*HOROVOD, *TENSORFLOW_PS)
 FINISHED = re.compile(r"^finished: (\{.*\})$", re.MULTILINE)
 
@@ -139,6 +140,13 @@ def sent_in_a_step(samples: Sequence[Sample], warm_up_steps: int) -> tuple[float
     return tuple((end - begin) / steps for begin, end in zip(first.sent_bytes, last.sent_bytes, strict=True))
 
 
+def _pieces(mode: str, cluster: Cluster, overrides: Sequence[str]) -> list[str]:
+    """A piece of each table a server, as the peer has, unless the overrides say something of it."""
+    if mode not in WITH_SERVERS or any(one.lstrip("+").startswith("partition") for one in overrides):
+        return []
+    return ["partition=fixed", f"partition.num={cluster.count}"]
+
+
 def _fixed(steps: int) -> list[str]:
     return [*ALIKE, f"train.steps={steps}", f"train.log_every={_log_every(steps)}"]
 
@@ -155,7 +163,7 @@ def _run_ours(
     folder: Path,
     on_told: Callable[[Told], None],
 ) -> dict[str, Any]:
-    given = [f"comm={mode}", *cluster.overrides(), *_fixed(steps), *overrides]
+    given = [f"comm={mode}", *cluster.overrides(), *_pieces(mode, cluster, overrides), *_fixed(steps), *overrides]
     with Run(folder, given, cwd=folder.parent, on_told=on_told) as run:
         summary = run.wait()
     counted = summary["sent_bytes_per_step"]

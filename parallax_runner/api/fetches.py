@@ -142,8 +142,7 @@ class Translator:
                 return values[0]
             whole = np.empty(variable.shape, variable.dtype.as_numpy_dtype)
             for piece, value in zip(variable.pieces, values, strict=True):
-                where = tuple(slice(start, start + n) for start, n in zip(piece.offset, piece.shape, strict=True))
-                whole[where] = value
+                whole[piece.where] = value
             return whole
 
         return Leaf((), tuple(reads[name][1] for reads in self._variables), assemble)

@@ -8,7 +8,6 @@ import numpy as np
 
 from parallax_runner.plan.measured import RowStatistics
 
-RANGES = 1024
 # As many as could be worth a copy on every rank.
 HOT_ROWS = 4096
 
@@ -34,17 +33,5 @@ def count_rows(name: str, rows: int, ids: Sequence[Sequence[np.ndarray]]) -> Row
         merged=float(np.mean(merged)),
         samples=len(given),
         incidence=tuple(zip(counts.tolist(), numbers.tolist(), strict=True)),
-        ranges=_by_range(touched),
         hot=tuple((int(row), int(touched[row])) for row in order if touched[row]),
     )
-
-
-def _by_range(touched: np.ndarray) -> tuple[float, ...]:
-    """The share of touches in each of equal ranges; rows between two ranges count for both in part."""
-    total = touched.sum()
-    if not total:
-        return ()
-    number = min(RANGES, len(touched))
-    until = np.concatenate([[0.0], np.cumsum(touched)])
-    bounds = np.interp(np.linspace(0, len(touched), number + 1), np.arange(len(touched) + 1), until)
-    return tuple((np.diff(bounds) / total).tolist())

@@ -21,9 +21,8 @@ class RowStatistics:
     """How a sparse variable's rows were touched in `samples` batches, one a rank and step.
 
     Means over steps: `ids` of a rank with duplicates, `distinct` of a rank, `merged` distinct over all measured ranks.
-    `incidence` has pairs (c, rows): so many rows were touched in c of the samples, for c at least 1. `ranges` are the
-    shares of all touches (a row counts once a sample) in equal ranges of rows, in their order. `hot` has the most
-    touched rows, most first, as pairs of a row and the number of samples that touched it.
+    `incidence` has pairs (c, rows): so many rows were touched in c of the samples, for c at least 1. `hot` has
+    the most touched rows, most first, as pairs of a row and the number of samples that touched it.
     """
 
     name: str
@@ -33,7 +32,6 @@ class RowStatistics:
     merged: float
     samples: int
     incidence: tuple[tuple[int, int], ...] = ()
-    ranges: tuple[float, ...] = ()
     hot: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -54,17 +52,6 @@ class RowStatistics:
             return min(ranks * self.distinct, float(self.rows))
         found = self._rarefied(ranks) if ranks <= self.samples else self._extrapolated(ranks)
         return min(found, float(self.rows), ranks * self.distinct)
-
-    def share(self, offset: int, rows: int) -> float:
-        """The share of touches that fall on rows [offset, offset + rows); within a range evenly."""
-        if not self.ranges:
-            return rows / self.rows
-        width = self.rows / len(self.ranges)
-        first, last = offset / width, (offset + rows) / width
-        total = 0.0
-        for number in range(int(first), min(len(self.ranges), math.ceil(last))):
-            total += self.ranges[number] * max(0.0, min(last, number + 1) - max(first, number))
-        return total
 
     def _rarefied(self, ranks: int) -> float:
         total = math.lgamma(self.samples + 1) - math.lgamma(self.samples - ranks + 1)
@@ -137,5 +124,5 @@ def _variable(entry: dict[str, Any]) -> VariableInfo:
 
 
 def _rows(entry: dict[str, Any]) -> RowStatistics:
-    lists = {name: tuple(map(tuple, entry[name])) for name in ("incidence", "hot") if name in entry}
-    return RowStatistics(**entry | lists | {"ranges": tuple(entry.get("ranges", ()))})
+    lists: dict[str, Any] = {name: tuple(map(tuple, entry[name])) for name in ("incidence", "hot") if name in entry}
+    return RowStatistics(**entry | lists)

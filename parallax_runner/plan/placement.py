@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def split_rows(rows: int, partitions: int) -> list[tuple[int, int]]:
-    """(offset, rows) of each of `partitions` ranges that differ by at most one row, the longer ones first."""
-    small, longer = divmod(rows, partitions)
-    sizes = [small + 1] * longer + [small] * (partitions - longer)
-    offsets = [sum(sizes[:index]) for index in range(partitions)]
-    return list(zip(offsets, sizes, strict=True))
+def split_rows(rows: int, partitions: int) -> list[int]:
+    """How many rows each of `partitions` shards has: row i is in shard i mod partitions."""
+    return [len(range(shard, rows, partitions)) for shard in range(partitions)]
 
 
 def balance(

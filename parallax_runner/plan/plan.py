@@ -32,11 +32,13 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows [offset, offset + rows) of a variable (a scalar counts as one row), on server number `server`."""
+    """`rows` rows of a variable, each `step`-th from row `offset` on (a scalar counts as one row), on server number
+    `server`."""
 
     offset: int
     rows: int
     server: int
+    step: int = 1
 
 
 @dataclass(frozen=True)

@@ -194,29 +194,28 @@ def _whole_bytes(variable: VariableInfo) -> int:
 def _place(
     variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int, measured: Measured | None
 ) -> dict[str, tuple[Shard, ...]]:
-    ranges = {variable.name: _row_ranges(variable) for variable in variables if routes[variable.name] is Route.PS}
+    shards = {variable.name: _shard_rows(variable) for variable in variables if routes[variable.name] is Route.PS}
     items = [
         (rows * variable.row_bytes * (1 + len(variable.slots)), _named_server(variable, servers))
         for variable in variables
-        for _, rows in ranges.get(variable.name, ())
+        for rows in shards.get(variable.name, ())
     ]
     served = [
-        _served_bytes(variable, offset, rows, measured)
-        for variable in variables
-        for offset, rows in ranges.get(variable.name, ())
+        _served_bytes(variable, rows, measured) for variable in variables for rows in shards.get(variable.name, ())
     ]
     sizes, named = [size_bytes for size_bytes, _ in items], [server for _, server in items]
     chosen = iter(balance(sizes, servers, named, served if measured is not None else ()))
     return {
-        name: tuple(Shard(offset=offset, rows=rows, server=next(chosen)) for offset, rows in pieces)
-        for name, pieces in ranges.items()
+        name: tuple(Shard(number, rows, server=next(chosen), step=len(pieces)) for number, rows in enumerate(pieces))
+        for name, pieces in shards.items()
     }
 
 
-def _served_bytes(variable: VariableInfo, offset: int, rows: int, measured: Measured | None) -> float:
-    """What rows [offset, offset + rows) give and take for one rank in a step: all of a dense variable."""
+def _served_bytes(variable: VariableInfo, rows: int, measured: Measured | None) -> float:
+    """What a shard of so many rows gives and takes for one rank in a step: all of a dense variable, and of a sparse one
+    its share of what is touched, since modulo spreads frequent rows."""
     found = None if measured is None else measured.of(variable.name)
-    touched = rows if found is None else found.distinct * found.share(offset, rows)
+    touched = rows if found is None else found.distinct * rows / found.rows
     return 2.0 * touched * variable.row_bytes
 
 
@@ -225,10 +224,10 @@ def _named_server(variable: VariableInfo, servers: int) -> int | None:
     return variable.server if variable.server is not None and variable.server < servers else None
 
 
-def _row_ranges(variable: VariableInfo) -> list[tuple[int, int]]:
+def _shard_rows(variable: VariableInfo) -> list[int]:
     rows = variable.shape[0] if variable.shape else 1
     if variable.gradient is not GradientKind.SPARSE:
-        return [(0, rows)]
+        return [rows]
     # What the user's own partitioner split already counts towards the wanted number.
     partitions = variable.min_partitions or 1
     wanted = math.ceil(partitions / variable.pieces)

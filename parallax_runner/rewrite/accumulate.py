@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
@@ -13,12 +11,13 @@ from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
 from parallax_runner.rewrite.only_if import only_if
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sharded_value import ShardedValue
+from parallax_runner.rewrite.shards import partition_ids
 
 
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     """Adds pushes to the step, and returns by tensor name the aggregates that the chief takes from the servers.
 
-    A push holds the rank's merged rows of one shard, under ids counted from the shard's first row. The aggregate of a
+    A push holds the rank's merged rows of one shard, under their places in the shard. The aggregate of a
     sparse gradient has ascending distinct ids again (Abadi et al. 2016, section 4.4, for the accumulator scheme;
     its MEAN divides by how many ranks touched a row, so sums are taken and divided here).
     """
@@ -60,7 +59,7 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
     with tf.name_scope(f"split/{gradient.name}/"):
         parts = split_by_owner(*(pushed or (gradient.values, gradient.indices)), shards)
     for number, (shard, (rows, part)) in enumerate(zip(shards, parts, strict=True)):
-        local_ids = tf.cast(part, tf.int64) - shard.offset
+        local_ids = tf.cast(shard.places_of(part), tf.int64)
         travelling = compress(rewrite, rows)
         with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/shard_{number}/"):
             accumulator = tf.SparseConditionalAccumulator(
@@ -101,10 +100,8 @@ def _divide(total: tf.Tensor, rewrite: Rewrite) -> tf.Tensor:
 
 
 def split_by_owner(values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Rows and ids of each shard; ids ascend, so each shard's stand together."""
+    """Rows and ids of each shard, in the order in which they come."""
     if len(shards) == 1:
         return [(values, indices)]
-    starts = tf.constant([shard.offset for shard in shards], indices.dtype)
-    begins = tf.searchsorted(indices, starts, side="left")
-    bounds = [*tf.unstack(begins), tf.size(indices)]
-    return [(values[begin:end], indices[begin:end]) for begin, end in itertools.pairwise(bounds)]
+    parts, positions = partition_ids(indices, shards)
+    return [(tf.gather(values, position), part) for part, position in zip(parts, positions, strict=True)]

@@ -25,15 +25,11 @@ class Modulo:
         """How many rows are `rank`'s own."""
         return len(range(rank, self.rows, self.ranks))
 
-    def take(self, value: tf.Tensor) -> tf.Tensor:
-        """Of a value [rows, ...] this rank's own rows."""
-        return value[self.rank :: self.ranks]
-
 
 @dataclass
 class Shard:
-    """A placed piece of a variable (or slot): rows [offset, offset + rows) on the server of `device`; or with `modulo`
-    this rank's own rows, of which there are `rows`; or the rows `hot` (ascending), of which every rank has a copy.
+    """A placed piece of a variable (or slot): `rows` rows, each `step`-th from row `offset` on, on the server of
+    `device`; or with `modulo` this rank's own rows; or the rows `hot` (ascending), of which every rank has a copy.
 
     A variable with hot rows has two shards on each rank, its own rows and the hot ones. What the owner has of a hot row
     is never read.
@@ -43,12 +39,23 @@ class Shard:
     offset: int
     rows: int
     device: str
+    step: int = 1
     modulo: Modulo | None = None
     hot: tuple[int, ...] = ()
 
     def take(self, value: tf.Tensor) -> tf.Tensor:
-        """Of a value [rows, ...] of the whole variable the rows that are here; for shards of ranks, not of servers."""
-        return tf.gather(value, tf.constant(self.hot)) if self.modulo is None else self.modulo.take(value)
+        """Of a value [rows, ...] of the whole variable the rows that are here."""
+        if self.hot:
+            return tf.gather(value, tf.constant(self.hot))
+        return value[self.offset : self.offset + self.rows * self.step : self.step]
+
+    def places_of(self, ids: tf.Tensor) -> tf.Tensor:
+        """Where the rows of ids that are here stand in the shard."""
+        return ids if (self.offset, self.step) == (0, 1) else (ids - self.offset) // self.step
+
+    def ids_at(self, places: tf.Tensor) -> tf.Tensor:
+        """The ids of the shard's rows at these places."""
+        return places * self.step + self.offset
 
 
 @dataclass(frozen=True)
@@ -62,16 +69,30 @@ class OwnRows:
     whole: tf.Tensor
 
 
+def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[slice, ...]:
+    """That of `shape` values from `offset` (one a dimension) on, of the first dimension each `step`-th."""
+    steps = (step, *(1 for _ in shape[1:]))[: len(shape)]
+    return tuple(
+        slice(start, start + size * every, every) for start, size, every in zip(offset, shape, steps, strict=True)
+    )
+
+
 @dataclass(frozen=True)
 class Piece:
-    """A part of a logical variable: `shape` values from `offset` (one a dimension) on. The resource `handle` holds
-    them, or with `own` this rank's own rows of them."""
+    """A part of a logical variable: `shape` values from `offset` (one a dimension) on, of the first dimension each
+    `step`-th. The resource `handle` holds them, or with `own` this rank's own rows of them."""
 
     handle: tf.Tensor
     offset: tuple[int, ...]
     shape: tuple[int, ...]
     on_server: bool
     own: OwnRows | None = None
+    step: int = 1
+
+    @property
+    def where(self) -> tuple[slice, ...]:
+        """The part as an index into the whole variable."""
+        return index(self.offset, self.shape, self.step)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Shard]
     modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=planned.shape[0])
     count, device = modulo.count(modulo.rank), rewrite.worker_device
     own = _make_handle(rewrite, name, "own_rows", [count, *planned.shape[1:]])
-    shards = [Shard(handle=own, offset=modulo.rank, rows=count, device=device, modulo=modulo)]
+    shards = [Shard(own, offset=modulo.rank, rows=count, device=device, step=modulo.ranks, modulo=modulo)]
     if planned.hot_rows:
         hot = _make_handle(rewrite, name, "hot_rows", [len(planned.hot_rows), *planned.shape[1:]])
         shards.append(Shard(hot, offset=0, rows=len(planned.hot_rows), device=device, hot=planned.hot_rows))

@@ -261,5 +261,5 @@ def _placed_pieces(rewrite: Rewrite, variable: Variable, shards: list[Shard]) ->
         first = tuple(variable.offset[:1])
         offset = (first[0] + shard.offset, *variable.offset[1:]) if first else ()
         shape = (shard.rows, *variable.shape[1:]) if variable.shape else ()
-        pieces.append(Piece(handle=shard.handle, offset=offset, shape=shape, on_server=True))
+        pieces.append(Piece(handle=shard.handle, offset=offset, shape=shape, on_server=True, step=shard.step))
     return pieces

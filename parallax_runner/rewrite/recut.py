@@ -52,17 +52,36 @@ def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shar
         room = tf.raw_ops.Empty(shape=[piece.rows, *shape[1:]], dtype=dtype)
         last = tf.raw_ops.AssignVariableOp(resource=handle, value=room)
     for source in old:
-        begin, end = max(piece.offset, source.offset), min(piece.offset + piece.rows, source.offset + source.rows)
-        for first in range(begin, end, chunk_rows):
-            stop = min(first + chunk_rows, end)
+        common = _common_rows(piece, source)
+        for chunk in (common[first : first + chunk_rows] for first in range(0, len(common), chunk_rows)):
+            there, here = _places(chunk, source), _places(chunk, piece)
             with tf.control_dependencies([last]):
                 with tf.device(server_device(source.server)):
-                    rows = _read(name, dtype, shape, source)[first - source.offset : stop - source.offset]
+                    rows = _read(name, dtype, shape, source)[there.start : there.stop : there.step]
                 with tf.device(server_device(piece.server)):
                     last = tf.raw_ops.ResourceStridedSliceAssign(
-                        ref=handle, begin=[first - piece.offset], end=[stop - piece.offset], strides=[1], value=rows
+                        ref=handle, begin=[here.start], end=[here.stop], strides=[here.step], value=rows
                     )
     return last
+
+
+def _common_rows(one: Shard, other: Shard) -> range:
+    """The rows that both have."""
+    mine, theirs = _rows(one), _rows(other)
+    step = math.lcm(one.step, other.step)
+    first = next((row for row in mine[: step // one.step] if row in theirs), None)
+    return range(0) if first is None else range(first, min(mine.stop, theirs.stop), step)
+
+
+def _rows(piece: Shard) -> range:
+    return range(piece.offset, piece.offset + piece.rows * piece.step, piece.step)
+
+
+def _places(rows: range, piece: Shard) -> range:
+    """Where rows that a piece has stand in it."""
+    step = rows.step // piece.step
+    first = (rows.start - piece.offset) // piece.step
+    return range(first, first + (len(rows) - 1) * step + 1, step)
 
 
 def _read(name: str, dtype: tf.DType, shape: tuple[int, ...], piece: Shard) -> tf.Tensor:

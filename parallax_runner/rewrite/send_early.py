@@ -35,18 +35,19 @@ def send_early(rewrite: Rewrite) -> None:
         computed = edit.descendants([output for op in later for output in op.outputs], within=backward)
         waiting = [op for op in sorted(later - computed, key=lambda op: op.name) if _process(op) == _process(departing)]
         if waiting:
-            sending = _inputs_of_sending(departing)
+            sending = _inputs_of_sending(departing, needed)
             for op in waiting:
                 edit.set_control_inputs(op, [*op.control_inputs, *(tensor.op for tensor in sending)])
             for tensor in sending:
                 _hand_on(tensor)
 
 
-def _inputs_of_sending(departing: tf.Operation) -> list[tf.Tensor]:
-    """The outputs of `departing`, and what else a collective that sends them reads: how much is for each rank."""
+def _inputs_of_sending(departing: tf.Operation, needed: set[tf.Operation]) -> list[tf.Tensor]:
+    """The outputs of `departing`, and what else a collective that sends them reads and can have by then: how much is
+    for each rank, but not the later gradients of a group."""
     sending = {tensor.name: tensor for tensor in departing.outputs}
     for op in [op for tensor in departing.outputs for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]:
-        sending |= {tensor.name: tensor for tensor in op.inputs}
+        sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}
     return list(sending.values())
 
 

@@ -21,7 +21,7 @@ from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
 from parallax_runner.rewrite.own_rows import look_up
 from parallax_runner.rewrite.sharded_value import ShardedValue
-from parallax_runner.rewrite.shards import gather
+from parallax_runner.rewrite.shards import gather, in_row_order
 
 ON_IDS = frozenset({"Cast", "Identity"})
 BY_IDS = ("ResourceSparseApply", "ResourceScatter")
@@ -140,13 +140,9 @@ class ShardedUpdate:
     ) -> tf.Tensor:
         """The rows of a tensor that was brought together which belong to one shard."""
         if not op.type.startswith(BY_IDS):
-            shard = shards[number]
-            return self._sent(value[shard.offset : shard.offset + shard.rows])
-        ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
-        if not ids:
-            raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
-        sizes = [tf.size(piece) for piece in ids[0].pieces]
-        return self._sent(tf.split(value, tf.stack(sizes))[number])
+            return self._sent(shards[number].take(value))
+        ids = tf.reshape(self._leave(_ids_among(op, inputs)), [-1])  # an accumulator's have no known rank
+        return self._sent(tf.boolean_mask(value, tf.equal(ids % len(shards), number)))
 
     def _own_rows_of(
         self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
@@ -154,10 +150,7 @@ class ShardedUpdate:
         """The rows of a tensor that is whole on every rank which are this rank's own, or the hot ones."""
         if not op.type.startswith(BY_IDS):
             return shards[number].take(value)
-        ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
-        if not ids:
-            raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
-        return tf.boolean_mask(value, over_ranks.belongs(self._leave(ids[0]), shards, number))
+        return tf.boolean_mask(value, over_ranks.belongs(self._leave(_ids_among(op, inputs)), shards, number))
 
     def _sent(self, tensor: tf.Tensor) -> tf.Tensor:
         """The same tensor, counted as sent to a server."""
@@ -220,8 +213,18 @@ class ShardedUpdate:
             if value.is_own:
                 self.joined[value] = self._join_ranks(value)
             else:
-                self.joined[value] = self._cross(value.joined(), value.pieces[0].op.name)
+                self.joined[value] = self._cross(self._join_servers(value), value.pieces[0].op.name)
         return self.joined[value]
+
+    def _join_servers(self, value: ShardedValue) -> tf.Tensor:
+        """The value of all servers: in the order of rows, or of ascending ids."""
+        if len(value.pieces) == 1:
+            return tf.identity(value.pieces[0])
+        if value.kind == "full":
+            return in_row_order(value.pieces)
+        if value.kind.startswith("ids"):
+            return tf.sort(_ids_of_servers(value))
+        return tf.gather(tf.concat(value.pieces, axis=0), self._by_ascending_id(value))
 
     def _join_ranks(self, value: ShardedValue) -> tf.Tensor:
         """The value of all ranks on each of them: in the order of rows, or of ascending ids."""
@@ -235,11 +238,15 @@ class ShardedUpdate:
             return tf.gather(rows, self._by_ascending_id(value))
 
     def _by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
-        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, … and the hot ones."""
+        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, … and the hot ones; or from
+        the servers of shard 0, shard 1, …"""
         kind = rows.kind.replace("rows", "ids", 1)
         ids = next(each for each in self.values.values() if isinstance(each, ShardedValue) and each.kind == kind)
         if ids not in self.orders:
-            all_ids = over_ranks.ids_of_all(self.rewrite, ids.pieces, ids.shards, name="order")
+            if ids.is_own:
+                all_ids = over_ranks.ids_of_all(self.rewrite, ids.pieces, ids.shards, name="order")
+            else:
+                all_ids = _ids_of_servers(ids)
             self.orders[ids] = tf.argsort(all_ids)
         return self.orders[ids]
 
@@ -261,3 +268,15 @@ class ShardedUpdate:
 
     def _same_variable(self, op: tf.Operation, control: tf.Operation) -> bool:
         return self._sharded_handle(op) is not None and self._sharded_handle(op) == self._sharded_handle(control)
+
+
+def _ids_among(op: tf.Operation, inputs: list[Value]) -> ShardedValue:
+    ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
+    if not ids:
+        raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
+    return ids[0]
+
+
+def _ids_of_servers(ids: ShardedValue) -> tf.Tensor:
+    """The ids, counted from the variable's first row, of all shards' places, shard after shard."""
+    return tf.concat([shard.ids_at(piece) for shard, piece in zip(ids.shards, ids.pieces, strict=True)], axis=0)

@@ -14,7 +14,7 @@ class ShardedValue:
     """`pieces[k]` is where `shards[k]` is; of what is spread over the ranks each sees its own piece alone.
 
     `kind` tells what a piece holds; only values of one kind can be combined piece by piece: «full» all rows of the
-    shard; «rows of G» some rows, those of gradient G's ids; «ids of G» these ids, counted from the shard's first row.
+    shard; «rows of G» some rows, those of gradient G's ids; «ids of G» where in the shard these ids' rows stand.
     """
 
     pieces: tuple[tf.Tensor, ...]
@@ -22,9 +22,9 @@ class ShardedValue:
     kind: str
 
     @property
-    def layout(self) -> tuple[tuple[int, int, str, tuple[int, ...]], ...]:
+    def layout(self) -> tuple[tuple[int, int, int, str, tuple[int, ...]], ...]:
         """Rows and devices; values on one layout have pieces that belong together."""
-        return tuple((shard.offset, shard.rows, shard.device, shard.hot) for shard in self.shards)
+        return tuple((shard.offset, shard.rows, shard.step, shard.device, shard.hot) for shard in self.shards)
 
     def matches(self, other: ShardedValue) -> bool:
         """Whether the two can be combined piece by piece."""
@@ -34,12 +34,3 @@ class ShardedValue:
     def is_own(self) -> bool:
         """Whether this rank has a part of it, and the other ranks have the rest, in place of servers."""
         return self.shards[0].modulo is not None
-
-    def joined(self) -> tf.Tensor:
-        """One tensor of all servers' pieces, in the order of rows; ids count from the variable's first row again."""
-        pieces = list(self.pieces)
-        if self.kind.startswith("ids"):
-            pieces = [
-                piece + tf.cast(shard.offset, piece.dtype) for piece, shard in zip(pieces, self.shards, strict=True)
-            ]
-        return tf.identity(pieces[0]) if len(pieces) == 1 else tf.concat(pieces, axis=0)

@@ -1,5 +1,8 @@
 """Pass: put variables of the ps route on servers, in shards of rows, and read them from there.
 
+Row i of a variable in n shards is in shard i mod n: words are often numbered by frequency, and ranges of rows would
+give one server all the frequent ones (docs/design/0031-rows-modulo-shards.md).
+
 Variables are split by surgery on handles: the model is not built again, so any variable can be split (made by
 `get_variable`, `tf.Variable` or a layer), row i stays row i, and initial values do not depend on the number of
 partitions (docs/design/0004-partitioning.md).
@@ -8,7 +11,7 @@ partitions (docs/design/0004-partitioning.md).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -42,7 +45,8 @@ def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Sha
     for number, piece in enumerate(planned.shards):
         with rewrite.graph.as_default():
             handle = shard_handle(name, dtype, planned.shape, piece, op_name=f"{name}/shard_{number}")
-        shards.append(Shard(handle, offset=piece.offset, rows=piece.rows, device=server_device(piece.server)))
+        device = server_device(piece.server)
+        shards.append(Shard(handle, offset=piece.offset, rows=piece.rows, device=device, step=piece.step))
     return shards
 
 
@@ -53,7 +57,7 @@ def shard_handle(name: str, dtype: tf.DType, shape: tuple[int, ...], piece: Plan
         return tf.raw_ops.VarHandleOp(
             dtype=dtype,
             shape=[piece.rows, *shape[1:]] if shape else [],
-            shared_name=f"{name}/rows_{piece.offset}_{piece.rows}",
+            shared_name=f"{name}/rows_{piece.offset}_{piece.rows}_{piece.step}",
             name=op_name,
         )
 
@@ -63,7 +67,7 @@ def _initialize_shards(shards: list[Shard], initializer: tf.Operation) -> list[t
     value = initializer.inputs[1]
     ops = []
     for shard in shards:
-        rows = value if len(shards) == 1 else value[shard.offset : shard.offset + shard.rows]
+        rows = value if len(shards) == 1 else shard.take(value)
         with tf.device(shard.device):
             ops.append(tf.raw_ops.AssignVariableOp(resource=shard.handle, value=rows))
     return ops
@@ -140,8 +144,21 @@ def read(rewrite: Rewrite, shards: list[Shard], dtype: tf.DType, *, narrow: tf.D
             part = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=dtype)
             parts.append(compress(rewrite, part if narrow in (None, dtype) else tf.cast(part, narrow)))
         rewrite.sent.append((parts[-1], 1))
-    whole = parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
-    return decompress(rewrite, whole, narrow or dtype)
+    return decompress(rewrite, in_row_order(parts), narrow or dtype)
+
+
+def in_row_order(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The whole variable [rows, ...] of all its shards' rows."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = tf.stack([tf.shape(part)[0] for part in parts])
+    row = tf.range(tf.reduce_sum(sizes))
+    whole = tf.gather(
+        tf.concat(parts, axis=0), tf.gather(tf.cumsum(sizes, exclusive=True), row % len(parts)) + row // len(parts)
+    )
+    rows = [part.shape.dims[0].value for part in parts]
+    whole.set_shape([None if None in rows else sum(rows), *parts[0].shape[1:]])
+    return whole
 
 
 def gather(
@@ -165,7 +182,7 @@ def gather(
     for shard, part in zip(shards, parts, strict=True):
         with tf.device(shard.device):
             found = tf.raw_ops.ResourceGather(
-                resource=shard.handle, indices=part - tf.cast(shard.offset, part.dtype), dtype=shard_dtype(shard)
+                resource=shard.handle, indices=shard.places_of(part), dtype=shard_dtype(shard)
             )
             cast = found if narrow is None else tf.cast(found, narrow)
             rows.append(cast if is_exact else compress(rewrite, cast))
@@ -187,8 +204,7 @@ def partition_ids(ids: tf.Tensor, shards: list[Shard]) -> tuple[list[tf.Tensor],
     """ids [n] by owner, and the positions in `ids` where each owner's stand."""
     if len(shards) == 1:
         return [ids], [tf.range(tf.size(ids))]
-    starts = tf.constant([shard.offset for shard in shards[1:]], ids.dtype)
-    owner = tf.searchsorted(starts, ids, side="right")
+    owner = tf.cast(ids % len(shards), tf.int32)
     return (
         tf.dynamic_partition(ids, owner, len(shards)),
         tf.dynamic_partition(tf.range(tf.size(ids)), owner, len(shards)),

@@ -63,7 +63,7 @@ def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
             parts = split_by_owner(gradient.values, gradient.indices, list(shards))
             for shard, (rows, part) in zip(shards, parts, strict=True):
                 values.append(_sent(rewrite, rows, shard.device))
-                ids.append(_sent(rewrite, part - tf.cast(shard.offset, part.dtype), shard.device))
+                ids.append(_sent(rewrite, shard.places_of(part), shard.device))
         pushed[gradient.values.name] = ShardedValue(tuple(values), shards, kind=f"rows of {gradient.name}")
         pushed[gradient.indices.name] = ShardedValue(tuple(ids), shards, kind=f"ids of {gradient.name}")
     return pushed

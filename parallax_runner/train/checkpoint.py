@@ -11,25 +11,27 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import Variable
-from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece
+from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
 
 UNKNOWN_STEP = -1  # the one that the chief counts itself
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Which part of which logical variable an array holds: `shape` values from `offset` (one a dimension) on."""
+    """Which part of which logical variable an array holds: `shape` values from `offset` (one a dimension) on, of the
+    first dimension each `step`-th."""
 
     name: str
     dtype: tf.DType
     full_shape: tuple[int, ...]
     offset: tuple[int, ...]
     shape: tuple[int, ...]
+    step: int = 1
 
     @property
     def where(self) -> tuple[slice, ...]:
         """The part as NumPy's index into the whole."""
-        return tuple(slice(start, start + size) for start, size in zip(self.offset, self.shape, strict=True))
+        return index(self.offset, self.shape, self.step)
 
 
 class CheckpointOps:
@@ -45,7 +47,7 @@ class CheckpointOps:
             self.is_chief = distributed.rank == 0
             pairs = [(variable, piece) for variable in distributed.variables for piece in variable.pieces]
             self.slices = tuple(
-                Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape)
+                Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape, piece.step)
                 for variable, piece in pairs
             )
             self.is_collective = any(piece.own is not None for _, piece in pairs)
@@ -113,14 +115,15 @@ class CheckpointOps:
     def _restore(self, pairs: list[tuple[LogicalVariable, Piece]]) -> list[tf.Operation]:
         if not pairs:
             return []
-        values = tf.raw_ops.RestoreV2(
-            prefix=self.prefix,
-            tensor_names=[variable.name for variable, _ in pairs],
-            shape_and_slices=[slice_spec(variable.shape, piece) for variable, piece in pairs],
-            dtypes=[variable.dtype for variable, _ in pairs],
-        )
+        keys = [(variable.name, _spec_to_read(variable, piece), variable.dtype) for variable, piece in pairs]
+        names, specs, dtypes = zip(*dict.fromkeys(keys), strict=True)
+        values = tf.raw_ops.RestoreV2(prefix=self.prefix, tensor_names=names, shape_and_slices=specs, dtypes=dtypes)
+        by_key = dict(zip(dict.fromkeys(keys), values, strict=True))
         ops = []
-        for (_, piece), value in zip(pairs, values, strict=True):
+        for (variable, piece), key in zip(pairs, keys, strict=True):
+            value = by_key[key]
+            if piece.step > 1:  # taken here, and not on the server, which is to get its own rows only
+                value = tf.ensure_shape(value, variable.shape)[piece.where]
             with tf.device(piece.handle.op.device or None):
                 restored = tf.ensure_shape(value, piece.shape)
                 if piece.own is None:
@@ -133,11 +136,16 @@ class CheckpointOps:
 
 
 def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
-    """TensorFlow's description of a piece of a tensor: «40000 128 0,10000:0,128»; empty for all of it."""
+    """TensorFlow's description of a range of a tensor: «40000 128 0,10000:0,128»; empty for all of it."""
     if piece.shape == shape:
         return ""
     ranges = ":".join(f"{offset},{length}" for offset, length in zip(piece.offset, piece.shape, strict=True))
     return " ".join(map(str, shape)) + " " + ranges
+
+
+def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
+    """What is read for a piece: all, where rows are not next to each other."""
+    return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
 def check_fits(prefix: Path, variables: Iterable[Variable]) -> None:

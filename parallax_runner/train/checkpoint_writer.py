@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,10 @@ class CheckpointWriter:
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._shapes = {part.name: (part.dtype, part.full_shape) for part in slices}
+        self._slices = tuple(slices)
+        # What TensorFlow has no name for, since its rows are not next to each other, is written in one piece.
+        self._whole = {part.name for part in slices if part.step > 1}
+        slices = self._written()
         graph = tf.Graph()
         with graph.as_default():
             self._prefix = tf.placeholder(tf.string, [])
@@ -40,7 +45,26 @@ class CheckpointWriter:
 
     def write(self, prefix: Path, values: Sequence[np.ndarray]) -> None:
         """Raises tf.errors.OpError where the files cannot be written."""
-        self._session.run(self._save, {self._prefix: str(prefix), **dict(zip(self._values, values, strict=True))})
+        arrays = self._brought_together(values)
+        self._session.run(self._save, {self._prefix: str(prefix), **dict(zip(self._values, arrays, strict=True))})
+
+    def _written(self) -> list[Slice]:
+        kept = [part for part in self._slices if part.name not in self._whole]
+        whole = {part.name: part for part in self._slices if part.name in self._whole}.values()
+        return kept + [
+            replace(part, offset=(0,) * len(part.full_shape), shape=part.full_shape, step=1) for part in whole
+        ]
+
+    def _brought_together(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays of `_written`."""
+        kept: list[np.ndarray] = []
+        whole: dict[str, np.ndarray] = {}
+        for part, value in zip(self._slices, values, strict=True):
+            if part.name not in self._whole:
+                kept.append(value)
+                continue
+            whole.setdefault(part.name, np.empty(part.full_shape, value.dtype))[part.where] = value
+        return kept + list(whole.values())
 
     def read_back(self, prefix: Path) -> None:
         """Reads every variable, one at a time; TensorFlow compares the CRC of each.

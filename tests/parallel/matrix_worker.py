@@ -120,10 +120,10 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
         parts = session.run([value for _, value in pieces])
         if any(piece.own is not None and piece.own.shards[0].offset for piece, _ in pieces):
             continue  # it took part, so that the chief has the values
-        shape = tuple(max(p.offset[d] + p.shape[d] for p, _ in pieces) for d in range(len(pieces[0][0].shape)))
-        full = np.zeros(shape, parts[0].dtype)
+        ends = [[slice_.stop - slice_.step + 1 for slice_ in piece.where] for piece, _ in pieces]
+        full = np.zeros(np.max(ends, axis=0).astype(int), parts[0].dtype)
         for (piece, _), part in zip(pieces, parts, strict=True):
-            full[tuple(slice(o, o + n) for o, n in zip(piece.offset, piece.shape, strict=True))] = part
+            full[piece.where] = part
         found[name] = full
     return found
 

@@ -1,4 +1,4 @@
-"""Statistics of touched rows: extrapolation over ranks, shares of ranges, and their file."""
+"""Statistics of touched rows: extrapolation over ranks, and their file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parallax_runner.measure.count import count_rows
 from parallax_runner.plan import measured
-from parallax_runner.plan.measured import Measured, RowStatistics
+from parallax_runner.plan.measured import Measured
 from tests.single.plan.test_planner import DENSE, SPARSE
 
 batches = st.lists(
@@ -33,7 +33,6 @@ def test_counts_are_those_of_sets(ids: list[list[np.ndarray]]) -> None:
     assert dict(found.hot) == {row: count for row, count in touched.items() if count}
     assert [count for _, count in found.hot] == sorted((count for _, count in found.hot), reverse=True)
     assert sum(rows for _, rows in found.incidence) == sum(count > 0 for count in touched.values())
-    np.testing.assert_allclose(found.ranges, [touched[row] / sum(touched.values()) for row in range(20)])
 
 
 @given(batches)
@@ -63,22 +62,6 @@ def test_extrapolation_finds_what_zipf_draws_would_touch() -> None:
     truth = (1 - (1 - chances) ** (ids * ranks)).sum()
     assert found.merged_over(ranks) == pytest.approx(truth, rel=0.05)
     assert found.merged_over(2) == pytest.approx(found.merged, rel=0.05)
-
-
-def test_shares_of_ranges_add_up_and_follow_the_touches() -> None:
-    found = RowStatistics("t", 100, 1, 1, 1, 1, ranges=(0.7, 0.2, 0.1, 0.0))
-    assert found.share(0, 25) == pytest.approx(0.7)
-    assert found.share(0, 50) == pytest.approx(0.9)
-    assert found.share(10, 25) == pytest.approx(0.7 * 15 / 25 + 0.2 * 10 / 25)
-    assert found.share(0, 100) == pytest.approx(1)
-    assert RowStatistics("t", 100, 1, 1, 1, 1).share(20, 10) == pytest.approx(0.1)
-
-
-def test_more_rows_than_ranges() -> None:
-    found = count_rows("table", 5000, [[np.arange(2500)]])
-    assert len(found.ranges) == 1024
-    assert found.share(0, 2500) == pytest.approx(1)
-    assert found.share(2500, 2500) == pytest.approx(0)
 
 
 def test_a_measurement_comes_back_from_its_file(tmp_path: Path) -> None:

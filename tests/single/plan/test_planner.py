@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_an_op_that_sees_merged_rows_is_noted() -> None:
 def test_only_sparse_variables_are_split() -> None:
     made = plan(DENSE, SPARSE, NONE, comm="ps", partitions=4)
     kernel, table, step = made.variables
-    assert [(shard.offset, shard.rows) for shard in table.shards] == [(0, 25), (25, 25), (50, 25), (75, 25)]
+    assert [(shard.offset, shard.rows, shard.step) for shard in table.shards] == [(n, 25, 4) for n in range(4)]
     assert [(shard.offset, shard.rows) for shard in kernel.shards] == [(0, 100)]
     assert step.shards == ()
     assert [v.partitions for v in made.variables] == [1, 4, 1]
@@ -261,29 +262,31 @@ def test_without_the_boundary_a_whole_table_travels() -> None:
     assert predict_sent_bytes(SPARSE, Route.PS, 2, ps) == 50 * (40 + 8) + 4000
 
 
-def test_shards_that_are_touched_most_are_on_different_servers() -> None:
-    """Of 4 shards of «table» the first and the third have nearly all touches."""
-    ranges = (0.48, 0.02, 0.48, 0.02)
-    rows = RowStatistics("table", 100, ids=50, distinct=40, merged=60, samples=2, ranges=ranges)
-    measured = Measured("f", 2, 1, 0.1, 8, None, (SPARSE,), (rows,), "2026-01-01")
+def test_tables_that_are_touched_most_are_on_different_servers() -> None:
+    """Of 4 tables of a size the first and the third have nearly all touches."""
+    tables = [dataclasses.replace(SPARSE, name=name) for name in ("a", "b", "c", "d")]
+    touched = {"a": 48, "b": 2, "c": 48, "d": 2}
+    rows = tuple(RowStatistics(name, 100, ids=50, distinct=n, merged=60, samples=2) for name, n in touched.items())
+    measured = Measured("f", 2, 1, 0.1, 8, None, tuple(tables), rows, "2026-01-01")
 
-    def servers(measured: Measured | None) -> list[int]:
+    def servers(measured: Measured | None, partitions: int = 1) -> list[int]:
         made = make_plan(
-            [SPARSE],
+            tables,
             comm="ps",
             workers=2,
             servers=2,
-            partitions=4,
+            partitions=partitions,
             average_sparse=True,
             fingerprint="f",
             measured=measured,
         )
-        return [shard.server for shard in made.variables[0].shards]
+        return [shard.server for variable in made.variables for shard in variable.shards]
 
     assert servers(None) == [0, 1, 0, 1]
     first, _, third, _ = placed = servers(measured)
     assert first != third
     assert sorted(placed) == [0, 0, 1, 1]
+    assert [sorted(servers(measured, 2)[start : start + 2]) for start in (0, 2, 4, 6)] == [[0, 1]] * 4
 
 
 def by_bytes(*variables: VariableInfo, partitions: int) -> dict[str, int]:

@@ -71,7 +71,12 @@ class OneDevice:
 
     def variables(self, rank: int = 0) -> Values:
         parts = self.session.run(self.reads[rank])
-        return {name: some[0] if len(some) == 1 else np.concatenate(some) for name, some in parts.items()}
+        found = {}
+        for variable in self.ranks[rank].variables:
+            found[variable.name] = whole = np.empty(variable.shape, variable.dtype.as_numpy_dtype)
+            for piece, rows in zip(variable.pieces, parts[variable.name], strict=True):
+                whole[piece.where] = rows
+        return found
 
 
 def graph_of(single: SingleDeviceGraph, comm: str, *, skip_nonfinite: bool = False, **options: Any) -> OneDevice:

@@ -32,8 +32,8 @@ def plan(pieces: int, first_server: int = 0) -> Plan:
     servers = itertools.cycle((first_server, 1 - first_server))
     variables = []
     for name, shape in SHAPES.items():
-        ranges = split_rows(shape[0], pieces) if shape else [(0, 1)]
-        shards = tuple(Shard(offset, rows, next(servers)) for offset, rows in ranges)
+        sizes = split_rows(shape[0], pieces) if shape else [1]
+        shards = tuple(Shard(number, rows, next(servers), len(sizes)) for number, rows in enumerate(sizes))
         slots = (f"{name}/slot",)
         variables.append(VariablePlan(name, shape, "float64", 0, "sparse", Route.PS, shards, slots, None, ""))
     return Plan("ps", 1, 2, True, "f", tuple(variables), ())
@@ -63,7 +63,7 @@ def fill(target: str, made: Plan) -> None:
     with tf.Graph().as_default() as graph:
         ops = []
         for name, shape, piece in each_piece(made):
-            rows = values(name)[piece.offset : piece.offset + piece.rows] if shape else values(name)
+            rows = values(name)[piece.offset :: piece.step] if shape else values(name)
             handle = shard_handle(name, tf.float64, shape, piece, op_name="x")
             with tf.device(server_device(piece.server)):
                 ops.append(tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(rows)))
@@ -91,7 +91,11 @@ def read(target: str, made: Plan) -> dict[str, np.ndarray]:
                 parts.setdefault(name, []).append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float64))
         with tf.Session(target, graph=graph) as session:
             found = session.run(parts)
-    return {name: pieces[0] if pieces[0].ndim == 0 else np.concatenate(pieces) for name, pieces in found.items()}
+    whole = {name: np.full_like(values(name), np.nan) for name in found}
+    for name, array in whole.items():
+        for number, piece in enumerate(found[name]):
+            array[... if array.ndim == 0 else np.s_[number :: len(found[name])]] = piece
+    return whole
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 50, 2**20])

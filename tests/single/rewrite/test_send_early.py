@@ -59,6 +59,22 @@ def test_the_backward_pass_waits_for_the_gradient_that_is_ready_before_it(comm: 
             assert lookups, departing.name
 
 
+@pytest.mark.parametrize("comm", ["ps", "hybrid", "sharded"])
+def test_what_sends_a_gradient_is_taken_up_before_what_waits_for_it(comm: str) -> None:
+    """Behind one op more, which is cheap: TensorFlow's executor goes on with that, and puts what takes time below."""
+    graph = rewritten(comm).graph
+    awaited = {departing for op in waiting(graph) for departing in op.control_inputs}
+    assert awaited
+    for departing in awaited:
+        readers = [op for tensor in departing.outputs for op in tensor.consumers()]
+        assert {op.type for op in readers} <= {"EnsureShape", "Size"}, departing.name  # Size: its bytes are counted
+    collectives = [op for op in graph.get_operations() if op.type == "HorovodAlltoall" and "to_owners" in op.name]
+    early = [op for op in collectives if {tensor.op.type for tensor in op.inputs} == {"EnsureShape"}]
+    assert bool(early) == (comm == "sharded")
+    for op in early:
+        assert {tensor.op.inputs[0].op for tensor in op.inputs} <= awaited  # the sizes, too
+
+
 def test_no_gradient_waits_for_a_later_one() -> None:
     """Every matmul of the backward pass is reached in an order that needs no op twice."""
     graph = rewritten("hybrid").graph
