@@ -39,9 +39,11 @@ def show_plan(plan: Plan, *, with_costs: bool = False) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
-def leave_outcome(plan: Plan, summary: Mapping[str, Any], run_dir: Path) -> None:
-    """Writes what the plan predicted beside what was measured; shows it where routes were chosen by prediction."""
-    found = outcome.Outcome.of(plan, summary)
+def leave_outcome(plan: Plan, summary: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
+    """Writes what the plan predicted beside what was measured; shows it where routes were chosen by prediction. `done`
+    has the ranks' last words."""
+    sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
+    found = outcome.Outcome.of(plan, summary, sent)
     try:
         outcome.save(found, run_dir)
     except OSError as error:
