@@ -54,7 +54,7 @@ class Outcome:
     def of(cls, plan: Plan, summary: Mapping[str, Any], sent: Sequence[Sequence[float]]) -> Outcome:
         """`summary` is that of the run; `sent` has for each rank its mean bytes for each variable of the plan, in its
         order, and last those for none alone."""
-        *measured, other = _means(sent) or [None] * (len(plan.variables) + 1)
+        *measured, other = _means(sent, len(plan.variables) + 1)
         variables = tuple(
             VariableOutcome(variable.name, variable.route.value, variable.sent_bytes_per_step, sent_bytes)
             for variable, sent_bytes in zip(plan.variables, measured, strict=True)
@@ -118,7 +118,10 @@ def _total(numbers: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(numbers) else None
 
 
-def _means(of_ranks: Sequence[Sequence[float]]) -> list[float]:
+def _means(of_ranks: Sequence[Sequence[float]], number: int) -> list[float | None]:
+    """`number` means over ranks; None where no rank has said anything."""
+    if not of_ranks:
+        return [None] * number
     return [statistics.fmean(numbers) for numbers in zip(*of_ranks, strict=True)]
 
 

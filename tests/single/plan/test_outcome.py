@@ -28,7 +28,7 @@ def made() -> Outcome:
 def rows_of(found: Outcome) -> list[list[str]]:
     text = io.StringIO()
     Console(file=text, width=200).print(outcome_table(found))
-    cells = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.getvalue().splitlines()]
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.getvalue().splitlines()]
     return [line for line in cells if len(line) == 4]
 
 
