@@ -19,8 +19,9 @@ from parallax_runner.plan.planner import make_plan
 from parallax_runner.rewrite import collectives
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.rewrite.one_device import OneDevice, batch, graph_of
-from tests.single.small_models import BATCH, FEATURES, ROWS, WIDTH, Features, captured, planned
+from tests.single.small_models import BATCH, FEATURES, ROWS, WIDTH, Features, captured, clip, planned
 
+NARROW_ROWS = 8
 # Of the ids 1 1 4 5 three are distinct, of 1 1 1 4 two. Row i is rank i mod 2's, so rank 0 asks for two and for one.
 IDS, FEW = np.array([1, 1, 4, 5]), np.array([1, 1, 1, 4])
 # A row of «table» is 2 × 8 bytes, of «narrow» 8; an id 4 bytes (int32) as it is looked up and gathered, 8 as pushed.
@@ -33,9 +34,9 @@ ON_SERVERS = {name: LOOKED_UP[name] + PUSHED[name] for name in LOOKED_UP}
 
 
 def two_tables(features: Features) -> tf.Tensor:
-    """[BATCH]: «table» [ROWS, WIDTH] and «narrow» [ROWS] by other ids, «weights» [WIDTH], «bias» []."""
+    """[BATCH]: «table» [ROWS, WIDTH] and «narrow» [NARROW_ROWS] by other ids, «weights» [WIDTH], «bias» []."""
     table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
-    narrow = tf.get_variable("narrow", [ROWS], tf.float64)
+    narrow = tf.get_variable("narrow", [NARROW_ROWS], tf.float64)
     weights = tf.get_variable("weights", [WIDTH], tf.float64)
     bias = tf.get_variable("bias", [], tf.float64, initializer=tf.zeros_initializer())
     rows = tf.nn.embedding_lookup(table, features["ids"]) * weights
@@ -144,7 +145,7 @@ def test_sparse_gradients_that_are_allreduced(compression: Compression, mirrored
     choice = Choice(routes=routes, reasons=dict.fromkeys(routes, "a test"))
     found = sent(plan_of(single, "mpi", choice=choice, compression=compression), single)
     value_bytes = 8 if compression is Compression.OFF else 2
-    rows = {"table": ROWS * WIDTH * value_bytes + ROWS * 8, "narrow": ROWS * value_bytes + ROWS * 8}
+    rows = {"table": ROWS * (WIDTH * value_bytes + 8), "narrow": NARROW_ROWS * (value_bytes + 8)}
     dense = {"weights": 2 * value_bytes, "bias": value_bytes}
     padding = 0 if compression is Compression.OFF else value_bytes
     assert found == rows | dense | {"global_step": 0, None: padding}
@@ -183,6 +184,18 @@ def test_bytes_of_a_follower_are_the_chiefs() -> None:
     assert [by_variable(plan, vector) for vector in found] == [
         {"table": ON_SERVERS["table"], "weights": 2 * DENSE["weights"]} | NOTHING
     ] * 2
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_norm_that_leaves_servers_is_its_variables(workers: int) -> None:
+    """One float64 to the chief, and from it to each of the others, who clip what they update themselves."""
+    single = captured(process=clip)
+    plan = planned(single, "hybrid", workers=workers, partitions=2)
+    chief = OneDevice(rewrite_for_rank(single, plan, rank=0, seed=1))
+    chief.initialize()
+    vector = chief.session.run(chief.there(0, chief.ranks[0].sent_bytes), chief.fed([batch(0) | {"ids": IDS}]))
+    dense = 2 * (workers - 1) / workers * DENSE["weights"]
+    assert by_variable(plan, vector) == {"table": ON_SERVERS["table"] + workers * 8, "weights": dense} | NOTHING
 
 
 def test_rows_that_leave_servers_during_the_update_are_their_variables() -> None:
