@@ -277,7 +277,7 @@ def _run(
         summary["mlflow_run_id"] = tracker.run_id
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
-            report.leave_outcome(plan, summary, run_dir)
+            report.leave_outcome(plan, summary, _last_words(result), run_dir)
         # The run has ended; who is in a hurry now does not wait for MLflow.
         was_interrupted = interrupts.received
         with interrupts.noted():
@@ -304,7 +304,7 @@ def _account(
 ) -> dict[str, Any]:
     """What the summary says of the steps; `before` is that of an earlier run in the same folder."""
     record.end()
-    done = {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
+    done = _last_words(result)
     fields = report.summarize(record, done) | {"first_step": summary["first_step"]}
     fields |= {key.replace("/", "_"): value for key, value in record.validation.items()}
     if fields["loss_last"] is None and before.get("steps") == fields["steps"]:
@@ -313,6 +313,11 @@ def _account(
     if "comparison" in done.get(0, {}):
         fields |= report.verification(done[0]["comparison"])
     return fields
+
+
+def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:
+    """What each rank has said at its end."""
+    return {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
 
 
 def _log_to(run_dir: Path) -> None:

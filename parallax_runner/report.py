@@ -24,14 +24,12 @@ from parallax_runner.train.checkpoint_files import step_of
 
 log = logging.getLogger(__name__)
 
-PLAIN_WIDTH = 140  # columns of the plan's table where there is no terminal
+PLAIN_WIDTH = 140  # columns of tables where there is no terminal
 
 
 def show_plan(plan: Plan, *, with_costs: bool = False) -> None:
     """Prints the table of variables and the plan's notes; between them, if asked, what each route would cost."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console = Console(stderr=True, width=PLAIN_WIDTH)
+    console = _console()
     console.print(plan_table(plan))
     if with_costs and plan.workers > 1:
         console.print(cost_table(plan))
@@ -39,15 +37,22 @@ def show_plan(plan: Plan, *, with_costs: bool = False) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
-def leave_outcome(plan: Plan, summary: Mapping[str, Any], run_dir: Path) -> None:
-    """Writes what the plan predicted beside what was measured; shows it where routes were chosen by prediction."""
-    found = outcome.Outcome.of(plan, summary)
+def _console() -> Console:
+    console = Console(stderr=True)
+    return console if console.is_terminal else Console(stderr=True, width=PLAIN_WIDTH)
+
+
+def leave_outcome(plan: Plan, summary: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
+    """Writes what the plan predicted beside what was measured; shows it where routes were chosen by prediction. `done`
+    has the ranks' last words."""
+    sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
+    found = outcome.Outcome.of(plan, summary, sent)
     try:
         outcome.save(found, run_dir)
     except OSError as error:
         log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
     if plan.comm == "auto":
-        Console(stderr=True).print(outcome.outcome_table(found))
+        _console().print(outcome.outcome_table(found))
 
 
 def empty_summary(config: DictConfig) -> dict[str, Any]:

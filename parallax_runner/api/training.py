@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.profile.record import StepProfiler
@@ -84,7 +85,8 @@ class Training:
         is_in_it = self._peers.watch(seen["peers"])
         before, self.step = self.step, self._peers.next_step(self.step)
         self._passed = passed = self.step - before
-        self._throughput.add(time.perf_counter() - started, float(seen.get("sent_bytes", 0.0)), steps=passed)
+        sent_bytes = seen.get("sent_bytes", np.zeros(graph.sent_bytes.shape))
+        self._throughput.add(time.perf_counter() - started, sent_bytes, steps=passed)
         if is_profiled:
             self.profiler.write(step, run_metadata)
         self.control.step = self.step

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import defaultdict
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,25 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import format_bytes
 
 FILE_NAME = "plan_measured.json"
+MAX_ROWS = 10  # of variables in the table
+
+
+@dataclass(frozen=True)
+class VariableOutcome:
+    """What a rank's share of a step sends for a variable of the plan, in bytes; None for what is not known."""
+
+    name: str
+    route: str
+    predicted_sent_bytes: int | None
+    measured_sent_bytes: float | None
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Milliseconds and bytes of a step, predicted by the model and measured by the run; None for what is not known.
 
-    Bytes are what a rank's share of a step sends, measured from the shapes of what was handed over; `bytes_by_route`
-    is the prediction's. `rows_measured` and `constants` are the plan's.
+    Bytes are what a rank's share of a step sends, measured from the shapes of what was handed over; for each of
+    `variables`, and `measured_other_bytes` for none of them alone. `rows_measured` and `constants` are the plan's.
     """
 
     comm: str
@@ -33,17 +45,20 @@ class Outcome:
     measured_step_ms: float | None
     predicted_sent_bytes: int | None
     measured_sent_bytes: float | None
-    bytes_by_route: Mapping[str, int | None]
+    measured_other_bytes: float | None
+    variables: tuple[VariableOutcome, ...]
     rows_measured: bool
     constants: str
 
     @classmethod
-    def of(cls, plan: Plan, summary: Mapping[str, Any]) -> Outcome:
-        """`summary` is that of the run."""
-        by_route: dict[str, int | None] = defaultdict(int)
-        for variable in plan.variables:
-            before, more = by_route[variable.route.value], variable.sent_bytes_per_step
-            by_route[variable.route.value] = None if before is None or more is None else before + more
+    def of(cls, plan: Plan, summary: Mapping[str, Any], sent: Sequence[Sequence[float]]) -> Outcome:
+        """`summary` is that of the run; `sent` has for each rank its mean bytes for each variable of the plan, in its
+        order, and last those for none alone."""
+        *measured, other = _means(sent, len(plan.variables) + 1)
+        variables = tuple(
+            VariableOutcome(variable.name, variable.route.value, variable.sent_bytes_per_step, sent_bytes)
+            for variable, sent_bytes in zip(plan.variables, measured, strict=True)
+        )
         return cls(
             comm=plan.comm,
             workers=plan.workers,
@@ -52,7 +67,8 @@ class Outcome:
             measured_step_ms=summary.get("step_ms_p50"),
             predicted_sent_bytes=plan.sent_bytes_per_step,
             measured_sent_bytes=summary.get("sent_bytes_per_step"),
-            bytes_by_route=dict(by_route),
+            measured_other_bytes=other,
+            variables=variables,
             rows_measured=plan.rows_measured,
             constants=plan.constants,
         )
@@ -66,16 +82,47 @@ def save(outcome: Outcome, run_dir: Path) -> Path:
 
 
 def outcome_table(outcome: Outcome) -> Table:
-    """Two rows: a step's time and bytes."""
+    """A step's time and bytes, and below the bytes of each variable that sends any: the largest, and the others
+    together."""
     table = Table(title=f"predicted (constants: {outcome.constants}) and measured", title_justify="left")
     for column in ("a step", "predicted", "measured", "measured / predicted"):
         table.add_column(column, justify="left" if column == "a step" else "right")
     ms = (outcome.predicted_step_ms, outcome.measured_step_ms)
     table.add_row("time", *("unknown" if one is None else f"{one:.4g} ms" for one in ms), _ratio(*ms))
-    sent = (outcome.predicted_sent_bytes, outcome.measured_sent_bytes)
-    told = ["unknown" if one is None else format_bytes(round(one)) for one in sent]
-    table.add_row("sent by a rank", *told, _ratio(*sent))
+    _add_bytes(table, "sent by a rank", outcome.predicted_sent_bytes, outcome.measured_sent_bytes)
+    table.add_section()
+    sending = sorted((one for one in outcome.variables if _size(one) != 0), key=_size, reverse=True)
+    for one in sending[:MAX_ROWS]:
+        _add_bytes(table, f"{one.name} by {one.route}", one.predicted_sent_bytes, one.measured_sent_bytes)
+    if others := sending[MAX_ROWS:]:
+        predicted = _total([one.predicted_sent_bytes for one in others])
+        _add_bytes(table, f"{len(others)} others", predicted, _total([one.measured_sent_bytes for one in others]))
+    if outcome.measured_other_bytes:
+        _add_bytes(table, "for no variable alone", 0, outcome.measured_other_bytes)
     return table
+
+
+def _add_bytes(table: Table, name: str, predicted: float | None, measured: float | None) -> None:
+    told = ["unknown" if one is None else format_bytes(round(one)) for one in (predicted, measured)]
+    table.add_row(name, *told, _ratio(predicted, measured))
+
+
+def _size(variable: VariableOutcome) -> float:
+    """By which rows are ordered: infinite where nothing is known."""
+    numbers = (variable.predicted_sent_bytes, variable.measured_sent_bytes)
+    return max((number for number in numbers if number is not None), default=math.inf)
+
+
+def _total(numbers: Sequence[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+def _means(of_ranks: Sequence[Sequence[float]], number: int) -> list[float | None]:
+    """`number` means over ranks; None where no rank has said anything."""
+    if not of_ranks:
+        return [None] * number
+    return [statistics.fmean(numbers) for numbers in zip(*of_ranks, strict=True)]
 
 
 def _ratio(predicted: float | None, measured: float | None) -> str:

@@ -10,6 +10,7 @@ from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
 from parallax_runner.rewrite.only_if import only_if
 from parallax_runner.rewrite.routes import travelling_by
+from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.sharded_value import ShardedValue
 from parallax_runner.rewrite.shards import partition_ids
 
@@ -46,7 +47,7 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
                 travelling = compress(rewrite, narrow)
             wide = tf.cast(decompress(rewrite, travelling, narrow.dtype), gradient.values.dtype)
             rewrite.step_ops.append(accumulator.apply_grad(wide, local_step=_never_stale()))
-            rewrite.sent.append((travelling, 1))
+            rewrite.sent.append(Sent(travelling, 1, shard.variable))
         mean = _divide(accumulator.take_grad(_pushes(rewrite)), rewrite)
         mean.set_shape(shape)
     return ShardedValue(pieces=(mean,), shards=tuple(shards), kind="full")
@@ -71,7 +72,7 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
             if pushed is not None:
                 wide = decompress(rewrite, travelling, rows.dtype)
                 rewrite.step_ops.append(accumulator.apply_grad(local_ids, wide, local_step=_never_stale()))
-                rewrite.sent += [(travelling, 1), (local_ids, 1)]
+                rewrite.sent += [Sent(each, 1, shard.variable) for each in (travelling, local_ids)]
             total = accumulator.take_indexed_slices_grad(_pushes(rewrite))
             mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
             mean.set_shape(rows.shape)

@@ -9,6 +9,7 @@ from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.routes import travelling_by
+from parallax_runner.rewrite.sent import Sent
 
 
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
@@ -28,7 +29,9 @@ def allgather_sparse_gradients(rewrite: Rewrite) -> None:
             rows, ids = _gather(gradient.name, travelling, gradient.indices, rewrite.plan.use_allgatherv, after=last)
             last = rows.op
             values, indices = merge(decompress(rewrite, rows, gradient.values.dtype), ids)
-            rewrite.sent += [(each, rewrite.plan.replicas - 1) for each in (travelling, gradient.indices)]
+            rewrite.sent += [
+                Sent(each, rewrite.plan.replicas - 1, gradient.variables[0]) for each in (travelling, gradient.indices)
+            ]
             if rewrite.plan.average_sparse:
                 values /= tf.cast(rewrite.plan.replicas, values.dtype)
         rewrite.replace_gradient(gradient, values, indices)

@@ -11,6 +11,7 @@ from parallax_runner.rewrite.appearance import in_order_of_appearance
 from parallax_runner.rewrite.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes import travelling_by
+from parallax_runner.rewrite.sent import Sent
 
 # Large enough to pay for an exchange of its own, small enough to leave while the next one is computed.
 BUCKET_BYTES = 4_000_000
@@ -35,16 +36,17 @@ def _allreduce(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> No
         if not members:
             continue
         with tf.name_scope("allreduce/"):
-            means = means_of(rewrite, [gradient.values for gradient in members], name + suffix)
+            variables = [gradient.variables[0] for gradient in members]
+            means = means_of(rewrite, [gradient.values for gradient in members], variables, name + suffix)
         for gradient, mean in zip(members, means, strict=True):
             rewrite.replace_gradient(gradient, mean, None)
 
 
-def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
+def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Sequence[str], name: str) -> list[tf.Tensor]:
     from parallax_runner.rewrite import collectives
 
     ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
-    rewrite.sent += [(value, ring) for value in values]
+    rewrite.sent += [Sent(value, ring, variable) for value, variable in zip(values, variables, strict=True)]
     return [
         total / tf.cast(rewrite.plan.replicas, total.dtype) for total in collectives.sum_over_ranks(values, name=name)
     ]

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Compression
 from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.sent import Sent
 
 DTYPES = {Compression.FP16: tf.float16, Compression.BF16: tf.bfloat16}
 # What carries bfloat16 bits through collectives, which do not know it and only move it.
@@ -41,8 +42,11 @@ def decompress(rewrite: Rewrite, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tenso
     return tf.cast(tensor if half == CARRIER else tf.bitcast(tensor, half), dtype)
 
 
-def rounded_means(rewrite: Rewrite, values: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
-    """Means over ranks of tensors with static shapes, in two exchanges of as many bytes as a ring has for 16 bits.
+def rounded_means(
+    rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Sequence[str], name: str
+) -> list[tf.Tensor]:
+    """Means over ranks of tensors with static shapes, each for one of `variables`, in two exchanges of as many bytes as
+    a ring has for 16 bits.
 
     Each rank sums one part of what all send, and sends its mean to all: two roundings a value, where a ring of 16-bit
     sums has one a rank (Rabenseifner 2004 for the scheme: reduce-scatter, then allgather).
@@ -52,14 +56,17 @@ def rounded_means(rewrite: Rewrite, values: Sequence[tf.Tensor], name: str) -> l
     ranks, dtype = rewrite.plan.workers, values[0].dtype
     sizes = [value.shape.num_elements() or 0 for value in values]
     part_size = -(-sum(sizes) // ranks)
-    padding = tf.zeros([part_size * ranks - sum(sizes)], dtype)
+    padding_size = part_size * ranks - sum(sizes)
+    padding = tf.zeros([padding_size], dtype)
     flat = tf.concat([*(tf.cast(tf.reshape(value, [-1]), dtype) for value in values), padding], axis=0)
     sent = compress(rewrite, flat)
     came, _ = collectives.all_to_all(sent, tf.fill([ranks], part_size), name=f"{name}/parts")
     parts = tf.reshape(decompress(rewrite, came, dtype), [ranks, part_size])
     mean = compress(rewrite, tf.reduce_sum(parts, axis=0) / tf.cast(ranks, dtype))
     means = decompress(rewrite, collectives.concat_over_ranks(mean, name=f"{name}/means"), dtype)
-    rewrite.sent += [(sent, (ranks - 1) / ranks), (mean, ranks - 1)]
+    for variable, size in [*zip(variables, sizes, strict=True), (None, padding_size)]:
+        # Of which variables a rank sends means is a matter of its number; over all ranks each has this share.
+        rewrite.sent += [Sent(sent, (ranks - 1) / ranks, variable, size), Sent(mean, ranks - 1, variable, size / ranks)]
     return [
         tf.cast(tf.reshape(part, value.shape), value.dtype)
         for part, value in zip(tf.split(means[: sum(sizes)], sizes), values, strict=True)

@@ -17,6 +17,7 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes import travelling_by
+from parallax_runner.rewrite.sent import Sent
 
 
 def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
@@ -24,15 +25,18 @@ def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
     of all ranks, averaged if the plan says so; one fused exchange."""
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
     gradients = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.variables[0] in sparse]
-    parts = [Rows(gradient.values, _ids(gradient), _rows(rewrite, gradient)) for gradient in gradients]
+    parts = [
+        Rows(gradient.variables[0], gradient.values, _ids(gradient), _rows(rewrite, gradient)) for gradient in gradients
+    ]
     for gradient, aggregate in zip(gradients, aggregate_spread(rewrite, parts, name="densified"), strict=True):
         rewrite.replace_gradient(gradient, aggregate.values, aggregate.ids)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """values [u, ...] of distinct ascending ids [u] below `rows`."""
+    """Of `variable` values [u, ...] of distinct ascending ids [u] below `rows`."""
 
+    variable: str
     values: tf.Tensor
     ids: tf.Tensor
     rows: int
@@ -45,7 +49,7 @@ def aggregate_spread(rewrite: Rewrite, parts: Sequence[Rows], *, name: str) -> l
     with tf.name_scope(f"{name}/spread/"):
         spread, touched = zip(*map(_spread, parts), strict=True)
     with tf.name_scope(f"{name}/"):
-        means, counts = _exchanged(rewrite, spread, touched, name)
+        means, counts = _exchanged(rewrite, spread, touched, [part.variable for part in parts], name)
         return [_touched_rows(rewrite, *each) for each in zip(parts, means, counts, strict=True)]
 
 
@@ -54,11 +58,11 @@ def _touched_rows(rewrite: Rewrite, part: Rows, mean: tf.Tensor, count: tf.Tenso
     values = tf.gather(mean, ids)
     if not rewrite.plan.average_sparse:
         values *= tf.cast(rewrite.plan.replicas, values.dtype)
-    return Rows(values, tf.cast(ids, part.ids.dtype), part.rows)
+    return Rows(part.variable, values, tf.cast(ids, part.ids.dtype), part.rows)
 
 
 def _exchanged(
-    rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], name: str
+    rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Means of the rows over ranks, and counts; values that the plan compresses go by themselves, counts never."""
     from parallax_runner.rewrite import collectives
@@ -67,12 +71,14 @@ def _exchanged(
     exact = [number for number in range(len(spread)) if number not in halved]
     travelling = [*(spread[number] for number in exact), *touched]
     ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
-    rewrite.sent += [(tensor, ring) for tensor in travelling]
+    travelling_for = [*(variables[number] for number in exact), *variables]
+    rewrite.sent += [Sent(each, ring, variable) for each, variable in zip(travelling, travelling_for, strict=True)]
     sums = collectives.sum_over_ranks(travelling, name=name)
     counts = sums[len(exact) :]
     means = dict(zip(exact, (total / tf.cast(rewrite.plan.replicas, total.dtype) for total in sums), strict=False))
     if halved:
-        rounded = rounded_means(rewrite, [spread[number] for number in halved], f"{name}/rounded")
+        members, of = [spread[number] for number in halved], [variables[number] for number in halved]
+        rounded = rounded_means(rewrite, members, of, f"{name}/rounded")
         means |= dict(zip(halved, rounded, strict=True))
     return [means[number] for number in range(len(spread))], counts
 

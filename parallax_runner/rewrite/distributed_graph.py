@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
+from parallax_runner.rewrite.sent import Sent
 
 CLOSED = -1  # the next step, where there is none
 
@@ -28,14 +29,16 @@ class Modulo:
 
 @dataclass
 class Shard:
-    """A placed piece of a variable (or slot): `rows` rows, each `step`-th from row `offset` on, on the server of
-    `device`; or with `modulo` this rank's own rows; or the rows `hot` (ascending), of which every rank has a copy.
+    """A placed piece of a variable (or slot) for `variable` of the plan: `rows` rows, each `step`-th from row `offset`
+    on, on the server of `device`; or with `modulo` this rank's own rows; or the rows `hot` (ascending), of which every
+    rank has a copy.
 
     A variable with hot rows has two shards on each rank, its own rows and the hot ones. What the owner has of a hot row
     is never read.
     """
 
     handle: tf.Tensor
+    variable: str
     offset: int
     rows: int
     device: str
@@ -131,7 +134,8 @@ class DistributedGraph:
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
     chief's values of replicated variables. `open_inputs` is the part of `initialize` that a new session on variables
     that are there already has to run: tables and iterators. `train_op` is one synchronous step. `sent_bytes` is
-    what the step that fetches it handed to collectives and servers and got back from servers (scalar, float64).
+    the bytes that the step which fetches it handed to collectives and servers and got back from servers (float64): for
+    each variable of the plan, in its order, and last those that were for none of them alone.
     `applied` says whether the step changed the variables (scalar, bool); None where every step does. `device` is
     where this worker's own ops run.
     Where variables are spread over the ranks, who reads them needs all ranks: `wish` (scalar, float32, 0 if not fed) is
@@ -193,13 +197,13 @@ class Rewrite:
     `prefix` stands before the names of its ops, where a worker has several replicas in one graph, which are all in
     `siblings`; `pushes` says by a gradient's name what is pushed in its place, None for nothing.
     `region` holds the ops that are to see aggregated gradients (graph/boundary.py); `step_ops` those that a step runs
-    beside the train op; `sent` pairs of a tensor and how often its bytes are sent for this rank (a number, or a scalar
-    of float64); `replaced` the names of tensors that no op of the region may read any more; `applied` whether the step
-    changes variables, if that is asked; `counters` the variables that are on server 0, one for all replicas; `pulled`
-    what travels from servers for the reads of a variable that wait for nothing; `updated` the op that has run when a
-    step's updates on servers have; `first_copies` the ops that give copies of servers' variables their first values;
-    `hot_rows` the handles of rows of which every rank has a copy; `leads` whether it is this replica that updates,
-    where that is decided in each step; the rest as in `DistributedGraph`.
+    beside the train op; `sent` what is sent for this rank; `replaced` the names of tensors that no op of the
+    region may read any more; `applied` whether the step changes variables, if that is asked; `counters` the variables
+    that are on server 0, one for all replicas; `pulled` what travels from servers for the reads of a variable that wait
+    for nothing; `updated` the op that has run when a step's updates on servers have; `first_copies` the ops that give
+    copies of servers' variables their first values; `hot_rows` the handles of rows of which every rank has a copy;
+    `leads` whether it is this replica that updates, where that is decided in each step; the rest as in
+    `DistributedGraph`.
     """
 
     single: SingleDeviceGraph
@@ -211,7 +215,7 @@ class Rewrite:
     train_op: tf.Operation
     skip_nonfinite: bool
     step_ops: list[tf.Operation] = field(default_factory=list)
-    sent: list[tuple[tf.Tensor, float | tf.Tensor]] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     hot_rows: list[tf.Tensor] = field(default_factory=list)
     shard_initializers: list[tf.Operation] = field(default_factory=list)

@@ -14,14 +14,16 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.sent import Sent
 
 MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Table:
-    """A variable whose rows are spread over ranks, as far as an exchange must know it."""
+    """A variable of the plan, or its slot, whose rows are spread over ranks, as far as an exchange must know it."""
 
+    variable: str
     rows: int
     row_shape: tuple[int, ...]
     dtype: tf.DType
@@ -70,14 +72,17 @@ class Exchange:
     def _of_one_dtype(
         self, rows: Sequence[tf.Tensor], members: Sequence[int], sent: tf.Tensor, received: tf.Tensor, name: str
     ) -> list[tf.Tensor]:
+        variables = [self.tables[member].variable for member in members]
         if len(members) == 1:
-            return [swap(self.rewrite, rows[0], sent[:, members[0]], name=name)[0]]
+            (only,) = rows
+            only.set_shape([None, *self.tables[members[0]].row_shape])
+            return [swap(self.rewrite, only, tf.gather(sent, members, axis=1), variables, name=name)[0]]
         widths = tf.constant([tf.TensorShape(self.tables[m].row_shape).num_elements() for m in members], tf.int32)
         sent = tf.gather(sent, members, axis=1) * widths
         received = tf.gather(received, members, axis=1) * widths
         flat = [tf.reshape(each, [-1]) for each in rows]
         message = _interleave(flat, sent, self.rewrite.plan.workers)
-        came, _ = swap(self.rewrite, message, tf.reduce_sum(sent, axis=1), name=name)
+        came, _ = swap(self.rewrite, message, sent, variables, name=name)
         return [
             tf.reshape(each, [-1, *self.tables[m].row_shape])
             for each, m in zip(_deinterleave(came, received, self.rewrite.plan.workers), members, strict=True)
@@ -96,7 +101,8 @@ def ask_owners(
     asked = tuple(tf.concat(tf.dynamic_partition(tf.range(tf.size(owner)), owner, ranks), axis=0) for owner in owners)
     sent_counts = tf.stack([tf.math.bincount(owner, minlength=ranks, maxlength=ranks) for owner in owners], axis=1)
     parts = tf.dynamic_partition(tf.concat(shifted, axis=0), tf.concat(owners, axis=0), ranks)
-    came, counts = swap(rewrite, tf.concat(parts, axis=0), tf.reduce_sum(sent_counts, axis=1), name=f"{name}/ids")
+    variables = [table.variable for table in tables]
+    came, counts = swap(rewrite, tf.concat(parts, axis=0), sent_counts, variables, name=f"{name}/ids")
     if len(tables) == 1:
         arrived, arrived_counts = (came,), tf.reshape(counts, [ranks, 1])
     else:
@@ -104,16 +110,20 @@ def ask_owners(
     return Exchange(rewrite, name, tuple(tables), asked, arrived, sent_counts, arrived_counts, is_exact)
 
 
-def swap(rewrite: Rewrite, tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """`collectives.all_to_all`, and counts the bytes for other ranks as sent."""
+def swap(
+    rewrite: Rewrite, tensor: tf.Tensor, rows: tf.Tensor, variables: Sequence[str], *, name: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`collectives.all_to_all` of `rows[r, v]` (int32) rows of the tensor for rank r and variable v, in this order; the
+    bytes for other ranks are counted as sent."""
     from parallax_runner.rewrite import collectives
 
     tensor = tf.identity(tensor)  # counted only where this exchange is in the step
-    came, came_counts = collectives.all_to_all(tensor, counts, name=name)
+    came, came_counts = collectives.all_to_all(tensor, tf.reduce_sum(rows, axis=1), name=name)
     came.set_shape([None, *tensor.shape[1:]])
     came_counts.set_shape([rewrite.plan.workers])
-    others = 1.0 - tf.cast(counts[rewrite.rank], tf.float64) / tf.cast(tf.maximum(tf.reduce_sum(counts), 1), tf.float64)
-    rewrite.sent.append((tensor, others))
+    of_others = (tf.reduce_sum(rows, axis=0) - rows[rewrite.rank]) * tensor.shape[1:].num_elements()
+    values = tf.unstack(of_others, num=len(variables))
+    rewrite.sent += [Sent(tensor, 1, variable, each) for variable, each in zip(variables, values, strict=True)]
     return came, came_counts
 
 

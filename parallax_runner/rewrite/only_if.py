@@ -13,8 +13,8 @@ def only_if(condition: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def or_zero(condition: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """`number` (scalar) where `condition` holds, and 0 where it is dead."""
-    zero = tf.zeros([], number.dtype)
+    """`number` (of a known shape) where `condition` holds, and 0 where it is dead."""
+    zero = tf.zeros(number.shape, number.dtype)
     otherwise = tf.identity(tf.raw_ops.Switch(data=zero, pred=condition)[0])
     return tf.raw_ops.Merge(inputs=[otherwise, only_if(condition, number)])[0]
 

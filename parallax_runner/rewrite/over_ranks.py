@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
 from parallax_runner.rewrite.hot_rows import find_hot
+from parallax_runner.rewrite.sent import Sent
 
 # Other ranks' steps go on while a variable travels to the chief: between two messages their collectives find room.
 MESSAGE_BYTES = 16 << 20
@@ -28,7 +29,7 @@ def ids_of_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[S
     """All ranks' ids, counted from the variable's first row, of pieces that are counted from their shard's."""
     (own, *hot), modulo = pieces, shards[0].modulo
     assert modulo is not None
-    ids = concat(rewrite, own * modulo.ranks + modulo.rank, name=name)
+    ids = concat(rewrite, own * modulo.ranks + modulo.rank, shards[0].variable, name=name)
     of_hot = [tf.gather(tf.constant(shards[1].hot, ids.dtype), places) for places in hot]
     return tf.concat([ids, *of_hot], axis=0)
 
@@ -37,7 +38,7 @@ def whole_on_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence
     """All rows [rows, ...] of which each rank has its own, and the hot ones."""
     (own, *hot), modulo = pieces, shards[0].modulo
     assert modulo is not None
-    whole = tf.gather(concat(rewrite, own, name=name), _in_row_order(modulo))
+    whole = tf.gather(concat(rewrite, own, shards[0].variable, name=name), _in_row_order(modulo))
     whole.set_shape([modulo.rows, *own.shape[1:]])
     return _with_hot(whole, hot, shards)
 
@@ -48,21 +49,21 @@ def _with_hot(whole: tf.Tensor, hot: Sequence[tf.Tensor], shards: Sequence[Shard
     return whole
 
 
-def concat(rewrite: Rewrite, own: tf.Tensor, *, name: str) -> tf.Tensor:
-    """The ranks' tensors one after the other."""
+def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
+    """The ranks' tensors, of a variable of the plan, one after the other."""
     from parallax_runner.rewrite import collectives
 
     own = tf.identity(own)  # counted only where this exchange is in the step
-    rewrite.sent.append((own, rewrite.plan.workers - 1))
+    rewrite.sent.append(Sent(own, rewrite.plan.workers - 1, variable))
     return collectives.concat_over_ranks(own, name=name)
 
 
-def total(rewrite: Rewrite, own: tf.Tensor, *, name: str) -> tf.Tensor:
-    """The sum over ranks."""
+def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
+    """The sum over ranks of what each has of a variable of the plan."""
     from parallax_runner.rewrite import collectives
 
     own = tf.identity(own)
-    rewrite.sent.append((own, 2 * (rewrite.plan.workers - 1) / rewrite.plan.workers))
+    rewrite.sent.append(Sent(own, 2 * (rewrite.plan.workers - 1) / rewrite.plan.workers, variable))
     return collectives.sum_of_one(own, name=name)
 
 

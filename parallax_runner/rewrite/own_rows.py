@@ -54,7 +54,7 @@ def table_of(rewrite: Rewrite, variable: str) -> Table:
     assert shard.modulo is not None
     op = shard.handle.op
     shape = tf.TensorShape(op.get_attr("shape")).as_list()
-    return Table(rows=shard.modulo.rows, row_shape=tuple(shape[1:]), dtype=op.get_attr("dtype"))
+    return Table(shard.variable, shard.modulo.rows, row_shape=tuple(shape[1:]), dtype=op.get_attr("dtype"))
 
 
 def own_rows(rewrite: Rewrite, shards: list[Shard], *, name: str) -> OwnRows:
@@ -111,10 +111,11 @@ def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Shard]
     modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=planned.shape[0])
     count, device = modulo.count(modulo.rank), rewrite.worker_device
     own = _make_handle(rewrite, name, "own_rows", [count, *planned.shape[1:]])
-    shards = [Shard(own, offset=modulo.rank, rows=count, device=device, step=modulo.ranks, modulo=modulo)]
+    shards = [Shard(own, planned.name, modulo.rank, rows=count, device=device, step=modulo.ranks, modulo=modulo)]
     if planned.hot_rows:
         hot = _make_handle(rewrite, name, "hot_rows", [len(planned.hot_rows), *planned.shape[1:]])
-        shards.append(Shard(hot, offset=0, rows=len(planned.hot_rows), device=device, hot=planned.hot_rows))
+        rows = len(planned.hot_rows)
+        shards.append(Shard(hot, planned.name, offset=0, rows=rows, device=device, hot=planned.hot_rows))
         rewrite.hot_rows.append(hot)
     return shards
 

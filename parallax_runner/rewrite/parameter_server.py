@@ -13,6 +13,7 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.accumulate import accumulate_on_servers
 from parallax_runner.rewrite.barrier import announce, receive
 from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.shards import server_device
 
@@ -64,7 +65,7 @@ def _needed_without(roots: list[tf.Operation], server_ops: set[tf.Operation]) ->
 def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
     for number, crossing in enumerate(crossings):
         rewrite.step_ops += announce(rewrite, crossing.outputs[0], name=f"value_{number}")
-        rewrite.sent.append((crossing.outputs[0], rewrite.plan.replicas - 1))
+        rewrite.sent.append(Sent(crossing.outputs[0], rewrite.plan.replicas - 1, update.crossings[crossing]))
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     writes = [op for op in update.server_ops if not op.outputs]

@@ -67,7 +67,7 @@ def _departures(rewrite: Rewrite) -> list[tuple[set[tf.Operation], tf.Operation]
     sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     found = []
-    for departing in {tensor.op for tensor, _ in rewrite.sent} & step:
+    for departing in {one.tensor.op for one in rewrite.sent} & step:
         needed = edit.ancestors([departing])
         if needed & sparse and not any(op.type == BRANCH for op in needed):
             found.append((heavy_ops(needed), departing))

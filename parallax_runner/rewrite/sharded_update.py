@@ -20,6 +20,7 @@ from parallax_runner.rewrite import over_ranks
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
 from parallax_runner.rewrite.own_rows import look_up
+from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.sharded_value import ShardedValue
 from parallax_runner.rewrite.shards import gather, in_row_order
 
@@ -34,14 +35,14 @@ class ShardedUpdate:
     """What the visit has found so far.
 
     `values` by tensor name where it is not the tensor itself; `copies` the ops that stand for an op of the region;
-    `server_ops` all copies; `crossings` the Identity ops through which values leave the servers.
+    `server_ops` all copies; `crossings` the Identity ops through which values leave the servers, and of which variable.
     """
 
     rewrite: Rewrite
     values: dict[str, Value]
     copies: dict[tf.Operation, list[tf.Operation]] = field(default_factory=dict)
     server_ops: set[tf.Operation] = field(default_factory=set)
-    crossings: list[tf.Operation] = field(default_factory=list)
+    crossings: dict[tf.Operation, str] = field(default_factory=dict)
     joined: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
     orders: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
 
@@ -132,7 +133,7 @@ class ShardedUpdate:
         if shards[0].modulo is not None:
             return self._own_rows_of(op, value, inputs, shards, number)
         if len(shards) == 1:
-            return self._sent(value)
+            return self._sent(value, shards[number])
         return self._rows_of(op, value, inputs, shards, number)
 
     def _rows_of(
@@ -140,9 +141,9 @@ class ShardedUpdate:
     ) -> tf.Tensor:
         """The rows of a tensor that was brought together which belong to one shard."""
         if not op.type.startswith(BY_IDS):
-            return self._sent(shards[number].take(value))
+            return self._sent(shards[number].take(value), shards[number])
         ids = tf.reshape(self._leave(_ids_among(op, inputs)), [-1])  # an accumulator's have no known rank
-        return self._sent(tf.boolean_mask(value, tf.equal(ids % len(shards), number)))
+        return self._sent(tf.boolean_mask(value, tf.equal(ids % len(shards), number)), shards[number])
 
     def _own_rows_of(
         self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
@@ -152,9 +153,9 @@ class ShardedUpdate:
             return shards[number].take(value)
         return tf.boolean_mask(value, over_ranks.belongs(self._leave(_ids_among(op, inputs)), shards, number))
 
-    def _sent(self, tensor: tf.Tensor) -> tf.Tensor:
-        """The same tensor, counted as sent to a server."""
-        self.rewrite.sent.append((tensor, 1))
+    def _sent(self, tensor: tf.Tensor, shard: Shard) -> tf.Tensor:
+        """The same tensor, counted as sent to the shard's server."""
+        self.rewrite.sent.append(Sent(tensor, 1, shard.variable))
         return tensor
 
     def _look_up(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
@@ -173,7 +174,7 @@ class ShardedUpdate:
         with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"from_servers/{op.name}/lookup/"):
             rows = gather(self.rewrite, shards, ids, shape, is_exact=True)
         self.server_ops |= set(op.graph.get_operations()) - before
-        self._replace(op, self._cross(rows, op.name))
+        self._replace(op, self._cross(rows, shards[0].variable, op.name))
 
     def _look_up_over_ranks(self, op: tf.Operation, ids: tf.Tensor) -> None:
         with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"over_ranks/{op.name}/"):
@@ -192,10 +193,12 @@ class ShardedUpdate:
         if partial.is_own:
             with tf.name_scope(f"over_ranks/{op.name}/"):
                 own, *hot = partial.pieces
-                self._replace(op, tf.add_n([over_ranks.total(self.rewrite, own, name="total"), *hot]))
+                self._replace(
+                    op, tf.add_n([over_ranks.total(self.rewrite, own, shards[0].variable, name="total"), *hot])
+                )
             return
         total = tf.add_n(list(partial.pieces)) if len(shards) > 1 else partial.pieces[0]
-        self._replace(op, self._cross(total, op.name))
+        self._replace(op, self._cross(total, shards[0].variable, op.name))
 
     def _keep(self, op: tf.Operation, inputs: list[Value]) -> None:
         replaced = {
@@ -213,7 +216,8 @@ class ShardedUpdate:
             if value.is_own:
                 self.joined[value] = self._join_ranks(value)
             else:
-                self.joined[value] = self._cross(self._join_servers(value), value.pieces[0].op.name)
+                variable, name = value.shards[0].variable, value.pieces[0].op.name
+                self.joined[value] = self._cross(self._join_servers(value), variable, name)
         return self.joined[value]
 
     def _join_servers(self, value: ShardedValue) -> tf.Tensor:
@@ -234,7 +238,8 @@ class ShardedUpdate:
             if value.kind.startswith("ids"):
                 return tf.sort(over_ranks.ids_of_all(self.rewrite, value.pieces, value.shards, name="ids"))
             own, *hot = value.pieces
-            rows = tf.concat([over_ranks.concat(self.rewrite, own, name="rows"), *hot], axis=0)
+            of_all = over_ranks.concat(self.rewrite, own, value.shards[0].variable, name="rows")
+            rows = tf.concat([of_all, *hot], axis=0)
             return tf.gather(rows, self._by_ascending_id(value))
 
     def _by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
@@ -250,11 +255,11 @@ class ShardedUpdate:
             self.orders[ids] = tf.argsort(all_ids)
         return self.orders[ids]
 
-    def _cross(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+    def _cross(self, tensor: tf.Tensor, variable: str, name: str) -> tf.Tensor:
         with tf.name_scope(f"from_servers/{name}/"):
             crossing = tf.identity(tensor)
-        self.crossings.append(crossing.op)
-        self.rewrite.sent.append((crossing, 1))
+        self.crossings[crossing.op] = variable
+        self.rewrite.sent.append(Sent(crossing, 1, variable))
         return crossing
 
     def _controls(self, op: tf.Operation, number: int, shards: int) -> list[tf.Operation]:

@@ -22,6 +22,7 @@ from parallax_runner.plan.plan import Shard as PlannedShard
 from parallax_runner.rewrite.border import connect_casts, narrow_dtype
 from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
+from parallax_runner.rewrite.sent import Sent
 
 
 def server_device(server: int) -> str:
@@ -46,7 +47,7 @@ def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Sha
         with rewrite.graph.as_default():
             handle = shard_handle(name, dtype, planned.shape, piece, op_name=f"{name}/shard_{number}")
         device = server_device(piece.server)
-        shards.append(Shard(handle, offset=piece.offset, rows=piece.rows, device=device, step=piece.step))
+        shards.append(Shard(handle, planned.name, piece.offset, rows=piece.rows, device=device, step=piece.step))
     return shards
 
 
@@ -143,7 +144,7 @@ def read(rewrite: Rewrite, shards: list[Shard], dtype: tf.DType, *, narrow: tf.D
         with tf.device(shard.device):
             part = tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=dtype)
             parts.append(compress(rewrite, part if narrow in (None, dtype) else tf.cast(part, narrow)))
-        rewrite.sent.append((parts[-1], 1))
+        rewrite.sent.append(Sent(parts[-1], 1, shard.variable))
     return decompress(rewrite, in_row_order(parts), narrow or dtype)
 
 
@@ -186,7 +187,7 @@ def gather(
             )
             cast = found if narrow is None else tf.cast(found, narrow)
             rows.append(cast if is_exact else compress(rewrite, cast))
-        rewrite.sent += [(part, 1), (rows[-1], 1)]
+        rewrite.sent += [Sent(each, 1, shard.variable) for each in (part, rows[-1])]
     together = rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)
     together = together if is_exact else decompress(rewrite, together, dtype)
     row_shape = tf.constant(shape[1:], tf.int32)

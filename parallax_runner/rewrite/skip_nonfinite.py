@@ -13,6 +13,7 @@ from parallax_runner.analysis.classify import is_write
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.barrier import announce, receive
 from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.shards import server_device
 
 GLOBAL_STEP = "global_step"
@@ -59,14 +60,14 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
         from parallax_runner.rewrite import collectives
 
         (total,) = collectives.sum_over_ranks([bad], name="nonfinite")
-        rewrite.sent.append((bad, 2 * (plan.replicas - 1) / plan.replicas))
+        rewrite.sent.append(Sent(bad, 2 * (plan.replicas - 1) / plan.replicas, None))
         return tf.equal(total, 0.0)
     with tf.device(server_device(0)):
         accumulator = tf.ConditionalAccumulator(
             tf.float32, shape=[], reduction_type="SUM", shared_name=f"sum/{plan.fingerprint[:16]}/nonfinite"
         )
         rewrite.step_ops.append(accumulator.apply_grad(bad, local_step=tf.constant(tf.int64.max, tf.int64)))
-    rewrite.sent.append((bad, 1))
+    rewrite.sent.append(Sent(bad, 1, None))
     if not rewrite.is_chief:
         applied = receive(rewrite, tf.constant(True), name="applied")
         # Taken in every step, whether or not this rank has anything that depends on it.

@@ -9,9 +9,10 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.accumulate import split_by_owner
 from parallax_runner.rewrite.border import before_widening
 from parallax_runner.rewrite.compression import compress, decompress
-from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.pace import count_round
 from parallax_runner.rewrite.routes import travelling_by
+from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.sharded_value import ShardedValue
 from parallax_runner.rewrite.shards import server_device
@@ -54,7 +55,7 @@ def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
         with tf.name_scope(f"push/{gradient.name}/"):
             if gradient.indices is None:
                 (shard,) = shards
-                piece = _sent(rewrite, before_widening(rewrite, gradient.values), shard.device)
+                piece = _sent(rewrite, before_widening(rewrite, gradient.values), shard)
                 with tf.device(shard.device):
                     pieces = [tf.cast(piece, gradient.values.dtype)]
                 pushed[gradient.values.name] = ShardedValue(tuple(pieces), shards, kind="full")
@@ -62,17 +63,17 @@ def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
             values, ids = [], []
             parts = split_by_owner(gradient.values, gradient.indices, list(shards))
             for shard, (rows, part) in zip(shards, parts, strict=True):
-                values.append(_sent(rewrite, rows, shard.device))
-                ids.append(_sent(rewrite, shard.places_of(part), shard.device))
+                values.append(_sent(rewrite, rows, shard))
+                ids.append(_sent(rewrite, shard.places_of(part), shard))
         pushed[gradient.values.name] = ShardedValue(tuple(values), shards, kind=f"rows of {gradient.name}")
         pushed[gradient.indices.name] = ShardedValue(tuple(ids), shards, kind=f"ids of {gradient.name}")
     return pushed
 
 
-def _sent(rewrite: Rewrite, tensor: tf.Tensor, device: str) -> tf.Tensor:
+def _sent(rewrite: Rewrite, tensor: tf.Tensor, shard: Shard) -> tf.Tensor:
     travelling = compress(rewrite, tensor)
-    rewrite.sent.append((travelling, 1))
-    with tf.device(device):
+    rewrite.sent.append(Sent(travelling, 1, shard.variable))
+    with tf.device(shard.device):
         return decompress(rewrite, tf.identity(travelling), tensor.dtype)
 
 

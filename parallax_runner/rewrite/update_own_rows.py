@@ -53,7 +53,7 @@ def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[st
         assert gradient.indices is not None
         total, merged_ids = merge(rows, own_ids)
         mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.average_sparse else total
-        own = Rows(mean, tf.cast(merged_ids, gradient.indices.dtype), rows=0)
+        own = Rows(gradient.variables[0], mean, tf.cast(merged_ids, gradient.indices.dtype), rows=0)
         pieces = [own, *(next(hot) for _ in parts)]
         shards = tuple(rewrite.shards_of(gradient.variables[0]))
         values, ids = tuple(piece.values for piece in pieces), tuple(piece.ids for piece in pieces)
@@ -65,12 +65,14 @@ def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[st
 def _split(rewrite: Rewrite, gradient: Aggregate) -> tuple[Rows, list[Rows]]:
     """What goes to the owners, and what goes by allreduce, by its places among the hot rows."""
     assert gradient.indices is not None
-    shards = rewrite.shards_of(gradient.variables[0])
+    variable = gradient.variables[0]
+    shards = rewrite.shards_of(variable)
     if len(shards) == 1:
-        return Rows(gradient.values, gradient.indices, rows=0), []
+        return Rows(variable, gradient.values, gradient.indices, rows=0), []
     cold_at, hot_at, places = split_hot(gradient.indices, shards)
-    cold = Rows(tf.gather(gradient.values, cold_at), tf.gather(gradient.indices, cold_at), rows=0)
-    hot = Rows(tf.gather(gradient.values, hot_at), tf.cast(places, gradient.indices.dtype), rows=shards[1].rows)
+    cold = Rows(variable, tf.gather(gradient.values, cold_at), tf.gather(gradient.indices, cold_at), rows=0)
+    hot_ids = tf.cast(places, gradient.indices.dtype)
+    hot = Rows(variable, tf.gather(gradient.values, hot_at), hot_ids, rows=shards[1].rows)
     return cold, [hot]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import TrainingError
@@ -159,8 +160,8 @@ class Loop:
         replicas = zip(self.distributed.features, batches, strict=False)
         return {features[name]: array for features, batch in replicas for name, array in batch.items()}
 
-    def _step(self, batches: Batches, step: int) -> tuple[float | None, float]:
-        """The loss, None where the step does not contain this rank's gradients, and the bytes sent."""
+    def _step(self, batches: Batches, step: int) -> tuple[float | None, np.ndarray]:
+        """The loss, None where the step does not contain this rank's gradients, and the bytes sent, by variable."""
         graph = self.distributed
         wishes = [] if graph.wishes is None else [graph.wishes]
         fetches = [self.peers.watched, graph.loss, graph.sent_bytes, graph.train_op, wishes]
@@ -169,7 +170,7 @@ class Loop:
             seen, loss, sent_bytes, _, granted = self._run_once(fetches, batches, step)
             self._save_granted = sum(granted) > 0
             if not self.peers.watch(seen):
-                return None, float(sent_bytes)
+                return None, sent_bytes
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"the loss of step {step} is {loss} on rank {graph.rank}, and train.on_nan=stop; a lower "
@@ -179,7 +180,7 @@ class Loop:
             _, loss, sent_bytes, _, granted, applied = self._run_once([*fetches, graph.applied], batches, step)
             self._save_granted = sum(granted) > 0
             self._count_skipped(step, bool(applied))
-        return float(loss), float(sent_bytes)
+        return float(loss), sent_bytes
 
     def _run_once(self, fetches: list[Any], batches: Batches, step: int) -> list[Any]:
         fed = self._fed(batches)

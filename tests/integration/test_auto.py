@@ -65,8 +65,16 @@ def test_predicted_stands_beside_measured(auto: Run) -> None:
     assert found["measured_sent_bytes"] == auto.summary["sent_bytes_per_step"]
     # Rows of other batches than those that were counted; by other code.
     assert found["predicted_sent_bytes"] == pytest.approx(found["measured_sent_bytes"], rel=0.15)
-    assert sum(found["bytes_by_route"].values()) == found["predicted_sent_bytes"]
     assert "measured / predicted" in auto.stderr
+    for total in ("predicted_sent_bytes", "measured_sent_bytes"):
+        assert sum(one[total] for one in found["variables"]) == pytest.approx(found[total])
+    assert [(one["name"], one["route"]) for one in found["variables"]] == [
+        (variable["name"], variable["route"]) for variable in auto.plan["variables"]
+    ]
+    for one in found["variables"]:
+        assert one["measured_sent_bytes"] == pytest.approx(one["predicted_sent_bytes"], rel=0.3), one["name"]
+        shown = f"{one['name']} by {one['route']}"
+        assert (shown in auto.stderr) == (one["predicted_sent_bytes"] > 0)
     artifacts = {path.name for path in auto.run_dir.parent.glob("mlartifacts/**/*.json")}
     assert {"plan_measured.json", "measured.json"} <= artifacts
 

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
+from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
@@ -78,7 +79,7 @@ def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: di
     assert 1e-6 < comparison.max_relative < 2e-2
     plain = dataclasses.replace(case, compression="off")
     if plain in MATRIX:
-        sent = [launched[case.ranks].arrays(each, "losses")["sent_bytes"] for each in (case, plain)]
+        sent = [launched[case.ranks].arrays(each, "losses")["sent_bytes"].sum() for each in (case, plain)]
         assert sent[0] < 0.6 * sent[1]  # a quarter of the values' bytes, and all of the ids'
 
 
@@ -126,17 +127,22 @@ def test_hybrid_runs_sparse_updates_on_servers(launched: dict[int, Launched]) ->
 
 @dataclass(frozen=True)
 class Step:
-    """The chief's last step: (device, type, name) of each op that ran, and the bytes that were sent for it."""
+    """The chief's last step: (device, type, name) of each op that ran, and the bytes that were sent for it, by
+    variable of the plan, and last those of none alone."""
 
     ops: list[tuple[str, str, str]]
-    sent_bytes: float
+    sent: list[float]
 
     @classmethod
     def of(cls, case: Case, launched: dict[int, Launched]) -> Step:
         runs = launched[case.ranks]
         labels = [(device, label.partition(" = ")) for device, label in runs.trace(case)]
         ops = [(device, call.partition("(")[0], name) for device, (name, _, call) in labels]
-        return cls(ops, float(runs.arrays(case, "losses")["sent_bytes"]))
+        return cls(ops, runs.arrays(case, "losses")["sent_bytes"].tolist())
+
+    @property
+    def sent_bytes(self) -> float:
+        return sum(self.sent)
 
     def count(self, type_: str, where: str) -> int:
         return sum(type_ == each and where in device for device, each, _ in self.ops)
@@ -214,7 +220,11 @@ def test_owners_of_rows_get_and_send_no_more_than_planned(launched: dict[int, La
     assert len(chosen) > 2
     for case in chosen:
         step = Step.of(case, launched)
-        assert step.sent_bytes <= (case.plan(case.single()).sent_bytes_per_step or 0), case
+        plan, (*sent, other) = case.plan(case.single()), step.sent
+        assert step.sent_bytes <= (plan.sent_bytes_per_step or 0), case
+        assert other == 0
+        for variable, sent_bytes in zip(plan.variables, sent, strict=True):
+            assert (sent_bytes > 0) == (variable.route is not Route.LOCAL), (case, variable.name)
         assert not any("/job:ps/" in device for device, _, _ in step.ops)
         # Ids and rows of all tables together: there for the lookups, back for the gradients.
         assert step.count("HorovodAlltoall", "") == (0 if case.gradients == "dense" else 4)

@@ -198,63 +198,6 @@ def test_the_follower_has_the_chiefs_updates_when_its_step_is_over() -> None:
     assert not np.array_equal(device.variables(rank=1)["table"], before)
 
 
-# Bytes, by hand. Of the ids 1 1 4 5 three are distinct: 1 in rows 0-2, 4 and 5 in rows 3-5 of two shards.
-# A row is 2 × 8 bytes, an id 4 bytes (int32) as it is looked up and gathered and 8 as it is pushed.
-DENSE_BYTES = 2 * 8
-LOOKUP_BYTES = 3 * 4 + 3 * 16
-PUSH_BYTES = 3 * 16 + 3 * 8
-GATHER_BYTES = 3 * 16 + 3 * 4
-
-
-@pytest.mark.parametrize(
-    ("comm", "workers", "expected"),
-    [
-        ("local", 1, 0),
-        ("mpi", 2, DENSE_BYTES + GATHER_BYTES),
-        ("mpi", 4, 2 * 3 / 4 * DENSE_BYTES + 3 * GATHER_BYTES),
-        ("ps", 2, 2 * DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES),
-        ("hybrid", 2, DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES),
-        ("hybrid", 4, 2 * 3 / 4 * DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES),
-    ],
-)
-def test_bytes_of_a_step(comm: str, workers: int, expected: float) -> None:
-    single = captured()
-    chief = OneDevice(rewrite_for_rank(single, planned(single, comm, workers=workers, partitions=2), rank=0, seed=1))
-    chief.initialize()
-    fed = chief.fed([batch(0) | {"ids": np.array([1, 1, 4, 5])}])
-    assert chief.session.run(chief.there(0, chief.ranks[0].sent_bytes), fed) == pytest.approx(expected)
-
-
-def test_bytes_of_a_follower_are_the_chiefs() -> None:
-    device = graph_of(captured(), "ps", workers=2, partitions=2)
-    device.initialize()
-    values = batch(0) | {"ids": np.array([1, 1, 4, 5])}
-    sent = [device.there(number, rank.sent_bytes) for number, rank in enumerate(device.ranks)]
-    found = device.session.run(sent, device.fed([values, values]))
-    assert found == [2 * DENSE_BYTES + LOOKUP_BYTES + PUSH_BYTES] * 2
-
-
-def test_rows_that_leave_servers_during_the_update_are_counted() -> None:
-    """A norm a row cannot be taken in parts on the servers (yet): rows go to the chief, and from it to the others."""
-
-    def by_row(gradients: list[Any]) -> list[Any]:
-        sparse, dense = gradients
-        values = tf.clip_by_norm(sparse.values, 0.3, axes=[1])
-        return [tf.IndexedSlices(values, sparse.indices, sparse.dense_shape), dense]
-
-    def sent(process: Callable[[list[Any]], list[Any]]) -> float:
-        device = graph_of(captured(process=process), "ps", partitions=2)
-        step = edit.ancestors([device.there(0, device.ranks[0].train_op)])
-        leaving = [op for op in step if op.name.startswith("from_servers")]
-        assert bool(leaving) == (process is by_row)
-        device.initialize()
-        values = batch(0) | {"ids": np.array([1, 1, 4, 5])}
-        step = [device.there(0, device.ranks[0].sent_bytes), device.there(0, device.ranks[0].train_op)]
-        return device.session.run(step, device.fed([values]))[0]
-
-    assert sent(by_row) >= sent(lambda gradients: gradients) + 3 * 16
-
-
 def test_a_rank_of_its_own_draws() -> None:
     """Random ops of the step differ by rank, initial values do not."""
 

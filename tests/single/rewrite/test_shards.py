@@ -15,7 +15,7 @@ from parallax_runner.rewrite.shards import in_row_order, partition_ids
 def shards_of(rows: int, number: int) -> list[Shard]:
     handle = tf.constant(0)
     sizes = split_rows(rows, number)
-    return [Shard(handle, offset=k, rows=size, device="", step=number) for k, size in enumerate(sizes)]
+    return [Shard(handle, "v", offset=k, rows=size, device="", step=number) for k, size in enumerate(sizes)]
 
 
 @settings(deadline=None, max_examples=40)

@@ -54,7 +54,7 @@ class Backup(OneDevice):
         fed = {self.there(rank, graph.features[0][name]): value for name, value in values.items()}
         fetches = [graph.admission.admitted, graph.sent_bytes, graph.loss, graph.train_op]
         admitted, sent_bytes, *_ = self.session.run([self.there(rank, one) for one in fetches], fed)
-        return bool(admitted), float(sent_bytes)
+        return bool(admitted), float(sent_bytes.sum())
 
     def step(self, *admitted: int, number: int) -> None:
         """All ranks begin; those in `admitted` are first."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from parallax_runner.train.throughput import WARM_UP_STEPS, Throughput
 
 
-def figures(secs: list[float], sent_bytes: float = 0) -> dict[str, float | None]:
+def figures(secs: list[float], *sent_bytes: float) -> dict[str, Any]:
     throughput = Throughput()
     for number in secs:
-        throughput.add(number, sent_bytes)
+        throughput.add(number, np.array(sent_bytes))
     return throughput.figures()
 
 
@@ -33,19 +36,21 @@ def test_in_a_short_run_half_are_left_out() -> None:
 
 
 def test_one_step_is_better_than_none() -> None:
-    assert figures([0.5], 7) == {
+    assert figures([0.5], 5, 2) == {
         "steps_per_sec": 2,
         "step_ms_p50": 500,
         "step_ms_p90": 500,
         "sent_bytes_per_step": 7,
+        "sent_bytes_by_variable": [5, 2],
     }
 
 
 def test_bytes_are_a_mean_over_all_steps() -> None:
     throughput = Throughput()
     for number in (10.0, 20.0, 60.0):
-        throughput.add(1.0, number)
-    assert throughput.figures()["sent_bytes_per_step"] == 30
+        throughput.add(1.0, np.array([number, 3.0]))
+    assert throughput.figures()["sent_bytes_per_step"] == 33
+    assert throughput.figures()["sent_bytes_by_variable"] == [30, 3]
 
 
 def test_percentiles_lie_within_what_was_measured() -> None:
@@ -56,8 +61,8 @@ def test_percentiles_lie_within_what_was_measured() -> None:
 
 def test_steps_that_passed_meanwhile_are_steps() -> None:
     throughput = Throughput()
-    throughput.add(1.0, 20.0)
-    throughput.add(3.0, 30.0, steps=3)
-    throughput.add(1.0, 40.0, steps=0)
+    throughput.add(1.0, np.array([20.0]))
+    throughput.add(3.0, np.array([30.0]), steps=3)
+    throughput.add(1.0, np.array([40.0]), steps=0)
     assert throughput.step_secs == [1.0] * 4
     assert throughput.figures()["sent_bytes_per_step"] == 12.5
