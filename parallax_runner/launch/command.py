@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from parallax_runner.errors import LaunchError
@@ -60,13 +61,15 @@ def worker_command(
     mpirun: str | None = None,
     mpirun_options: Sequence[str] = (),
     host_options: Sequence[str] = (),
+    host_env: Mapping[str, str] = MappingProxyType({}),
     passed_on: Sequence[str] = (),
     as_root: bool | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Command:
     """The command that starts all workers under mpirun. Raises LaunchError without mpirun.
 
-    `host_options` say on which hosts, and `passed_on` which variables go there; on this machine alone all do.
+    `host_options` say on which hosts, `host_env` is for mpirun itself, and `passed_on` names what else goes there; on
+    this machine alone all variables do.
     """
     env = thread_environment(threads_per_worker, environ)
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
@@ -76,7 +79,7 @@ def worker_command(
     argv += [*mpirun_options, sys.executable, "-m", module, str(run_dir)]
     if os.geteuid() == 0 if as_root is None else as_root:
         env |= ALLOW_ROOT
-    return Command(argv, env)
+    return Command(argv, env | dict(host_env))
 
 
 def direct_worker_command(

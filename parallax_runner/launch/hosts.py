@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -13,6 +15,10 @@ from parallax_runner.errors import LaunchError
 
 # Nothing is sent there: the kernel only says which way it would go.
 DISCARD_PORT = 9
+# For messages of a MB and more Open MPI's own choice takes up to 1.8 times as long over TCP as a ring. With several
+# ranks a host it goes by way of one of them (coll/han), slower still from three hosts on (docs/design/0032).
+ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
+RING_FROM_HOSTS = 3
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,17 @@ class Hosts:
         if self.network is not None:
             options += ["--prtemca", "oob_tcp_if_include", self.network, "--mca", "btl_tcp_if_include", self.network]
         return options
+
+    def mpi_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """By which algorithm MPI's allreduce goes, unless the user says something of collectives."""
+        hosts = [place for place in self.places if place.workers]
+        if len(hosts) < RING_FROM_HOSTS or any(name.startswith("OMPI_MCA_coll") for name in environ):
+            return {}
+        return {
+            "OMPI_MCA_coll": "^han",
+            "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+            "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(ALLREDUCE_RULES),
+        }
 
 
 def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:

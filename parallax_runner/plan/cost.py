@@ -75,12 +75,12 @@ class CostModel:
 
     def shared_secs(self, routes: Iterable[Route]) -> float:
         """What is paid once however many variables take part: allreduces are fused, and in flight together; rows of all
-        variables share an alltoall of ids and one of rows before the forward pass, and as many behind the backward."""
+        variables share an alltoall of ids and one of rows before the forward pass, and one behind the backward."""
         used, workers, constants = set(routes), self.cluster.workers, self.constants
         if workers == 1:
             return 0.0
         allreduce_secs = _waiting(constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in used else 0.0
-        return allreduce_secs + (4 * _waiting(constants.alltoall, workers - 1) if Route.ALLTOALL in used else 0.0)
+        return allreduce_secs + (3 * _waiting(constants.alltoall, workers - 1) if Route.ALLTOALL in used else 0.0)
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, Route]) -> float | None:
         """Of a step, all that is not computing; None where a part of it is unknown."""
@@ -110,7 +110,7 @@ class CostModel:
         costs = [self.cost(variable, routes[variable.name]) for variable in variables]
         if compute_secs is None or None in costs:
             return None
-        looked_up_secs = self.shared_secs(set(routes.values()) - {Route.ALLREDUCE}) / 2
+        looked_up_secs = self.shared_secs(set(routes.values()) - {Route.ALLREDUCE}) * 2 / 3
         after_secs = self.shared_secs(routes.values()) - looked_up_secs
         travels = [Travel(needed_at=0.0, before_secs=looked_up_secs, appears_at=1.0, after_secs=after_secs)]
         for variable, cost in zip(variables, costs, strict=True):
@@ -143,7 +143,7 @@ class CostModel:
         # Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back.
         looking_up = self._copy(2 * parts.pulled)
         work = self._apply(variable, touched.merged / cluster.workers) + looking_up + self._copy(parts.pushed)
-        # There and back weigh the same but for the ids of what is asked for, which both have.
+        # Rows weigh the same there and back; what is asked for is 4 bytes beside each.
         before = link / 2 + looking_up
         return link, 0.0, work + parts.pushed * self.constants.merge_secs_per_byte, before
 

@@ -66,8 +66,8 @@ def sent_by_route(parts: Traffic, route: Route, workers: int) -> float:
 
 
 def both_ways_of_owners(parts: Traffic) -> float:
-    """What a rank exchanges with owners among the ranks, itself included: ids go there twice, as 32 bits."""
-    return parts.asked + parts.pulled + parts.pushed - 2 * parts.ids * (ID_BYTES - OWNED_ID_BYTES)
+    """What a rank exchanges with owners among the ranks, itself included: ids go there once, as 32 bits."""
+    return parts.pulled + parts.pushed - parts.ids * (ID_BYTES - OWNED_ID_BYTES)
 
 
 def predict_sent_bytes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
@@ -10,6 +11,9 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.sent import Sent
+
+if TYPE_CHECKING:
+    from parallax_runner.rewrite.asked_before import Asked
 
 CLOSED = -1  # the next step, where there is none
 
@@ -202,6 +206,7 @@ class Rewrite:
     that are on server 0, one for all replicas; `pulled` what travels from servers for the reads of a variable that wait
     for nothing; `updated` the op that has run when a step's updates on servers have; `first_copies` the ops that give
     copies of servers' variables their first values; `hot_rows` the handles of rows of which every rank has a copy;
+    `asked` which rows of variables that are spread over ranks were looked up by which ids;
     `leads` whether it is this replica that updates, where that is decided in each step; the rest as in
     `DistributedGraph`.
     """
@@ -218,6 +223,7 @@ class Rewrite:
     sent: list[Sent] = field(default_factory=list)
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     hot_rows: list[tf.Tensor] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
     shard_initializers: list[tf.Operation] = field(default_factory=list)
     own_initializers: list[tf.Operation] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)

@@ -6,6 +6,7 @@ behind the rows of the variables before it, so that an id tells its variable. Ro
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Distinct ids on their way: how many of which table go to whom, and came from whom.
+    """Distinct ids, ascending, on their way: how many of which table go to whom, and came from whom.
 
     `asked[t]` are positions in table t's ids, by owner; `arrived[t]` the ids of table t that came here, counted among
     this rank's own rows, by sender. `sent_counts` and `arrived_counts` [ranks, tables] say how many. `is_exact`: rows
@@ -46,6 +47,21 @@ class Exchange:
     sent_counts: tf.Tensor
     arrived_counts: tf.Tensor
     is_exact: bool
+
+    def of(self, members: Sequence[int], *, name: str) -> Exchange:
+        """The same of some of its tables alone, whose rows then travel under a name of their own."""
+        if list(members) == list(range(len(self.tables))):
+            return dataclasses.replace(self, name=name)
+        return Exchange(
+            self.rewrite,
+            name,
+            tables=tuple(self.tables[member] for member in members),
+            asked=tuple(self.asked[member] for member in members),
+            arrived=tuple(self.arrived[member] for member in members),
+            sent_counts=tf.gather(self.sent_counts, members, axis=1),
+            arrived_counts=tf.gather(self.arrived_counts, members, axis=1),
+            is_exact=self.is_exact,
+        )
 
     def to_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """rows[t] [ids of t, ...] as they stand beside the ids, to the owners: [arrived ids of t, ...]."""
@@ -92,7 +108,10 @@ class Exchange:
 def ask_owners(
     rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tensor], *, name: str, is_exact: bool = False
 ) -> Exchange:
-    """Sends distinct ids ([n], of each table) to the ranks that own their rows. A collective: all ranks must run it."""
+    """Sends distinct ascending ids ([n], of each table) to the ranks that own their rows.
+
+    A collective: all ranks must run it.
+    """
     ranks = rewrite.plan.workers
     starts = _first_rows(tables, ranks)
     wide = tf.int64 if starts[-1] > MAX_INT32 else tf.int32

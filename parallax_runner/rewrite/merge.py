@@ -26,9 +26,14 @@ def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     Rows of one id are added in the order in which they stand.
     """
-    distinct, position = tf.unique(indices)
-    order = tf.argsort(distinct)
-    segment = tf.gather(tf.math.invert_permutation(order), position)
-    merged = tf.math.unsorted_segment_sum(values, segment, tf.size(distinct))
+    distinct, position = ascending(indices)
+    merged = tf.math.unsorted_segment_sum(values, position, tf.size(distinct))
     merged.set_shape(tf.TensorShape([None]).concatenate(values.shape[1:]))
-    return merged, tf.gather(distinct, order)
+    return merged, distinct
+
+
+def ascending(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The distinct ones of ids [n], ascending, and the place of each of the ids among them (int32 [n])."""
+    distinct, position = tf.unique(ids)
+    order = tf.argsort(distinct)
+    return tf.gather(distinct, order), tf.gather(tf.math.invert_permutation(order), position)

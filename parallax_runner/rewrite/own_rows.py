@@ -16,9 +16,12 @@ from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite import over_ranks
+from parallax_runner.rewrite.asked_before import Asked, sources
 from parallax_runner.rewrite.distributed_graph import Modulo, OwnRows, Rewrite, Shard
-from parallax_runner.rewrite.exchange import Table, ask_owners
+from parallax_runner.rewrite.exchange import Exchange, Table, ask_owners
+from parallax_runner.rewrite.flights import flights_from_owners
 from parallax_runner.rewrite.hot_rows import split_hot
+from parallax_runner.rewrite.merge import ascending
 
 
 @dataclass(frozen=True)
@@ -66,22 +69,47 @@ def own_rows(rewrite: Rewrite, shards: list[Shard], *, name: str) -> OwnRows:
 
 
 def look_up(
-    rewrite: Rewrite, variables: Sequence[str], ids: Sequence[tf.Tensor], *, name: str, is_exact: bool = False
-) -> list[tf.Tensor]:
-    """Rows of variables by any ids of any shape, each distinct id asked once. A collective: all ranks must run it."""
+    rewrite: Rewrite,
+    variables: Sequence[str],
+    ids: Sequence[tf.Tensor],
+    *,
+    name: str,
+    is_exact: bool = False,
+    flights: Sequence[Sequence[int]] = (),
+) -> tuple[list[tf.Tensor], Exchange]:
+    """Rows of variables by any ids of any shape, each distinct id asked once, and the exchange by which they came. A
+    collective: all ranks must run it.
+
+    `flights` says in which order the variables' rows travel, and which of them together; all of them, if not given.
+    """
     tables = [table_of(rewrite, variable) for variable in variables]
     shards = [rewrite.shards_of(variable) for variable in variables]
-    distinct, positions = zip(*(tf.unique(tf.reshape(each, [-1])) for each in ids), strict=True)
+    distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
     asked = [_cold(each, own) for each, own in zip(distinct, shards, strict=True)]
     exchange = ask_owners(rewrite, tables, asked, name=name, is_exact=is_exact)
     found = [_gather(own[0], arrived) for own, arrived in zip(shards, exchange.arrived, strict=True)]
+    came = _fly(exchange, found, flights or [range(len(tables))])
     results = []
-    for number, rows in enumerate(exchange.from_owners(found)):
-        rows = _with_hot(rows, distinct[number], shards[number])
+    for number in range(len(tables)):
+        rows = _with_hot(came[number], distinct[number], shards[number])
         result = tf.gather(rows, tf.reshape(positions[number], tf.shape(ids[number])))
         result.set_shape(ids[number].shape.concatenate(tables[number].row_shape))
         results.append(result)
-    return results
+    return results, exchange
+
+
+def _fly(exchange: Exchange, rows: Sequence[tf.Tensor], flights: Sequence[Sequence[int]]) -> dict[int, tf.Tensor]:
+    """Rows as they came from their owners, by their variable's number; a flight departs when the one before has."""
+    came: dict[int, tf.Tensor] = {}
+    departed: set[tf.Operation] = set()
+    for number, members in enumerate(flights):
+        part = exchange.of(members, name=f"{exchange.name}/flight_{number}")
+        with tf.control_dependencies(sorted(departed, key=lambda op: op.name)):
+            leaving = [tf.identity(rows[member]) for member in members]
+        sent_before = len(exchange.rewrite.sent)
+        came |= zip(members, part.from_owners(leaving), strict=True)
+        departed = {one.tensor.op for one in exchange.rewrite.sent[sent_before:]}
+    return came
 
 
 def _cold(ids: tf.Tensor, shards: list[Shard]) -> tf.Tensor:
@@ -161,8 +189,7 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]
     """Lookups that can be made in one exchange: none needs another's rows, and the same fetches need them all."""
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}
-    fetched = [rewrite.train_op, *(rewrite.tensor(n).op for n in _outputs(rewrite))]
-    reached = [edit.ancestors([op]) for op in fetched]
+    reached = [edit.ancestors([op]) for op in _fetched(rewrite)]
     wave: dict[tf.Operation, int] = {}
     for op in sorted(by_op, key=lambda op: (len(needs[op] & by_op.keys()), op.name)):
         wave[op] = 1 + max((wave[other] for other in needs[op] & by_op.keys() if other is not op), default=-1)
@@ -174,9 +201,10 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]
     return [groups[key] for key in sorted(groups)]
 
 
-def _outputs(rewrite: Rewrite) -> list[str]:
+def _fetched(rewrite: Rewrite) -> list[tf.Operation]:
     single = rewrite.single
-    return [single.loss, *([single.validation_loss] if single.validation_loss else [])]
+    outputs = [single.loss, *([single.validation_loss] if single.validation_loss else [])]
+    return [rewrite.train_op, *(rewrite.tensor(name).op for name in outputs)]
 
 
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
@@ -184,9 +212,15 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)
+    looked_up = [(variable, [one.op for one in group]) for variable, group in by_variable.items()]
+    flights = flights_from_owners(rewrite, looked_up, edit.ancestors(_fetched(rewrite)))
     with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
         ids = [_ids_of(group) for group in by_variable.values()]
-        rows = look_up(rewrite, list(by_variable), ids, name=name)
+        rows, exchange = look_up(rewrite, list(by_variable), ids, name=name, flights=flights)
+        rewrite.asked += [
+            Asked(variable, sources(each), exchange, number)
+            for number, (variable, each) in enumerate(zip(by_variable, ids, strict=True))
+        ]
         for group, found in zip(by_variable.values(), rows, strict=True):
             for lookup, value in zip(group, _apart(group, found), strict=True):
                 _stand_in(rewrite, lookup.op, value)

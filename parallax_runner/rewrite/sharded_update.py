@@ -178,7 +178,7 @@ class ShardedUpdate:
 
     def _look_up_over_ranks(self, op: tf.Operation, ids: tf.Tensor) -> None:
         with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"over_ranks/{op.name}/"):
-            (rows,) = look_up(self.rewrite, [self._sharded_handle(op) or ""], [ids], name="lookup", is_exact=True)
+            (rows,), _ = look_up(self.rewrite, [self._sharded_handle(op) or ""], [ids], name="lookup", is_exact=True)
         self._replace(op, rows)
 
     def _replace(self, op: tf.Operation, value: tf.Tensor) -> None:

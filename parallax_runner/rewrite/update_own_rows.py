@@ -5,25 +5,20 @@ Every rank runs the same update on its own rows; what the update does over all r
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.appearance import in_order_of_appearance
+from parallax_runner.rewrite.asked_before import asked_before
 from parallax_runner.rewrite.densify import Rows, aggregate_spread
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.exchange import ask_owners
+from parallax_runner.rewrite.flights import flights_to_owners
 from parallax_runner.rewrite.hot_rows import split_hot
 from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.own_rows import table_of
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.sharded_value import ShardedValue
-
-# Less than this is not worth an exchange of its own.
-SMALL_BYTES = 64_000
 
 
 def update_own_rows(rewrite: Rewrite) -> None:
@@ -32,7 +27,7 @@ def update_own_rows(rewrite: Rewrite) -> None:
     if not gradients:
         return
     values: dict[str, ShardedValue] = {}
-    for number, together in enumerate(_in_flights(rewrite, gradients)):
+    for number, together in enumerate(flights_to_owners(rewrite, gradients)):
         with tf.name_scope(f"push_{number}/"):
             values |= _send(rewrite, together, name=f"push_{number}")
     update = ShardedUpdate(rewrite=rewrite, values=values)
@@ -43,9 +38,11 @@ def update_own_rows(rewrite: Rewrite) -> None:
 
 def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[str, ShardedValue]:
     """The aggregates of this rank's own rows, by tensor name."""
-    tables = [table_of(rewrite, gradient.variables[0]) for gradient in gradients]
     split = [_split(rewrite, gradient) for gradient in gradients]
-    exchange = ask_owners(rewrite, tables, [cold.ids for cold, _ in split], name=name)
+    exchange = asked_before(rewrite, gradients, name=name)
+    if exchange is None:
+        tables = [table_of(rewrite, gradient.variables[0]) for gradient in gradients]
+        exchange = ask_owners(rewrite, tables, [cold.ids for cold, _ in split], name=name)
     arrived = exchange.to_owners([cold.values for cold, _ in split])
     hot = iter(aggregate_spread(rewrite, [part for _, parts in split for part in parts], name=f"{name}/hot"))
     found = {}
@@ -74,27 +71,3 @@ def _split(rewrite: Rewrite, gradient: Aggregate) -> tuple[Rows, list[Rows]]:
     hot_ids = tf.cast(places, gradient.indices.dtype)
     hot = Rows(variable, tf.gather(gradient.values, hot_at), hot_ids, rows=shards[1].rows)
     return cold, [hot]
-
-
-def _in_flights(rewrite: Rewrite, gradients: list[Aggregate]) -> list[list[Aggregate]]:
-    """Gradients that travel together: those that are there at the same time, and small ones with the next that is not.
-
-    The earlier ones travel while the later ones are computed.
-    """
-    flights: dict[int, list[Aggregate]] = defaultdict(list)
-    small: list[Aggregate] = []
-    depth = 0
-    for depth, gradient in in_order_of_appearance(gradients):
-        if _travelling_bytes(rewrite, gradient) < SMALL_BYTES:
-            small.append(gradient)
-        else:
-            flights[depth] += [*small, gradient]
-            small = []
-    flights[depth] += small
-    return [flights[depth] for depth in sorted(flights)]
-
-
-def _travelling_bytes(rewrite: Rewrite, gradient: Aggregate) -> float:
-    """What the plan foresees for it, there and back; infinite where only running tells."""
-    (planned,) = [one for one in rewrite.plan.variables if one.name == gradient.variables[0]]
-    return math.inf if planned.sent_bytes_per_step is None else planned.sent_bytes_per_step

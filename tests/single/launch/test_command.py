@@ -41,17 +41,19 @@ def test_the_whole_mpirun_command() -> None:
 
 
 def test_other_hosts_and_what_goes_there() -> None:
-    argv, _ = worker_command(
+    argv, env = worker_command(
         run_dir="r",
         workers=2,
         threads_per_worker=1,
         mpirun="mpirun",
         host_options=["--host", "a:1,b:1"],
+        host_env={"OMPI_MCA_coll": "^han"},
         passed_on=["PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"],
         mpirun_options=["--verbose"],
     )
     assert argv[argv.index("--host") + 1] == "a:1,b:1"
     assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
+    assert env["OMPI_MCA_coll"] == "^han" and "OMPI_MCA_coll" not in argv
     # A user's options come last, and win.
     assert argv.index("--host") < argv.index("PYTHONPATH") < argv.index("--verbose")
 

@@ -103,8 +103,8 @@ def test_ranks_of_a_host_share_its_link() -> None:
 def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
     ps = PsOptions()
     measured = touching(0.005)
-    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps) == 2 * 1000 * 260 // 2
-    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps, measured) == 2 * 500 * 260 // 2
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps) == 1000 * (2 * 256 + 4) // 2
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps, measured) == 500 * (2 * 256 + 4) // 2
     assert predict_sent_bytes(BIG, Route.PS, 2, ps, measured) == 2 * 500 * 264
     for route in ROUTES:
         cost = model(measured).cost(BIG, route)

@@ -72,8 +72,8 @@ def test_bytes_are_of_both_exchanges() -> None:
     none, two, all_four = (planned(k).variables[0].sent_bytes_per_step or 0 for k in (0, 2, 4))
     # Two rows there and back, or two rows round the ring with a count each, without their ids.
     row, share = 64 * 4, (RANKS - 1) / RANKS
-    measured = 2 * 60.0 * (row + 4) * share
-    assert two == round(measured - 2 * 2.0 * (row + 4) * share + 2 * 2 * (row + 4) * share)
+    measured = 60.0 * (2 * row + 4) * share
+    assert two == round(measured - 2.0 * (2 * row + 4) * share + 2 * 2 * (row + 4) * share)
     assert none >= measured
     assert all_four > two
 

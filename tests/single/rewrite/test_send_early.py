@@ -12,7 +12,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.planner import make_plan
-from parallax_runner.rewrite import update_own_rows
+from parallax_runner.rewrite import flights
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured, planned
@@ -30,7 +30,7 @@ def two_tables(features: Features) -> tf.Tensor:
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise gradients of so few rows leave with the next one under comm=sharded."""
-    monkeypatch.setattr(update_own_rows, "SMALL_BYTES", 0)
+    monkeypatch.setattr(flights, "SMALL_BYTES", 0)
 
 
 def rewritten(comm: str, single: SingleDeviceGraph | None = None, **options: int) -> DistributedGraph:
@@ -55,8 +55,8 @@ def test_the_backward_pass_waits_for_the_gradient_that_is_ready_before_it(comm: 
         for departing in op.control_inputs:
             needed = edit.ancestors([departing])
             assert op not in needed and not needed & found
-            lookups = {one.name for one in needed if "last" in one.name}
-            assert lookups, departing.name
+        awaited = edit.ancestors(op.control_inputs)
+        assert {one.name for one in awaited if "last" in one.name}, op.name
 
 
 @pytest.mark.parametrize("comm", ["ps", "hybrid", "sharded"])

@@ -105,9 +105,9 @@ def test_bytes_of_a_step(comm: str, workers: int, expected: dict[str | None, flo
 
 
 def test_tables_that_share_an_exchange(mirrored: None) -> None:
-    """Ids and rows there and back: of «table» two go to the other rank and come from it, of «narrow» one."""
+    """Ids, and rows there and back: of «table» two go to the other rank and come from it, of «narrow» one."""
     single = single_of()
-    expected = {"table": 2 * (2 * 4 + 2 * 16), "narrow": 2 * (4 + 8)} | DENSE | NOTHING
+    expected = {"table": 2 * 4 + 2 * 2 * 16, "narrow": 4 + 2 * 8} | DENSE | NOTHING
     assert sent(plan_of(single, "sharded"), single) == expected
 
 
@@ -116,7 +116,7 @@ def test_hot_rows_are_their_variables(mirrored: None) -> None:
     single = single_of()
     plan = plan_of(single, "sharded")
     hot = tuple(dataclasses.replace(v, hot_rows=(1,)) if v.name == "table" else v for v in plan.variables)
-    expected = {"table": 2 * (4 + 16) + 16 + 8, "narrow": 2 * (4 + 8)} | DENSE | NOTHING
+    expected = {"table": 4 + 2 * 16 + 16 + 8, "narrow": 4 + 2 * 8} | DENSE | NOTHING
     assert sent(dataclasses.replace(plan, variables=hot), single) == expected
 
 
@@ -131,7 +131,7 @@ def test_rounded_means_share_an_exchange(mirrored: None) -> None:
 def test_rounded_rows_share_an_exchange(mirrored: None) -> None:
     single = single_of()
     found = sent(plan_of(single, "sharded", compression=Compression.BF16), single)
-    assert found == {"table": 2 * (2 * 4 + 2 * 4), "narrow": 2 * (4 + 2), "weights": 4, "bias": 2} | {
+    assert found == {"table": 2 * 4 + 2 * 2 * 4, "narrow": 4 + 2 * 2, "weights": 4, "bias": 2} | {
         "global_step": 0,
         None: 2,
     }

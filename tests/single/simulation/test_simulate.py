@@ -104,4 +104,4 @@ def test_dense_and_sparse_bytes_are_those_of_the_plan() -> None:
     whole = touching(0.01)
     both = Measured("f", 2, 1, 0.1, 8, None, (DENSE, BIG), whole.rows, "2026-01-01")
     point = simulated(both, workers=2).at("sharded", 2)
-    assert point.sent_bytes == 4000 + 2 * 1000 * 260 // 2
+    assert point.sent_bytes == 4000 + 1000 * (2 * 256 + 4) // 2
