@@ -187,7 +187,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         sync=config.comm.sync,
         staleness=config.comm.ps.staleness,
         backup_workers=config.comm.ps.backup_workers,
-        choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
+        choice=choose_routes(variables, model, hot_rows=config.comm.hot_rows) if config.comm.name == "auto" else None,
         measured=measured,
         cut=Cut.BY_BYTES if config.partition.name == "search" else Cut.ALIKE,
     )

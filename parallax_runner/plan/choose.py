@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.cost import CostModel
+from parallax_runner.plan.hot_rows import copying_saves_secs
 from parallax_runner.plan.plan import Route
 
 # Rows have one kind of owner in a plan. What is paid once for a route, however many variables take it, makes a plan
@@ -28,13 +29,14 @@ class Choice:
     notes: tuple[str, ...] = ()
 
 
-def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice:
-    """For each family of routes the cheapest one for each variable; then the family with the least total.
+def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_rows: int | str = 0) -> Choice:
+    """For each family of routes the cheapest one for each variable; then the family with the least total, of which
+    copies of `hot_rows` rows take off what they save where ranks own rows.
 
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
     families = {name: found for name, family in FAMILIES.items() if (found := _routes(variables, model, family))}
-    totals = {name: _total(variables, model, found) for name, found in families.items()}
+    totals = {name: _total(variables, model, found, hot_rows) for name, found in families.items()}
     best = min(totals, key=lambda name: totals[name])
     told = ", ".join(f"{1000 * secs:.3g} ms {name}" for name, secs in sorted(totals.items(), key=lambda one: one[1]))
     return Choice(
@@ -74,9 +76,13 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[R
     return chosen
 
 
-def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route]) -> float:
+def _total(
+    variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route], hot_rows: int | str
+) -> float:
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
-    return model.shared_secs(routes.values()) + sum(cost.secs for cost in costs if cost is not None)
+    owned = [variable for variable in variables if routes[variable.name] is Route.ALLTOALL]
+    saved_secs = copying_saves_secs(owned, model, hot_rows)
+    return model.shared_secs(routes.values()) + sum(cost.secs for cost in costs if cost is not None) - saved_secs
 
 
 def _reason(variable: VariableInfo, model: CostModel, route: Route) -> str:

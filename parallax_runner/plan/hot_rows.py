@@ -8,7 +8,7 @@ cluster's constants, and few rows at most.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.plan.cost import CostModel
@@ -26,17 +26,29 @@ def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostMode
     if wanted == 0 or not plan.by_route(Route.ALLTOALL):
         return plan
     infos = {variable.name: variable for variable in variables}
-    chosen = {planned.name: _choose(infos[planned.name], model, wanted) for planned in plan.by_route(Route.ALLTOALL)}
-    if wanted == AUTO and sum(gain_secs for _, gain_secs in chosen.values()) <= model.constants.allreduce.overhead_secs:
+    owned = [infos[planned.name] for planned in plan.by_route(Route.ALLTOALL)]
+    if wanted == AUTO and copying_saves_secs(owned, model, AUTO) == 0.0:
         note = "comm.hot_rows=auto copies no row: by the cost model none is cheaper on every rank than with its owner"
         return dataclasses.replace(plan, notes=(*plan.notes, note))
     planned = tuple(
-        _copied(variable, infos[variable.name], model, chosen[variable.name][0])
-        if variable.name in chosen
+        _copied(variable, infos[variable.name], model, _choose(infos[variable.name], model, wanted)[0])
+        if variable.route is Route.ALLTOALL
         else variable
         for variable in plan.variables
     )
     return dataclasses.replace(plan, variables=planned)
+
+
+def copying_saves_secs(owned: Iterable[VariableInfo], model: CostModel, wanted: int | str) -> float:
+    """Seconds a step that copies of `wanted` rows of each of these variables save, which ranks own; less than 0 where
+    they cost more than they save, and 0 where AUTO therefore makes none."""
+    if wanted == 0:
+        return 0.0
+    chosen = [_choose(variable, model, wanted) for variable in owned]
+    if not any(rows for rows, _ in chosen):
+        return 0.0
+    saved = sum(gain_secs for _, gain_secs in chosen) - model.constants.allreduce.overhead_secs
+    return max(0.0, saved) if wanted == AUTO else saved
 
 
 def _choose(variable: VariableInfo, model: CostModel, wanted: int | str) -> tuple[tuple[int, ...], float]:

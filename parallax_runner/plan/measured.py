@@ -12,7 +12,7 @@ from typing import Any
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 
-FORMAT = 1
+FORMAT = 2
 FILE_NAME = "measured.json"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
 from parallax_runner.rewrite.hot_rows import find_hot
+from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.sent import Sent
 
 # Other ranks' steps go on while a variable travels to the chief: between two messages their collectives find room.
@@ -38,7 +38,7 @@ def whole_on_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence
     """All rows [rows, ...] of which each rank has its own, and the hot ones."""
     (own, *hot), modulo = pieces, shards[0].modulo
     assert modulo is not None
-    whole = tf.gather(concat(rewrite, own, shards[0].variable, name=name), _in_row_order(modulo))
+    whole = tf.gather(concat(rewrite, own, shards[0].variable, name=name), row_order(_counts(modulo)))
     whole.set_shape([modulo.rows, *own.shape[1:]])
     return _with_hot(whole, hot, shards)
 
@@ -87,18 +87,12 @@ def whole_on_chief(pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name
     together = tf.concat(by_rank, axis=0)
     if modulo.rank != 0:
         return together
-    whole = tf.gather(together, _in_row_order(modulo))
+    whole = tf.gather(together, row_order(_counts(modulo)))
     whole.set_shape([modulo.rows, *own.shape[1:]])
     return _with_hot(whole, hot, shards)
 
 
-def _in_row_order(modulo: Modulo) -> tf.Tensor:
-    """Where row 0, 1, … stands if first all rows of rank 0 come, then those of rank 1, and so on.
-
-    Computed when it runs: a constant would be as long as the variable.
-    """
-    wide = tf.int32 if modulo.rows < 2**31 else tf.int64
-    row = tf.range(tf.constant(modulo.rows, wide), dtype=wide)
-    ranks = tf.constant(modulo.ranks, wide)
-    starts = tf.constant(np.cumsum([0, *(modulo.count(rank) for rank in range(modulo.ranks - 1))]), wide)
-    return tf.gather(starts, row % ranks) + row // ranks
+def _counts(modulo: Modulo) -> tf.Tensor:
+    """Each rank's rows."""
+    counts = [modulo.count(rank) for rank in range(modulo.ranks)]
+    return tf.constant(counts, tf.int32 if modulo.rows < 2**31 else tf.int64)

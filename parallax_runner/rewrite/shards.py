@@ -22,6 +22,7 @@ from parallax_runner.plan.plan import Shard as PlannedShard
 from parallax_runner.rewrite.border import connect_casts, narrow_dtype
 from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
+from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.sent import Sent
 
 
@@ -152,11 +153,8 @@ def in_row_order(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     """The whole variable [rows, ...] of all its shards' rows."""
     if len(parts) == 1:
         return parts[0]
-    sizes = tf.stack([tf.shape(part)[0] for part in parts])
-    row = tf.range(tf.reduce_sum(sizes))
-    whole = tf.gather(
-        tf.concat(parts, axis=0), tf.gather(tf.cumsum(sizes, exclusive=True), row % len(parts)) + row // len(parts)
-    )
+    counts = tf.stack([tf.shape(part)[0] for part in parts])
+    whole = tf.gather(tf.concat(parts, axis=0), row_order(counts))
     rows = [part.shape.dims[0].value for part in parts]
     whole.set_shape([None if None in rows else sum(rows), *parts[0].shape[1:]])
     return whole

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.constants import DEFAULTS, Constants, Exchange
 from parallax_runner.plan.cost import Cluster, CostModel
 from parallax_runner.plan.hot_rows import AUTO, with_hot_rows
 from parallax_runner.plan.measured import Measured, RowStatistics
-from parallax_runner.plan.plan import Plan, load, save
+from parallax_runner.plan.plan import Plan, Route, load, save
 from parallax_runner.plan.planner import make_plan
 from tests.single.plan.test_planner import DENSE, info
 
@@ -60,6 +61,24 @@ def test_auto_copies_what_pays() -> None:
     assert hot(planned(AUTO, constants=cheap_copies))["table"] == (3, 7, 9)
     dear = dataclasses.replace(DEFAULTS, allreduce=slow, alltoall=at_once)
     assert hot(planned(AUTO, constants=dear))["table"] == ()
+
+
+def test_a_choice_of_routes_counts_what_copies_save() -> None:
+    """Servers are a little cheaper than owners among the ranks, until these need not send what is touched most."""
+    free = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=0.0)
+    slow = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=1e-6)
+    rows = RowStatistics("table", 1000, ids=4.0, distinct=2.5, merged=2.5, samples=40, hot=HOT)
+    measured = Measured("f", RANKS, 10, 0.1, 8, None, (TABLE,), (rows,), "2026-01-01")
+    constants = dataclasses.replace(DEFAULTS, allreduce=free, alltoall=slow, allgather=slow, pull=slow, push=free)
+    model = CostModel(Cluster(workers=RANKS, servers=RANKS), constants, measured=measured, pieces=RANKS)
+
+    def chosen(hot_rows: int | str) -> Route:
+        table = dataclasses.replace(TABLE, shape=(10_000_000, 64))
+        return choose_routes((table,), model, hot_rows=hot_rows).routes["table"]
+
+    assert chosen(0) is Route.PS
+    assert chosen(AUTO) is Route.ALLTOALL
+    assert chosen(3) is Route.ALLTOALL
 
 
 def test_auto_pays_for_the_exchange_too_and_says_why_not() -> None:
