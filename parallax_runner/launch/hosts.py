@@ -19,6 +19,8 @@ DISCARD_PORT = 9
 # ranks a host it goes by way of one of them (coll/han), slower still from three hosts on (docs/design/0032).
 ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
 RING_FROM_HOSTS = 3
+# TCP connections between two ranks: in one alone, what a receiver answers waits behind what it sends itself.
+TCP_LINKS = "OMPI_MCA_btl_tcp_links"
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,12 @@ class Hosts:
         return options
 
     def mpi_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """By which algorithm MPI's allreduce goes, unless the user says something of collectives."""
+        """How MPI sends large messages, as far as the user says nothing of connections, or of collectives."""
+        links = {TCP_LINKS: "2"} if TCP_LINKS not in environ else {}
         hosts = [place for place in self.places if place.workers]
         if len(hosts) < RING_FROM_HOSTS or any(name.startswith("OMPI_MCA_coll") for name in environ):
-            return {}
-        return {
+            return links
+        return links | {
             "OMPI_MCA_coll": "^han",
             "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
             "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(ALLREDUCE_RULES),
