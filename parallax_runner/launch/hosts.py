@@ -19,8 +19,9 @@ DISCARD_PORT = 9
 # ranks a host it goes by way of one of them (coll/han), slower still from three hosts on (docs/design/0032).
 ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
 RING_FROM_HOSTS = 3
-# TCP connections between two ranks: in one alone, what a receiver answers waits behind what it sends itself.
-TCP_LINKS = "OMPI_MCA_btl_tcp_links"
+# By itself Open MPI hands a whole large message to TCP as soon as the receiver has asked for it. What its sender then asks
+# for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
+BOTH_WAYS = {"OMPI_MCA_btl_tcp_flags": "send", "OMPI_MCA_btl_tcp_links": "2"}
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,12 @@ class Hosts:
         return options
 
     def mpi_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """How MPI sends large messages, as far as the user says nothing of connections, or of collectives."""
-        links = {TCP_LINKS: "2"} if TCP_LINKS not in environ else {}
+        """How MPI sends large messages, as far as the user says nothing of TCP, or of collectives."""
+        sending = {name: value for name, value in BOTH_WAYS.items() if name not in environ}
         hosts = [place for place in self.places if place.workers]
         if len(hosts) < RING_FROM_HOSTS or any(name.startswith("OMPI_MCA_coll") for name in environ):
-            return links
-        return links | {
+            return sending
+        return sending | {
             "OMPI_MCA_coll": "^han",
             "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
             "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(ALLREDUCE_RULES),

@@ -33,8 +33,7 @@ def test_behind_a_router_mpi_chooses_its_interface() -> None:
 
 def test_large_allreduces_over_three_hosts_go_by_a_ring() -> None:
     env = HOSTS.mpi_environment({})
-    assert env == {
-        "OMPI_MCA_btl_tcp_links": "2",
+    assert env == hosts.BOTH_WAYS | {
         "OMPI_MCA_coll": "^han",
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
         "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(Path(hosts.__file__).parent / "allreduce.rules"),
@@ -45,8 +44,8 @@ def test_large_allreduces_over_three_hosts_go_by_a_ring() -> None:
 def test_two_hosts_and_users_who_choose_keep_open_mpi_s_algorithms() -> None:
     without_workers = dataclasses.replace(PLACES[0], workers=0)
     two = dataclasses.replace(HOSTS, places=(without_workers, *PLACES[1:]))
-    assert two.mpi_environment({}) == {"OMPI_MCA_btl_tcp_links": "2"}
-    assert two.mpi_environment({"OMPI_MCA_btl_tcp_links": "1"}) == {}
+    assert two.mpi_environment({}) == hosts.BOTH_WAYS
+    assert two.mpi_environment({"OMPI_MCA_btl_tcp_links": "1"}) == {"OMPI_MCA_btl_tcp_flags": "send"}
     assert "OMPI_MCA_coll" not in HOSTS.mpi_environment({"OMPI_MCA_coll_tuned_allreduce_algorithm": "6"})
 
 
