@@ -19,8 +19,8 @@ DISCARD_PORT = 9
 # ranks a host it goes by way of one of them (coll/han), slower still from three hosts on (docs/design/0032).
 ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
 RING_FROM_HOSTS = 3
-# By itself Open MPI hands a whole large message to TCP as soon as the receiver has asked for it. What its sender then asks
-# for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
+# By itself Open MPI hands a whole large message to TCP as soon as the receiver has asked for it. What its sender then
+# asks for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
 BOTH_WAYS = {"OMPI_MCA_btl_tcp_flags": "send", "OMPI_MCA_btl_tcp_links": "2"}
 
 
