@@ -150,7 +150,7 @@ class CostModel:
     def _ps(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         cluster, constants = self.cluster, self.constants
         is_sparse = variable.gradient is GradientKind.SPARSE
-        share = 1 / max(1, min(cluster.servers, self.pieces) if is_sparse else cluster.servers)
+        share = self._busiest_share(is_sparse)
         leaves = 1 - 1 / cluster.hosts if cluster.servers_beside_workers else 1.0
         # The busier of two ends: a host of ranks, and a server that serves all ranks.
         times = max(cluster.on_a_host, cluster.workers * share) * leaves
@@ -163,6 +163,16 @@ class CostModel:
             work += self._copy(parts.pushed)
         before = pull + _waiting(constants.pull, 2) + looking_up
         return pull + push, latency, work + self._apply(variable, touched.merged) * share, before
+
+    def _busiest_share(self, is_sparse: bool) -> float:
+        """Of all variables of a kind what the busiest server has. A dense variable is on one server, whole: where it is
+        most of them all, its server is as busy as that."""
+        servers = max(1, self.cluster.servers)
+        if is_sparse:
+            return 1 / min(servers, self.pieces)
+        known = () if self.measured is None else self.measured.variables
+        sizes = [variable.size_bytes for variable in known if variable.gradient is GradientKind.DENSE]
+        return max(1 / servers, max(sizes) / sum(sizes)) if sizes else 1 / servers
 
     def _local(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         if variable.gradient is GradientKind.NONE:

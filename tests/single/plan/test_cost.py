@@ -100,6 +100,20 @@ def test_ranks_of_a_host_share_its_link() -> None:
     assert link(Route.ALLREDUCE, workers=4, workers_per_host=4) == 0
 
 
+def test_the_server_of_the_largest_dense_variable_is_as_busy_as_that_is_large() -> None:
+    """Of 8 servers one has DENSE alone; if there are eight such variables each has one."""
+
+    def link_secs(*others: VariableInfo) -> float:
+        variables = (DENSE, BIG, *others)
+        known = Measured("f", 8, 1, 0.1, 8, None, variables, touching(0.01).rows, "2026-01-01")
+        cost = CostModel(Cluster(workers=8, servers=8), DEFAULTS, measured=known, pieces=8).cost(DENSE, Route.PS)
+        assert cost is not None
+        return cost.link_secs
+
+    seven = [dataclasses.replace(DENSE, name=f"dense_{number}") for number in range(7)]
+    assert link_secs() == pytest.approx(8 * link_secs(*seven))
+
+
 def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
     ps = PsOptions()
     measured = touching(0.005)
