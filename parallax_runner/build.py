@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.stages import stage
+from parallax_runner.tensorflow_import import import_tensorflow
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -63,7 +64,8 @@ def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> Sing
     from hydra.utils import instantiate
 
     native_log = Path(config.run_dir) / "logs" / "driver.log"
-    with stage("import TensorFlow"), _native_output_to(native_log), _keras_later():
+    with _native_output_to(native_log):
+        import_tensorflow()
         from parallax_runner.graph.capture import capture
 
     def build(features: dict[str, Any]) -> Any:
@@ -90,20 +92,6 @@ def _native_output_to(path: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(target)
-
-
-@contextmanager
-def _keras_later() -> Iterator[None]:
-    """Leaves Keras, half of TensorFlow's import time, to the first use of `tf.keras`: its loader asks only then which
-    Keras is wanted. (A worker gains nothing: Horovod imports Keras.)"""
-    if "TF_USE_LEGACY_KERAS" in os.environ:
-        yield
-        return
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["TF_USE_LEGACY_KERAS"]
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:

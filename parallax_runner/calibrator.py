@@ -12,6 +12,7 @@ from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.plan import plan
 from parallax_runner.stages import log_to_stderr
+from parallax_runner.tensorflow_import import import_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Times exchanges among all ranks and with servers, then, on rank 0, work; the driver gets the chief's samples."""
     log_to_stderr()
+    import_tensorflow()
     import tensorflow.compat.v1 as tf
 
     from parallax_runner.calibration import probes

@@ -19,6 +19,7 @@ from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.entry import run_child
 from parallax_runner.plan import measured, plan
 from parallax_runner.stages import log_to_stderr, process_age_secs, stage, tell
+from parallax_runner.tensorflow_import import import_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
@@ -41,6 +42,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     """Leaves `measured.json` in `run_dir`, whose plan is one of a single process; `cluster.workers` are the ranks."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
+    import_tensorflow()
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
         from parallax_runner.build import build_graph, load_dataset

@@ -131,7 +131,7 @@ def joining(plan: Plan) -> Iterator[None]:
         return
     with stage("import Horovod"):
         from parallax_runner.rewrite import allgatherv, collectives
-    join = allgatherv.join if plan.use_allgatherv else collectives.init
+    join = allgatherv.join if plan.use_allgatherv else functools.partial(collectives.init, plan.lengths_vary)
     with ThreadPoolExecutor(1, thread_name_prefix="join") as threads:
         joined = threads.submit(stage("join the ranks")(join))
         yield

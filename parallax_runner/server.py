@@ -9,14 +9,15 @@ from parallax_runner.config import frozen
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.entry import run_child
 from parallax_runner.stages import log_to_stderr, process_age_secs, stage, tell
+from parallax_runner.tensorflow_import import import_tensorflow
 
 
 def serve(run_dir: Path, index: int, client: ControlClient) -> None:
     """Serves until the driver says that all workers are done."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
-    with stage("import TensorFlow"):
-        from parallax_runner.train.cluster import join_cluster
+    import_tensorflow()
+    from parallax_runner.train.cluster import join_cluster
 
     config = frozen.load(run_dir)
     with stage("join the cluster"):

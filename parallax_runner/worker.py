@@ -9,6 +9,7 @@ from parallax_runner.config.frozen import runs_script
 from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.stages import log_to_stderr, process_age_secs, stage, tell
+from parallax_runner.tensorflow_import import import_tensorflow
 
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
@@ -20,8 +21,7 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
         run_script(run_dir, rank, client)
         return
-    with stage("import TensorFlow"):
-        import tensorflow.compat.v1  # noqa: F401
+    import_tensorflow()
     with stage("import the stages"):
         from parallax_runner.rank import run_rank
 

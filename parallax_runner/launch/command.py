@@ -17,8 +17,6 @@ YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 # Marks each line of mpirun's output with its rank, so that a crash before the rank has a log can be told apart.
 TAG_OUTPUT = ("--output", "tag")
-# TensorFlow then looks for another Keras at import, and goes on without: half its import time, and no server needs it.
-WITHOUT_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -97,5 +95,5 @@ def server_command(
     *, run_dir: str | Path, index: int, threads_per_server: int, module: str = "parallax_runner.server"
 ) -> Command:
     """The command that starts server `index`."""
-    env = thread_environment(threads_per_server) | WITHOUT_KERAS
+    env = thread_environment(threads_per_server)
     return Command([sys.executable, "-m", module, str(run_dir), str(index)], env)

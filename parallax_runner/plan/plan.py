@@ -175,6 +175,12 @@ class Plan:
         return any(self.by_route(route) for route in (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL))
 
     @property
+    def lengths_vary(self) -> bool:
+        """Whether what Horovod exchanges has another length in each step."""
+        gathers = bool(self.by_route(Route.ALLGATHER)) and not self.use_allgatherv
+        return gathers or bool(self.by_route(Route.ALLTOALL))
+
+    @property
     def sent_bytes_per_step(self) -> int | None:
         """The sum over all variables; None where one of them is unknown."""
         known = [variable.sent_bytes_per_step for variable in self.variables]

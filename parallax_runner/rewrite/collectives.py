@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 
-import horovod.tensorflow.mpi_ops as hvd
+import horovod
 import tensorflow.compat.v1 as tf
 
 
-def init() -> tuple[int, int]:
-    """Joins the other ranks; returns (rank, size)."""
+def _ops_of_horovod() -> ModuleType:
+    """`horovod.tensorflow.mpi_ops` without the package around it, which derives from a Keras layer: importing Keras
+    would double what a process takes to start. A script's own `import horovod.tensorflow` finds the whole package."""
+    name = "horovod.tensorflow"
+    if name in sys.modules:
+        return importlib.import_module(f"{name}.mpi_ops")
+    stand_in = ModuleType(name)
+    stand_in.__path__ = [str(Path(folder, "tensorflow")) for folder in horovod.__path__]
+    sys.modules[name] = stand_in
+    try:
+        return importlib.import_module(f"{name}.mpi_ops")
+    finally:
+        del sys.modules[name]
+
+
+hvd = _ops_of_horovod()
+
+
+def init(lengths_vary: bool = False) -> tuple[int, int]:
+    """Joins the other ranks; returns (rank, size).
+
+    Where the lengths of what is exchanged vary from step to step, Horovod's cache of what all ranks have ready never
+    has it, and asking it is one exchange more each time: it is off then, unless the user says otherwise.
+    """
+    if lengths_vary:
+        os.environ.setdefault("HOROVOD_CACHE_CAPACITY", "0")
     hvd.init()
     return hvd.rank(), hvd.size()
 

@@ -24,6 +24,7 @@ ANYONE = ("errors", "stages")
 MAY_IMPORT = {
     "errors": (),
     "stages": (),
+    "tensorflow_import": (),
     "config": (),
     "data": (),
     "graph": (),

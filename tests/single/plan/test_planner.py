@@ -69,6 +69,19 @@ def test_a_preset_routes_by_kind(comm: str, dense: str, sparse: str, servers: in
     assert all(variable.reason for variable in made.variables)
 
 
+@pytest.mark.parametrize(
+    ("comm", "varies"), [("local", False), ("mpi", True), ("ps", False), ("hybrid", False), ("sharded", True)]
+)
+def test_lengths_vary_where_rows_travel_among_ranks(comm: str, varies: bool) -> None:
+    made = plan(DENSE, SPARSE, NONE, comm=comm)
+    assert made.lengths_vary is varies
+    assert not dataclasses.replace(made, use_allgatherv=True).lengths_vary or comm == "sharded"
+
+
+def test_lengths_are_fixed_where_all_variables_are_dense() -> None:
+    assert not plan(DENSE, NONE, comm="mpi").lengths_vary
+
+
 def test_hybrid_without_sparse_variables_is_mpi() -> None:
     made = plan(DENSE, NONE)
     assert routes(made) == {"kernel": "allreduce", "global_step": "local"}
