@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 def _ops_of_horovod() -> ModuleType:
     """`horovod.tensorflow.mpi_ops` without the package around it, which derives from a Keras layer: importing Keras
-    would double what a process takes to start. A script's own `import horovod.tensorflow` finds the whole package."""
+    would make a process's imports half as long again. A script's own `import horovod.tensorflow` finds all of it."""
     name = "horovod.tensorflow"
     if name in sys.modules:
         return importlib.import_module(f"{name}.mpi_ops")

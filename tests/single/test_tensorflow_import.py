@@ -46,6 +46,17 @@ def test_what_the_user_says_of_keras_stays() -> None:
     assert said_by("print(os.environ['TF_USE_LEGACY_KERAS'])", TF_USE_LEGACY_KERAS="0") == ["0"]
 
 
+def test_a_keras_of_old_that_is_installed_is_not_taken_for_the_users(tmp_path: Path) -> None:
+    (tmp_path / "tf_keras").mkdir()
+    (tmp_path / "tf_keras" / "__init__.py").touch()
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    program = """
+import tensorflow as tf
+print(tf.keras.layers.Dense.__module__.split('.')[0], 'tf_keras' in sys.modules)
+"""
+    assert said_by(program, PYTHONPATH=path) == ["keras", "False"]
+
+
 def test_a_script_finds_all_of_horovod_and_the_same_ops() -> None:
     program = """
 from parallax_runner.rewrite import collectives
