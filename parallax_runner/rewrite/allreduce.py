@@ -13,15 +13,21 @@ from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sent import Sent
 
-# Large enough to pay for an exchange of its own, small enough to leave while the next one is computed.
-BUCKET_BYTES = 4_000_000
+# A bucket is an eighth of all, within these bounds: enough to pay for an exchange of its own, and little enough to
+# leave while the next one is computed.
+BUCKETS = 8
+LEAST_BYTES, MOST_BYTES = 200_000, 4_000_000
+# What appears in the last part of computing has nothing to travel behind, and leaves in one bucket; so little as
+# REST_BYTES leaves with the bucket before it.
+LAST_PART = 1 / 16
+REST_BYTES = 16_000
 
 
 def allreduce_dense_gradients(rewrite: Rewrite) -> None:
     """Replaces each dense gradient of an allreduced variable by its mean over ranks.
 
-    Gradients that appear one after the other share an exchange, up to `BUCKET_BYTES`; a bucket travels while the later
-    ones are computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
+    Gradients that appear one after the other share an exchange, a bucket, which travels while the later ones are
+    computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
     """
     gradients = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.indices is None]
     for number, bucket in enumerate(_in_buckets(gradients)):
@@ -53,13 +59,21 @@ def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Seque
 
 
 def _in_buckets(gradients: list[Aggregate]) -> list[list[Aggregate]]:
+    appearing = [(waits_for, one, _size_bytes(one)) for waits_for, one in in_order_of_appearance(gradients)]
+    rest_bytes = sum(size_bytes for *_, size_bytes in appearing)
+    enough_bytes = min(max(rest_bytes / BUCKETS, LEAST_BYTES), MOST_BYTES)
+    last_part = (1 - LAST_PART) * max((waits_for for waits_for, *_ in appearing), default=0)
     buckets: list[list[Aggregate]] = []
-    filled_bytes = 0
-    for _, gradient in in_order_of_appearance(gradients):
-        size_bytes = (gradient.values.shape.num_elements() or 0) * gradient.values.dtype.size
-        if not buckets or filled_bytes + size_bytes > BUCKET_BYTES:
+    filled_bytes, may_leave = 0, True
+    for waits_for, gradient, size_bytes in appearing:
+        if may_leave or filled_bytes + size_bytes > MOST_BYTES:
             buckets.append([])
             filled_bytes = 0
         buckets[-1].append(gradient)
-        filled_bytes += size_bytes
+        filled_bytes, rest_bytes = filled_bytes + size_bytes, rest_bytes - size_bytes
+        may_leave = filled_bytes >= enough_bytes and rest_bytes >= REST_BYTES and waits_for <= last_part
     return buckets
+
+
+def _size_bytes(gradient: Aggregate) -> int:
+    return (gradient.values.shape.num_elements() or 0) * gradient.values.dtype.size

@@ -36,8 +36,10 @@ def init(lengths_vary: bool = False) -> tuple[int, int]:
     """Joins the other ranks; returns (rank, size).
 
     Where the lengths of what is exchanged vary from step to step, Horovod's cache of what all ranks have ready never
-    has it, and asking it is one exchange more each time: it is off then, unless the user says otherwise.
+    has it, and asking it is one exchange more each time: it is off then, unless the user says otherwise. Horovod fuses
+    no group with others, as it would by who happens to wait for it.
     """
+    os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
     if lengths_vary:
         os.environ.setdefault("HOROVOD_CACHE_CAPACITY", "0")
     hvd.init()

@@ -1,10 +1,13 @@
-"""Pass: a sparse gradient leaves before what does not need it is computed, so that it travels meanwhile.
+"""Pass: gradients leave before what does not need them is computed, so that they travel meanwhile.
 
 TensorFlow runs what became ready last first: the softmax's gradient is ready before the backward pass through an LSTM,
-and with one thread would be merged and sent after it.
+and with one thread would be merged and sent after it, as the gradients of the last layers would be after all layers'.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -30,10 +33,11 @@ def send_early(rewrite: Rewrite) -> None:
     outputs = [name for name in (single.loss, single.validation_loss) if name]
     # What is also computed where nothing is trained must not wait for a gradient.
     later = heavy_ops(backward) - edit.ancestors(rewrite.tensor(name).op for name in outputs)
-    for needed, departing in _departures(rewrite):
+    for needed, departing in _departures(rewrite, backward):
         later -= needed
         computed = edit.descendants([output for op in later for output in op.outputs], within=backward)
-        waiting = [op for op in sorted(later - computed, key=lambda op: op.name) if _process(op) == _process(departing)]
+        here = {_process(op) for op in departing}
+        waiting = [op for op in sorted(later - computed, key=lambda op: op.name) if {_process(op)} == here]
         if waiting:
             sending = _inputs_of_sending(departing, needed)
             for op in waiting:
@@ -42,13 +46,14 @@ def send_early(rewrite: Rewrite) -> None:
                 _hand_on(tensor)
 
 
-def _inputs_of_sending(departing: tf.Operation, needed: set[tf.Operation]) -> list[tf.Tensor]:
+def _inputs_of_sending(departing: set[tf.Operation], needed: set[tf.Operation]) -> list[tf.Tensor]:
     """The outputs of `departing`, and what else a collective that sends them reads and can have by then: how much is
-    for each rank, but not the later gradients of a group."""
-    sending = {tensor.name: tensor for tensor in departing.outputs}
-    for op in [op for tensor in departing.outputs for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]:
+    for each rank."""
+    outputs = [output for op in departing for output in op.outputs]
+    sending = {tensor.name: tensor for tensor in outputs}
+    for op in _sent_by(outputs):
         sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}
-    return list(sending.values())
+    return [sending[name] for name in sorted(sending)]
 
 
 def _hand_on(tensor: tf.Tensor) -> None:
@@ -62,16 +67,35 @@ def _hand_on(tensor: tf.Tensor) -> None:
     edit.reconnect(tensor, handed_on, where=lambda op: op is not handed_on.op)
 
 
-def _departures(rewrite: Rewrite) -> list[tuple[set[tf.Operation], tf.Operation]]:
-    """What a step hands over for sparse gradients, and the heavy ops that each needs; the one of fewest first."""
-    sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}
+def _departures(rewrite: Rewrite, backward: set[tf.Operation]) -> list[tuple[set[tf.Operation], set[tf.Operation]]]:
+    """What a step hands over at a time, and the heavy ops that it needs; that of fewest first.
+
+    For a collective all that it sends, a bucket of dense gradients or a flight of rows; for a server a sparse gradient.
+    """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
+    together: dict[tf.Operation, set[tf.Operation]] = defaultdict(set)
+    for op in {one.tensor.op for one in rewrite.sent} & step:
+        for sender in _sent_by(op.outputs) or [op]:
+            together[sender].add(op)
+    sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}
+    dense = {rewrite.tensor(one.values).op for one in rewrite.single.gradients} - sparse
     found = []
-    for departing in {one.tensor.op for one in rewrite.sent} & step:
-        needed = edit.ancestors([departing])
-        if needed & sparse and not any(op.type == BRANCH for op in needed):
+    for sender, departing in together.items():
+        needed = edit.ancestors(departing)
+        is_gradient = needed & sparse or (sender.type.startswith(COLLECTIVE) and needed & dense)
+        if is_gradient and not any(op.type == BRANCH or _answers(op, backward) for op in needed):
             found.append((heavy_ops(needed), departing))
-    return sorted(found, key=lambda departure: (len(departure[0]), departure[1].name))
+    return sorted(found, key=lambda departure: (len(departure[0]), min(op.name for op in departure[1])))
+
+
+def _sent_by(tensors: Iterable[tf.Tensor]) -> list[tf.Operation]:
+    """The collectives that read one of them."""
+    return [op for tensor in tensors for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]
+
+
+def _answers(op: tf.Operation, backward: set[tf.Operation]) -> bool:
+    """Whether an op is an exchange that a gradient has been through: computing must not wait for what comes of it."""
+    return op.type.startswith(COLLECTIVE) and op not in backward
 
 
 def _process(op: tf.Operation) -> tuple[str | None, int | None]:

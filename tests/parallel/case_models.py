@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.parallel.cases import Case
 
 ROWS, WIDTH, BATCH = 13, 3, 8
+DEEP_WIDTH = 130
 
 
 def plain_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -123,6 +124,15 @@ def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.reduce_sum(tf.reshape(x, [BATCH, WIDTH]) * features["x"], axis=1) * scale * 0.1
 
 
+def deep_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Layers of 135 kB each, whose gradients leave in several buckets while others are computed."""
+    x = plain_model(case, features)[:, tf.newaxis] * tf.ones([1, DEEP_WIDTH], tf.float64)
+    for layer in range(6):
+        kernel = tf.get_variable(f"layer_{layer}", [DEEP_WIDTH, DEEP_WIDTH], tf.float64)
+        x = tf.tanh(tf.matmul(x, kernel))
+    return tf.reduce_mean(x, axis=1)
+
+
 def unseeded_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Initial values that no seed decides: each rank has others, until all have the chief's."""
 
@@ -136,6 +146,7 @@ def unseeded_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 MODELS = {
+    "deep": deep_model,
     "unseeded": unseeded_model,
     "normalized": plain_model,
     "two_waves": two_waves_model,

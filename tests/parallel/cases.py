@@ -354,6 +354,9 @@ def placed_cases() -> list[Case]:
 def device_cases() -> list[Case]:
     """Models that name devices, of each worker or of the cluster's tasks."""
     return [
+        Case(comm="mpi", model="deep", gradients="dense", optimizer="adam", ranks=3),
+        Case(comm="hybrid", model="deep", optimizer="momentum", ranks=3, clip=True),
+        Case(comm="sharded", model="deep", optimizer="adagrad", ranks=2),
         Case(comm="mpi", model="halves", optimizer="adam", clip=True),
         Case(comm="ps", model="halves", optimizer="adam", ranks=3, clip=True, partitions=4),
         Case(comm="ps", model="halves", replicas=2, optimizer="momentum", replicate_variables=True),
@@ -390,6 +393,7 @@ def compressed_cases() -> list[Case]:
             )
         ),
         Case(comm="sharded", compression="bf16", hot_rows=3, optimizer="adam"),
+        Case(comm="mpi", compression="fp16", model="deep", optimizer="momentum", ranks=3),
         Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
     ]
 

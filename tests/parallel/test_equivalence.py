@@ -230,6 +230,13 @@ def test_owners_of_rows_get_and_send_no_more_than_planned(launched: dict[int, La
         assert step.count("HorovodAlltoall", "") == (0 if case.gradients == "dense" else 3)
 
 
+def test_dense_gradients_leave_in_buckets(launched: dict[int, Launched]) -> None:
+    cases = [case for case in MATRIX if case.model == "deep"]
+    assert {case.comm for case in cases} == {"mpi", "hybrid", "sharded"}
+    for case in cases:
+        assert Step.of(case, launched).count("HorovodGroupedAllreduce", "") == 3, case
+
+
 def test_mpi_uses_no_server(launched: dict[int, Launched]) -> None:
     case = next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "both")
     assert not any("/job:ps/" in device for device, _ in launched[case.ranks].trace(case))

@@ -14,16 +14,27 @@ PROGRAM = """
 import os, sys
 from parallax_runner.rewrite import collectives
 assert collectives.init(lengths_vary=sys.argv[1] == "vary") == (0, 1)
-print(os.environ.get("HOROVOD_CACHE_CAPACITY"))
+print(*map(os.environ.get, ("HOROVOD_CACHE_CAPACITY", "HOROVOD_DISABLE_GROUP_FUSION")))
 """
+
+
+def environment_of_horovod(lengths: str, **users: str) -> list[str]:
+    """The two variables of a process that has started Horovod, where the user has set only these."""
+    ours = {"HOROVOD_CACHE_CAPACITY", "HOROVOD_DISABLE_GROUP_FUSION"}
+    env = {name: value for name, value in os.environ.items() if name not in ours} | users
+    result = subprocess.run([sys.executable, "-c", PROGRAM, lengths], capture_output=True, text=True, cwd=ROOT, env=env)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
 
 
 @pytest.mark.parametrize(
     ("lengths", "users", "found"),
-    [("vary", None, "0"), ("fixed", None, "None"), ("vary", "512", "512")],
+    [("vary", {}, "0"), ("fixed", {}, "None"), ("vary", {"HOROVOD_CACHE_CAPACITY": "512"}, "512")],
 )
-def test_horovod_has_no_cache_where_it_would_be_asked_in_vain(lengths: str, users: str | None, found: str) -> None:
-    env = {name: value for name, value in os.environ.items() if name != "HOROVOD_CACHE_CAPACITY"}
-    env |= {} if users is None else {"HOROVOD_CACHE_CAPACITY": users}
-    result = subprocess.run([sys.executable, "-c", PROGRAM, lengths], capture_output=True, text=True, cwd=ROOT, env=env)
-    assert (result.returncode, result.stdout.split()) == (0, [found]), result.stderr
+def test_horovod_has_no_cache_where_it_would_be_asked_in_vain(lengths: str, users: dict[str, str], found: str) -> None:
+    assert environment_of_horovod(lengths, **users)[0] == found
+
+
+def test_horovod_fuses_no_bucket_with_others_unless_the_user_says_so() -> None:
+    assert environment_of_horovod("fixed")[1] == "1"
+    assert environment_of_horovod("fixed", HOROVOD_DISABLE_GROUP_FUSION="0")[1] == "0"
