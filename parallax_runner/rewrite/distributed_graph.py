@@ -206,7 +206,8 @@ class Rewrite:
     that are on server 0, one for all replicas; `pulled` what travels from servers for the reads of a variable that wait
     for nothing; `updated` the op that has run when a step's updates on servers have; `first_copies` the ops that give
     copies of servers' variables their first values; `hot_rows` the handles of rows of which every rank has a copy;
-    `asked` which rows of variables that are spread over ranks were looked up by which ids;
+    `asked` which rows of variables that are spread over ranks were looked up by which ids; `row_orders` how rows come
+    into order that all ranks have sent, by how many there are;
     `leads` whether it is this replica that updates, where that is decided in each step; the rest as in
     `DistributedGraph`.
     """
@@ -224,6 +225,7 @@ class Rewrite:
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     hot_rows: list[tf.Tensor] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+    row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
     shard_initializers: list[tf.Operation] = field(default_factory=list)
     own_initializers: list[tf.Operation] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)

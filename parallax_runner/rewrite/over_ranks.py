@@ -38,7 +38,7 @@ def whole_on_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence
     """All rows [rows, ...] of which each rank has its own, and the hot ones."""
     (own, *hot), modulo = pieces, shards[0].modulo
     assert modulo is not None
-    whole = tf.gather(concat(rewrite, own, shards[0].variable, name=name), row_order(_counts(modulo)))
+    whole = tf.gather(concat(rewrite, own, shards[0].variable, name=name), _row_order(rewrite, modulo))
     whole.set_shape([modulo.rows, *own.shape[1:]])
     return _with_hot(whole, hot, shards)
 
@@ -67,7 +67,7 @@ def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.T
     return collectives.sum_of_one(own, name=name)
 
 
-def whole_on_chief(pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
+def whole_on_chief(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
     """All rows [rows, ...] on rank 0, none on the others."""
     from parallax_runner.rewrite import collectives
 
@@ -87,12 +87,17 @@ def whole_on_chief(pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name
     together = tf.concat(by_rank, axis=0)
     if modulo.rank != 0:
         return together
-    whole = tf.gather(together, row_order(_counts(modulo)))
+    whole = tf.gather(together, _row_order(rewrite, modulo))
     whole.set_shape([modulo.rows, *own.shape[1:]])
     return _with_hot(whole, hot, shards)
 
 
-def _counts(modulo: Modulo) -> tf.Tensor:
-    """Each rank's rows."""
-    counts = [modulo.count(rank) for rank in range(modulo.ranks)]
-    return tf.constant(counts, tf.int32 if modulo.rows < 2**31 else tf.int64)
+def _row_order(rewrite: Rewrite, modulo: Modulo) -> tf.Tensor:
+    """Where each row stands if the ranks' rows come one after the other; the same for all variables of as many rows."""
+    if modulo.rows not in rewrite.row_orders:
+        counts = [modulo.count(rank) for rank in range(modulo.ranks)]
+        with tf.control_dependencies(None), tf.name_scope(f"row_order/{modulo.rows}/"):
+            rewrite.row_orders[modulo.rows] = row_order(
+                tf.constant(counts, tf.int32 if modulo.rows < 2**31 else tf.int64)
+            )
+    return rewrite.row_orders[modulo.rows]

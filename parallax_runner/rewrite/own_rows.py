@@ -64,7 +64,7 @@ def own_rows(rewrite: Rewrite, shards: list[Shard], *, name: str) -> OwnRows:
     """How this rank's shards of a variable are read, alone and with what the other ranks have of it."""
     with tf.name_scope(f"own_rows/{name}/"):
         reads = [_read(shard) for shard in shards]
-        whole = over_ranks.whole_on_chief(reads, shards, name="whole")
+        whole = over_ranks.whole_on_chief(rewrite, reads, shards, name="whole")
     return OwnRows(shards=tuple(shards), reads=tuple(reads), whole=whole)
 
 
@@ -161,7 +161,8 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list
         if op.type == "ResourceGather" and not in_region:
             lookups.append(Lookup(op, name))
         elif op.type == "ReadVariableOp" and not in_region:
-            whole_reads.append(op)
+            if op.outputs[0].consumers():  # TensorFlow makes a read of each variable that nobody may want
+                whole_reads.append(op)
         elif op.type == "VariableShape":
             _stand_in(rewrite, op, tf.constant(shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
