@@ -7,7 +7,6 @@ and with one thread would be merged and sent after it, as the gradients of the l
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -36,7 +35,7 @@ def send_early(rewrite: Rewrite) -> None:
     for needed, departing in _departures(rewrite, backward):
         later -= needed
         computed = edit.descendants([output for op in later for output in op.outputs], within=backward)
-        here = {_process(op) for op in departing}
+        here = {_process(tensor.op) for tensor in departing}
         waiting = [op for op in sorted(later - computed, key=lambda op: op.name) if {_process(op)} == here]
         if waiting:
             sending = _inputs_of_sending(departing, needed)
@@ -46,12 +45,10 @@ def send_early(rewrite: Rewrite) -> None:
                 _hand_on(tensor)
 
 
-def _inputs_of_sending(departing: set[tf.Operation], needed: set[tf.Operation]) -> list[tf.Tensor]:
-    """The outputs of `departing`, and what else a collective that sends them reads and can have by then: how much is
-    for each rank."""
-    outputs = [output for op in departing for output in op.outputs]
-    sending = {tensor.name: tensor for tensor in outputs}
-    for op in _sent_by(outputs):
+def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) -> list[tf.Tensor]:
+    """What departs, and what else a collective that sends it reads and can have by then: how much is for each rank."""
+    sending = {tensor.name: tensor for tensor in departing}
+    for op in (op for tensor in departing for op in _sent_by(tensor)):
         sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}
     return [sending[name] for name in sorted(sending)]
 
@@ -67,30 +64,30 @@ def _hand_on(tensor: tf.Tensor) -> None:
     edit.reconnect(tensor, handed_on, where=lambda op: op is not handed_on.op)
 
 
-def _departures(rewrite: Rewrite, backward: set[tf.Operation]) -> list[tuple[set[tf.Operation], set[tf.Operation]]]:
+def _departures(rewrite: Rewrite, backward: set[tf.Operation]) -> list[tuple[set[tf.Operation], list[tf.Tensor]]]:
     """What a step hands over at a time, and the heavy ops that it needs; that of fewest first.
 
     For a collective all that it sends, a bucket of dense gradients or a flight of rows; for a server a sparse gradient.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
-    together: dict[tf.Operation, set[tf.Operation]] = defaultdict(set)
-    for op in {one.tensor.op for one in rewrite.sent} & step:
-        for sender in _sent_by(op.outputs) or [op]:
-            together[sender].add(op)
+    together: dict[tf.Operation, dict[str, tf.Tensor]] = defaultdict(dict)
+    for tensor in (one.tensor for one in rewrite.sent if one.tensor.op in step):
+        for sender in _sent_by(tensor) or [tensor.op]:
+            together[sender][tensor.name] = tensor
     sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}
     dense = {rewrite.tensor(one.values).op for one in rewrite.single.gradients} - sparse
     found = []
     for sender, departing in together.items():
-        needed = edit.ancestors(departing)
+        needed = edit.ancestors(tensor.op for tensor in departing.values())
         is_gradient = needed & sparse or (sender.type.startswith(COLLECTIVE) and needed & dense)
         if is_gradient and not any(op.type == BRANCH or _answers(op, backward) for op in needed):
-            found.append((heavy_ops(needed), departing))
-    return sorted(found, key=lambda departure: (len(departure[0]), min(op.name for op in departure[1])))
+            found.append((heavy_ops(needed), [departing[name] for name in sorted(departing)]))
+    return sorted(found, key=lambda departure: (len(departure[0]), departure[1][0].name))
 
 
-def _sent_by(tensors: Iterable[tf.Tensor]) -> list[tf.Operation]:
-    """The collectives that read one of them."""
-    return [op for tensor in tensors for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]
+def _sent_by(tensor: tf.Tensor) -> list[tf.Operation]:
+    """The collectives that read it."""
+    return [op for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]
 
 
 def _answers(op: tf.Operation, backward: set[tf.Operation]) -> bool:
