@@ -50,6 +50,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     )
     pieces = Counter(variable.full_name for variable in single.variables)
     moments = Moments(_ops(graph, [gradient.values for gradient in boundary.gradients]))
+    raw = {name: _ops(graph, [one.values for one in found]) for name, found in gradients.items()}
+    appear_at = moments.appear_at(raw)
     return tuple(
         VariableInfo(
             name=variable.name,
@@ -67,7 +69,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             server=named_server(graph.get_operation_by_name(variable.name).device),
             nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
             needed_at=moments.needed_at(graph.get_operation_by_name(variable.name)),
-            appears_at=moments.appears_at(_ops(graph, [one.values for one in gradients[variable.name]])),
+            appears_at=appear_at.get(variable.name, 1.0),
         )
         for variable in single.variables
         if variable.name not in owners

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -20,12 +20,21 @@ class Moments:
     def needed_at(self, handle: tf.Operation) -> float:
         """What can be computed without the variable; 0 where no gradient needs it."""
         users = edit.descendants(handle.outputs, within=self._all)
-        return self._share(op for op in self._weights if op not in users) if users else 0.0
+        return self._share(self._weights.keys() - users) if users else 0.0
 
-    def appears_at(self, gradients: Iterable[tf.Operation]) -> float:
-        """What has to be computed before the last of the variable's gradients is there; 1 where it has none."""
-        needed = edit.ancestors(gradients)
-        return self._share(op for op in self._weights if op in needed) if needed else 1.0
+    def appear_at(self, gradients: Mapping[str, Sequence[tf.Operation]]) -> dict[str, float]:
+        """What has been computed when the last of a variable's gradients is there; 1 where it has none.
+
+        A step computes one thing after the other: first all for the variable whose gradients need least, then what else
+        is needed for the next one, as ranks do it (rewrite/send_early.py).
+        """
+        needed = {name: edit.ancestors(ops) & self._weights.keys() for name, ops in gradients.items() if ops}
+        found = dict.fromkeys(gradients, 1.0)
+        done: set[tf.Operation] = set()
+        for name in sorted(needed, key=lambda name: (len(needed[name]), name)):
+            done |= needed[name]
+            found[name] = self._share(done)
+        return found
 
     def _share(self, ops: Iterable[tf.Operation]) -> float:
         total = sum(self._weights.values())

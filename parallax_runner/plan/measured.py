@@ -12,7 +12,7 @@ from typing import Any
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 
-FORMAT = 2
+FORMAT = 3
 FILE_NAME = "measured.json"
 
 

@@ -25,3 +25,18 @@ def test_a_softmax_is_needed_after_the_lstm_and_ready_before_it() -> None:
     assert softmax.needed_at < softmax.appears_at < embedding.appears_at <= 1.0
     assert softmax.appears_at < kernel.appears_at <= 1.0
     assert (found["global_step"].needed_at, found["global_step"].appears_at) == (0.0, 1.0)
+
+
+def test_of_two_gradients_that_need_other_work_one_is_there_at_the_end() -> None:
+    """A step computes one thing after the other, so that not both can be early."""
+
+    def towers(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        first, second = (tf.get_variable(name, [8, 8]) for name in ("first", "second"))
+        x = features["x"]
+        loss = tf.reduce_mean(tf.matmul(x, first)) + tf.reduce_mean(tf.matmul(tf.tanh(tf.matmul(x, second)), second))
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.1).minimize(loss)}
+
+    found = {one.name: one for one in classify(capture(towers, {"x": ((8, 8), "float32")}, seed=1))}
+    # The first one's needs a product that the loss is not behind; the second's, one forward and more back.
+    assert 0 < found["first"].appears_at < 0.5
+    assert found["second"].appears_at == 1.0
