@@ -169,6 +169,14 @@ def test_ranks_name_collectives_alike(comm: str) -> None:
     )
 
 
+def test_rows_of_ranks_are_gathered_only_for_who_reads_them() -> None:
+    """TensorFlow makes a read of each variable; a table, its slots and all tables of its size share one row order."""
+    ops = rank_graph("sharded", 0).graph.get_operations()
+    of_rows = {op.type for op in ops if op.type.startswith("Horovod") and op.name.startswith("own_rows/")}
+    assert of_rows == {"HorovodAlltoall"}  # to the chief, for checkpoints
+    assert [op.name for op in ops if op.type == "Range" and "row_order" in op.name] == ["row_order/6/range"]
+
+
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("partitions", [1, 2, 4])
 @pytest.mark.parametrize("comm", ["mpi", "ps", "hybrid"])
