@@ -131,7 +131,8 @@ def joining(plan: Plan) -> Iterator[None]:
         return
     with stage("import Horovod"):
         from parallax_runner.rewrite import allgatherv, collectives
-    join = allgatherv.join if plan.use_allgatherv else functools.partial(collectives.init, plan.lengths_vary)
+    init = functools.partial(collectives.init, lengths_vary=plan.lengths_vary, may_fuse=plan.gathers)
+    join = allgatherv.join if plan.use_allgatherv else init
     with ThreadPoolExecutor(1, thread_name_prefix="join") as threads:
         joined = threads.submit(stage("join the ranks")(join))
         yield

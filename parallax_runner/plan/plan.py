@@ -175,10 +175,14 @@ class Plan:
         return any(self.by_route(route) for route in (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL))
 
     @property
+    def gathers(self) -> bool:
+        """Whether Horovod gathers sparse gradients, each in an exchange of its own if it does not fuse them."""
+        return bool(self.by_route(Route.ALLGATHER)) and not self.use_allgatherv
+
+    @property
     def lengths_vary(self) -> bool:
         """Whether what Horovod exchanges has another length in each step."""
-        gathers = bool(self.by_route(Route.ALLGATHER)) and not self.use_allgatherv
-        return gathers or bool(self.by_route(Route.ALLTOALL))
+        return self.gathers or bool(self.by_route(Route.ALLTOALL))
 
     @property
     def sent_bytes_per_step(self) -> int | None:

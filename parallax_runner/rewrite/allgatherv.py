@@ -27,7 +27,7 @@ def join() -> tuple[int, int]:
     for name in CONTROLLERS:
         if os.environ.get(name, "").lower() == "gloo":
             raise _refusal(f"it needs MPI, and {name}=gloo connects the ranks by Gloo: remove that variable")
-    rank, size = collectives.init()
+    rank, size = collectives.init(may_fuse=False)
     if not collectives.runs_over_mpi():
         raise _refusal("it needs MPI, and Horovod has connected the ranks by Gloo: start them with mpirun")
     if (communicator().rank, communicator().size) != (rank, size):

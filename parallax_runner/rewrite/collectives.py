@@ -32,14 +32,15 @@ def _ops_of_horovod() -> ModuleType:
 hvd = _ops_of_horovod()
 
 
-def init(lengths_vary: bool = False) -> tuple[int, int]:
+def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int]:
     """Joins the other ranks; returns (rank, size).
 
     Where the lengths of what is exchanged vary from step to step, Horovod's cache of what all ranks have ready never
-    has it, and asking it is one exchange more each time: it is off then, unless the user says otherwise. Horovod fuses
-    no group with others, as it would by who happens to wait for it.
+    has it, and asking it is one exchange more each time: it is off then, unless the user says otherwise. Unless it
+    `may_fuse`, Horovod sends no group together with others, as it would by who happens to wait, and rounds sums by it.
     """
-    os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
+    if not may_fuse:
+        os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
     if lengths_vary:
         os.environ.setdefault("HOROVOD_CACHE_CAPACITY", "0")
     hvd.init()

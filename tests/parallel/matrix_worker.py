@@ -25,7 +25,7 @@ from tests.parallel.faults import passes_with
 
 def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Runs each case of `cases.json` and writes initial and final variables, and losses, of this rank."""
-    collectives.init()
+    collectives.init(may_fuse=False)
     server = join_cluster(client, role="worker", index=rank, threads=1, cpu_devices=CPU_DEVICES)
     for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
         try:

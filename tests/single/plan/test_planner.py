@@ -75,11 +75,13 @@ def test_a_preset_routes_by_kind(comm: str, dense: str, sparse: str, servers: in
 def test_lengths_vary_where_rows_travel_among_ranks(comm: str, varies: bool) -> None:
     made = plan(DENSE, SPARSE, NONE, comm=comm)
     assert made.lengths_vary is varies
+    assert made.gathers is (comm == "mpi")
     assert not dataclasses.replace(made, use_allgatherv=True).lengths_vary or comm == "sharded"
 
 
 def test_lengths_are_fixed_where_all_variables_are_dense() -> None:
-    assert not plan(DENSE, NONE, comm="mpi").lengths_vary
+    made = plan(DENSE, NONE, comm="mpi")
+    assert not made.lengths_vary and not made.gathers
 
 
 def test_hybrid_without_sparse_variables_is_mpi() -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import os, sys
 from parallax_runner.rewrite import collectives
-assert collectives.init(lengths_vary=sys.argv[1] == "vary") == (0, 1)
+assert collectives.init(lengths_vary="vary" in sys.argv, may_fuse="fuse" in sys.argv) == (0, 1)
 print(*map(os.environ.get, ("HOROVOD_CACHE_CAPACITY", "HOROVOD_DISABLE_GROUP_FUSION")))
 """
 
@@ -35,6 +35,7 @@ def test_horovod_has_no_cache_where_it_would_be_asked_in_vain(lengths: str, user
     assert environment_of_horovod(lengths, **users)[0] == found
 
 
-def test_horovod_fuses_no_bucket_with_others_unless_the_user_says_so() -> None:
+def test_horovod_fuses_no_bucket_with_others_unless_it_may_or_the_user_says_so() -> None:
     assert environment_of_horovod("fixed")[1] == "1"
+    assert environment_of_horovod("fuse")[1] == "None"
     assert environment_of_horovod("fixed", HOROVOD_DISABLE_GROUP_FUSION="0")[1] == "0"
