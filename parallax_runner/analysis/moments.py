@@ -23,13 +23,13 @@ class Moments:
         return self._share(self._weights.keys() - users) if users else 0.0
 
     def appear_at(self, gradients: Mapping[str, Sequence[tf.Operation]]) -> dict[str, float]:
-        """What has been computed when the last of a variable's gradients is there; 1 where it has none.
+        """What has been computed when the last of a variable's gradients is there; nothing for one that has none.
 
         A step computes one thing after the other: first all for the variable whose gradients need least, then what else
         is needed for the next one, as ranks do it (rewrite/send_early.py).
         """
         needed = {name: edit.ancestors(ops) & self._weights.keys() for name, ops in gradients.items() if ops}
-        found = dict.fromkeys(gradients, 1.0)
+        found: dict[str, float] = {}
         done: set[tf.Operation] = set()
         for name in sorted(needed, key=lambda name: (len(needed[name]), name)):
             done |= needed[name]
