@@ -163,7 +163,7 @@ class Loop:
     def _step(self, batches: Batches, step: int) -> tuple[float | None, np.ndarray]:
         """The loss, None where the step does not contain this rank's gradients, and the bytes sent, by variable."""
         graph = self.distributed
-        wishes = [graph.wishes] if graph.wishes is not None and self.saver else []
+        wishes = [] if graph.wishes is None else [graph.wishes]
         fetches = [self.peers.watched, graph.loss, graph.sent_bytes, graph.train_op, wishes]
         self.peers.wait_to_start(step)
         if graph.applied is None:

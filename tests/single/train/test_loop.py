@@ -219,24 +219,6 @@ def test_checkpoints_by_steps_and_at_the_end(tmp_path: Path) -> None:
     assert reader.get_tensor("global_step") == 6
 
 
-@pytest.mark.parametrize("saves", [False, True])
-def test_all_ranks_are_asked_for_a_checkpoint_only_where_some_are_written(saves: bool, tmp_path: Path) -> None:
-    """Each step then has an exchange less."""
-    rank, wished = Rank(tmp_path if saves else None, save_steps=2), []
-    graph = rank.distributed.graph
-    graph._unsafe_unfinalize()
-    with graph.as_default():
-        wish = tf.placeholder_with_default(tf.constant(0.0), [])
-        wishes = tf.py_func(lambda each: (wished.append(float(each)), each)[1], [wish], tf.float32)
-    rank.loop.distributed = dataclasses.replace(rank.distributed, wish=wish, wishes=wishes)
-    rank.loop.validates = False
-    rank.run(5)
-    assert wished == ([0.0, 1.0, 0.0, 1.0, 0.0] if saves else [])
-    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == (
-        ["model.ckpt-2", "model.ckpt-4", "model.ckpt-5"] if saves else []
-    )
-
-
 def test_the_last_checkpoint_is_not_written_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rank = Rank(tmp_path, save_steps=3)
     saved: list[int] = []
