@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from parallax_runner.launch import remote, silence, verdict, wire
+from parallax_runner.launch import mpirun_folder, remote, silence, verdict, wire
 from parallax_runner.launch.blame import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.command import Command
 from parallax_runner.launch.control import ControlServer
@@ -63,6 +64,7 @@ class Attempt:
         self._logs = Logs(spec.run_dir)
         self._clock = silence.AwakeClock()
         self._servers_may_end = False
+        self._mpirun_folder: str | None = None
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
         self.taken_address: str | None = None
 
@@ -72,6 +74,8 @@ class Attempt:
     def __exit__(self, *_: object) -> None:
         end_family([child.process for child in self._children], self._control.secret, self._in_hurry)
         self._control.close()
+        if self._mpirun_folder is not None:
+            shutil.rmtree(self._mpirun_folder, ignore_errors=True)
 
     def start(self) -> None:
         """Starts servers, then workers. Raises LaunchError if a command cannot be executed."""
@@ -174,6 +178,8 @@ class Attempt:
         # mpirun ends its ranks when told to end; a server has nobody to tell. And mpirun's output is read as facts of
         # this attempt, so an earlier one's must not stand there.
         is_mpirun = self._mpirun in members
+        if is_mpirun and (folder := mpirun_folder.make_folder(argv)) is not None:
+            self._mpirun_folder = env[mpirun_folder.VARIABLE] = folder
         last_signal = signal.SIGTERM if is_mpirun else signal.SIGKILL
         process = spawn(argv, env, log_name, said=said, last_signal=int(last_signal), anew=is_mpirun)
         self._children.append(_Child(process, members))

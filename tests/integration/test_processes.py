@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 import uuid
@@ -315,6 +316,23 @@ def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Job) -> None:
 
     result = job.run("until_stop,hang", "serve", on_message=kill_mpirun)
     assert (result.failure.role, result.failure.reason) == ("mpirun", "killed by signal 9 (SIGKILL)")
+
+
+def test_what_a_killed_mpirun_of_the_same_pid_has_left(
+    job: Job, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path_factory.mktemp("tmp")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    # Which pid mpirun gets is the kernel's choice: one of the next.
+    newest, pids = int(Path("/proc/loadavg").read_text().split()[-1]), int(Path("/proc/sys/kernel/pid_max").read_text())
+    for pid in ((newest + ahead) % pids for ahead in range(3000)):
+        left = temporary / f"ompi.{pid}"
+        left.mkdir(mode=0o700)
+        (left / f"pmix.vm.tool.{pid}").touch()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    before = sorted(temporary.iterdir())
+    assert job.run("quick,quick").status == "finished"
+    assert sorted(temporary.iterdir()) == before
 
 
 def test_a_killed_worker_without_mpirun(job: Job) -> None:
