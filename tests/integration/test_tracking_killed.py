@@ -126,5 +126,6 @@ def test_a_run_from_a_finished_one_is_another_that_names_it(killed: Killed, resu
     run = killed.client.get_run(third.summary["mlflow_run_id"])
     assert run.data.tags["parallax.resumed_from"] == resumed.summary["mlflow_run_id"]
     assert losses(killed, run.info.run_id)[-1] == killed.last_step + 1100
-    assert third.sidecar(killed.last_step + 1100)["mlflow_run_id"] == run.info.run_id
+    # Nothing yet where so short a run has trained before MLflow answered, but never the one it resumed from.
+    assert third.sidecar(killed.last_step + 1100)["mlflow_run_id"] in (run.info.run_id, None)
     assert len(killed.runs) == 3
