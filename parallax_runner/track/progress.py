@@ -9,6 +9,7 @@ from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class ProgressDisplay:
         self._bar: Progress | None = None
         console = Console(file=self._stream)
         if console.is_terminal:
-            columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+            # Where the terminal is narrow the bar gets shorter, not the number of the step.
+            step = MofNCompleteColumn(table_column=Column(no_wrap=True))
+            columns = (TextColumn("step"), step, BarColumn(), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=console, transient=True)
             self._task = self._bar.add_task("starting", total=steps)
 

@@ -79,6 +79,17 @@ def test_between_reports_the_bar_shows_the_speed_since_the_last_one(terminal: io
         assert re.search(r"44/1000 .* loss 8.0000  10 examples/s  left 7:58", shown_last(display, terminal))
 
 
+def test_on_a_narrow_terminal_the_bar_is_shorter_and_the_rest_whole(
+    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with ProgressDisplay(steps=100_000_000, log_every=10, stream=terminal) as display:
+        display.update(Standing(65_718, 100_000_000, loss=65.0779, steps_per_sec=490.0, examples_per_sec=31_372.0))
+        shown = shown_last(display, terminal).strip()
+    assert re.fullmatch(r"step +65718/100000000 ━+ +loss 65.0779  31,372 examples/s  left 56:39:08", shown)
+    assert len(shown) <= 80
+
+
 def test_the_bar_goes_back_with_reports_alone(terminal: io.StringIO) -> None:
     with ProgressDisplay(steps=100, log_every=10, stream=terminal) as display:
         display.update(Standing(50, 100, loss=2.0))
