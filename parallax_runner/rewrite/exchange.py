@@ -69,10 +69,9 @@ class Exchange:
         return self._travel(by_owner, self.sent_counts, self.arrived_counts, f"{self.name}/to_owners")
 
     def from_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """rows[t] [arrived ids of t, ...] back to who asked: [ids of t, ...] as these stand."""
-        found = self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
-        places = [tf.math.invert_permutation(order) for order in self.asked]
-        return [tf.gather(each, place) for each, place in zip(found, places, strict=True)]
+        """rows[t] [arrived ids of t, ...] back to who asked: [ids of t, ...], by owner as `asked[t]`. They are not
+        brought in order, since who looked them up takes rows from among them anyway, and one copy less is made."""
+        return self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
 
     def _travel(self, rows: Sequence[tf.Tensor], sent: tf.Tensor, received: tf.Tensor, name: str) -> list[tf.Tensor]:
         found = list(rows) if self.is_exact else [compress(self.rewrite, each) for each in rows]

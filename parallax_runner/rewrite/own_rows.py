@@ -91,8 +91,8 @@ def look_up(
     came = _fly(exchange, found, flights or [range(len(tables))])
     results = []
     for number in range(len(tables)):
-        rows = _with_hot(came[number], distinct[number], shards[number])
-        result = tf.gather(rows, tf.reshape(positions[number], tf.shape(ids[number])))
+        rows, places = _with_hot(came[number], exchange.asked[number], distinct[number], shards[number])
+        result = tf.gather(rows, tf.reshape(tf.gather(places, positions[number]), tf.shape(ids[number])))
         result.set_shape(ids[number].shape.concatenate(tables[number].row_shape))
         results.append(result)
     return results, exchange
@@ -117,12 +117,15 @@ def _cold(ids: tf.Tensor, shards: list[Shard]) -> tf.Tensor:
     return ids if len(shards) == 1 else tf.gather(ids, split_hot(ids, shards)[0])
 
 
-def _with_hot(rows: tf.Tensor, ids: tf.Tensor, shards: list[Shard]) -> tf.Tensor:
-    """The rows of all ids, of which `rows` are those that were asked for."""
+def _with_hot(rows: tf.Tensor, asked: tf.Tensor, ids: tf.Tensor, shards: list[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
+    """The rows of all ids, and the place of each id's among them; `rows` are those of the ids that were `asked` for."""
+    places = tf.math.invert_permutation(asked)
     if len(shards) == 1:
-        return rows
-    cold_at, hot_at, places = split_hot(ids, shards)
-    return tf.dynamic_stitch([cold_at, hot_at], [rows, _gather(shards[1], places)])
+        return rows, places
+    cold_at, hot_at, hot_places = split_hot(ids, shards)
+    cold, hot = tf.size(cold_at), _gather(shards[1], hot_places)
+    of_all = tf.dynamic_stitch([cold_at, hot_at], [places, cold + tf.range(tf.size(hot_at))])
+    return tf.concat([rows, hot], axis=0), of_all
 
 
 def _gather(shard: Shard, places: tf.Tensor) -> tf.Tensor:
