@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.hosts.cluster import guarded
 from tests.e2e.recorded_sweep import command, environment
 
 UP_SECS = 120
@@ -29,7 +30,7 @@ def serving(folder: Path) -> Iterator[str]:
     log = folder / "mlflow_ui.log"
     with open(log, "wb") as output:
         server = subprocess.Popen(
-            ["bash", "-c", f"exec {command('mlflow ui')} --workers 1 --port {port}"],
+            guarded(["bash", "-c", f"exec {command('mlflow ui')} --workers 1 --port {port}"], signal.SIGTERM),
             cwd=folder,
             env=environment(MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"),
             stdin=subprocess.DEVNULL,
