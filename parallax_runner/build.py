@@ -63,10 +63,10 @@ MODEL: Source = _Model()
 def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:
     from hydra.utils import instantiate
 
-    native_log = Path(config.run_dir) / "logs" / "driver.log"
-    with _native_output_to(native_log):
-        import_tensorflow()
-        from parallax_runner.graph.capture import capture
+    if "tensorflow" not in sys.modules:
+        with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
+            import_tensorflow()
+    from parallax_runner.graph.capture import capture
 
     def build(features: dict[str, Any]) -> Any:
         optimizer = _unwrapped(lambda: instantiate(config.optimizer))

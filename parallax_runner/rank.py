@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +45,9 @@ log = logging.getLogger(__name__)
 def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     """Trains as `run_dir` says and returns what the summary needs to know of it."""
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
-    with joining(plan):
-        dataset = load_dataset(config)
-        single = build_graph(config, dataset)
+    join_ranks(plan)
+    dataset = load_dataset(config)
+    single = build_graph(config, dataset)
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
@@ -123,20 +121,18 @@ def export_graph(config: DictConfig, distributed: DistributedGraph) -> None:
             tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"))
 
 
-@contextmanager
-def joining(plan: Plan) -> Iterator[None]:
-    """Joins the other ranks, where the plan needs it, beside what the block does: it is a second of waiting."""
+def join_ranks(plan: Plan) -> None:
+    """Joins the other ranks, where the plan needs it. Nothing goes on beside it, least of all a user's code: as MPI
+    starts it reads and sets environment variables, and no other thread may touch them meanwhile (docs/design/0034)."""
     if not plan.uses_collectives:
-        yield
         return
     with stage("import Horovod"):
         from parallax_runner.rewrite import allgatherv, collectives
-    init = functools.partial(collectives.init, lengths_vary=plan.lengths_vary, may_fuse=plan.gathers)
-    join = allgatherv.join if plan.use_allgatherv else init
-    with ThreadPoolExecutor(1, thread_name_prefix="join") as threads:
-        joined = threads.submit(stage("join the ranks")(join))
-        yield
-        joined.result()
+    with stage("join the ranks"):
+        if plan.use_allgatherv:
+            allgatherv.join()
+        else:
+            collectives.init(lengths_vary=plan.lengths_vary, may_fuse=plan.gathers)
 
 
 def _export(

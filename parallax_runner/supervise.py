@@ -171,8 +171,7 @@ def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, *, module: str = 
             workers=plan.workers,
             threads_per_worker=threads,
             module=module,
-            host_options=[] if hosts is None else hosts.mpirun_options(),
-            host_env={} if hosts is None else hosts.mpi_environment(),
+            hosts=hosts,
             passed_on=[] if hosts is None else sorted(remote.passed_on()),
             mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
         )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +10,9 @@ from parallax_runner.stages import stage
 
 
 def import_tensorflow() -> None:
-    """What a process calls that needs TensorFlow, before anything that imports it."""
+    """What a process calls that needs TensorFlow, before anything that imports it; later calls do nothing."""
+    if "tensorflow" in sys.modules:
+        return
     with stage("import TensorFlow"), _keras_later():
         import tensorflow.compat.v1  # noqa: F401
 

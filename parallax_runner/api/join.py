@@ -29,7 +29,8 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     run_dir, rank, client, config = worker.run_dir, worker.rank, worker.client, worker.config
     plan = plans.load(run_dir / "plan.json")
     hooks = [*api_config.hooks, *(api_config.chief_only_hooks if rank == 0 else ())]
-    with stages_of_rank.joining(plan), stage("graph"):
+    stages_of_rank.join_ranks(plan)
+    with stage("graph"):
         single = capture_with(graph, hooks)
     if single.fingerprint != plan.fingerprint:
         raise PlanError(

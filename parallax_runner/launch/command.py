@@ -3,16 +3,20 @@
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.hosts import Hosts
+from parallax_runner.launch.mca import words_of_user
 from parallax_runner.launch.wire import ALIVE_SECS, CONTROL_ADDRESS, CONTROL_SECRET
 
 # An idle rank then gives its core away instead of spinning: 35 to 60 % faster with one rank a core on two busy cores.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
+# This component is for one-sided messages, of which Horovod sends none. Where no network can use it, which is where
+# there is but TCP, each rank sleeps a second as it closes it (docs/design/0034).
+START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 # Workers and servers share the cores, so Open MPI must neither count slots nor pin ranks.
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 # Marks each line of mpirun's output with its rank, so that a crash before the rank has a log can be told apart.
@@ -58,26 +62,30 @@ def worker_command(
     module: str = "parallax_runner.worker",
     mpirun: str | None = None,
     mpirun_options: Sequence[str] = (),
-    host_options: Sequence[str] = (),
-    host_env: Mapping[str, str] = MappingProxyType({}),
+    hosts: Hosts | None = None,
     passed_on: Sequence[str] = (),
     as_root: bool | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Command:
     """The command that starts all workers under mpirun. Raises LaunchError without mpirun.
 
-    `host_options` say on which hosts, `host_env` is for mpirun itself, and `passed_on` names what else goes there; on
-    this machine alone all variables do.
+    `passed_on` names what else goes to other hosts; on this machine alone all variables do.
     """
     env = thread_environment(threads_per_worker, environ)
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
-    argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT, *host_options]
+    by_user = words_of_user("openmpi", [argv[0], *mpirun_options], environ)
+    argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT, *(hosts.mpirun_options() if hosts else ())]
     for name in dict.fromkeys((CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, *env, *passed_on)):
         argv += ["-x", name]
     argv += [*mpirun_options, sys.executable, "-m", module, str(run_dir)]
     if os.geteuid() == 0 if as_root is None else as_root:
         env |= ALLOW_ROOT
-    return Command(argv, env | dict(host_env))
+    return Command(argv, env | mpi_environment(by_user) | (hosts.mpi_environment(by_user) if hosts else {}))
+
+
+def mpi_environment(by_user: Set[str]) -> dict[str, str]:
+    """How MPI starts, as far as the user says nothing of it: `by_user` has the names of the user's own parameters."""
+    return {} if any(name == "btl" or name.startswith("btl_ofi") for name in by_user) else START_AT_ONCE
 
 
 def direct_worker_command(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
 RING_FROM_HOSTS = 3
 # By itself Open MPI hands a whole large message to TCP as soon as the receiver has asked for it. What its sender then
 # asks for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
-BOTH_WAYS = {"OMPI_MCA_btl_tcp_flags": "send", "OMPI_MCA_btl_tcp_links": "2"}
+BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,12 @@ class Hosts:
             options += ["--prtemca", "oob_tcp_if_include", self.network, "--mca", "btl_tcp_if_include", self.network]
         return options
 
-    def mpi_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """How MPI sends large messages, as far as the user says nothing of TCP, or of collectives."""
-        sending = {name: value for name, value in BOTH_WAYS.items() if name not in environ}
+    def mpi_environment(self, by_user: Set[str]) -> dict[str, str]:
+        """How MPI sends large messages, as far as the user says nothing of TCP, or of collectives: `by_user` has the
+        names of the user's own parameters."""
+        sending = {f"OMPI_MCA_{name}": value for name, value in BOTH_WAYS.items() if name not in by_user}
         hosts = [place for place in self.places if place.workers]
-        if len(hosts) < RING_FROM_HOSTS or any(name.startswith("OMPI_MCA_coll") for name in environ):
+        if len(hosts) < RING_FROM_HOSTS or any(name.startswith("coll") for name in by_user):
             return sending
         return sending | {
             "OMPI_MCA_coll": "^han",

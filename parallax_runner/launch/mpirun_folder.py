@@ -5,13 +5,12 @@ By itself mpirun names them after its pid only, and refuses to start where a kil
 container, they soon come again.
 """
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.mca import words_of_user
 
 # PRRTE's parameter for this machine alone: daemons on other hosts have no such files.
 VARIABLE = "PRTE_MCA_prte_local_tmpdir_base"
@@ -22,17 +21,9 @@ CHOICE = "tmpdir_base"
 def make_folder(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> str | None:
     """A new folder in the temporary directory, None where the user has chosen one: on mpirun's command line `argv`, by
     a variable, or in a file of parameters. Raises LaunchError where none can be made."""
-    settings = (Path(argv[0]).parent.parent / "etc/prte-mca-params.conf", Path("~/.prte/mca-params.conf"))
-    if any(CHOICE in words for words in (*argv, *environ, *map(_read, settings))):
+    if any(CHOICE in word for word in words_of_user("prte", argv, environ)):
         return None
     try:
         return tempfile.mkdtemp(prefix="parallax_runner.")
     except OSError as error:
         raise LaunchError(f"mpirun needs a folder for temporary files: {error}") from error
-
-
-def _read(path: Path) -> str:
-    with contextlib.suppress(OSError, RuntimeError):  # no such file, no home
-        lines = path.expanduser().read_text(errors="replace").splitlines()
-        return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    return ""

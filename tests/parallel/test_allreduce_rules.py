@@ -36,7 +36,7 @@ def sums(env: dict[str, str]) -> list[str]:
 def test_large_messages_go_by_a_ring_and_others_by_open_mpis_own_way() -> None:
     places = tuple(Place(f"host{number}", 1, is_here=False) for number in range(RANKS))
     own_way = sums({"OMPI_MCA_coll": "^han"})
-    by_rules = sums(Hosts(places, "ssh", "10.0.0.1", None).mpi_environment({}))
+    by_rules = sums(Hosts(places, "ssh", "10.0.0.1", None).mpi_environment(frozenset()))
     forced = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_allreduce_algorithm": "4"}
     by_ring = sums({"OMPI_MCA_coll": "^han"} | forced)
     assert all(one != other for one, other in zip(own_way, by_ring, strict=True))

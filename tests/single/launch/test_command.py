@@ -7,6 +7,7 @@ import pytest
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import command
 from parallax_runner.launch.command import direct_worker_command, find_mpirun, server_command, worker_command
+from parallax_runner.launch.hosts import Hosts, Place
 
 
 def test_the_whole_mpirun_command() -> None:
@@ -37,6 +38,7 @@ def test_the_whole_mpirun_command() -> None:
         "PYTHONUNBUFFERED": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_btl": "^ofi",
     }
 
 
@@ -46,21 +48,35 @@ def test_other_hosts_and_what_goes_there() -> None:
         workers=2,
         threads_per_worker=1,
         mpirun="mpirun",
-        host_options=["--host", "a:1,b:1"],
-        host_env={"OMPI_MCA_coll": "^han"},
+        hosts=Hosts((Place("a", 1, is_here=False), Place("b", 1, is_here=False)), "ssh", "10.0.0.1", None),
         passed_on=["PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"],
         mpirun_options=["--verbose"],
     )
     assert argv[argv.index("--host") + 1] == "a:1,b:1"
     assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
-    assert env["OMPI_MCA_coll"] == "^han" and "OMPI_MCA_coll" not in argv
+    assert env["OMPI_MCA_btl_tcp_links"] == "2" and "OMPI_MCA_btl_tcp_links" not in argv
     # A user's options come last, and win.
     assert argv.index("--host") < argv.index("PYTHONPATH") < argv.index("--verbose")
 
 
 def test_root_is_allowed_only_when_it_is_root() -> None:
     _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", as_root=False)
-    assert not [name for name in env if name.startswith("OMPI_")]
+    assert not [name for name in env if name.startswith("OMPI_ALLOW")]
+
+
+@pytest.mark.parametrize(
+    ("options", "environ"),
+    [
+        (("--mca", "btl_ofi_mode", "2"), {}),
+        (("--mca", "btl", "self,tcp"), {}),
+        ((), {"OMPI_MCA_btl": "self,sm"}),
+    ],
+)
+def test_messages_go_by_what_the_user_chooses(options: tuple[str, ...], environ: dict[str, str]) -> None:
+    _, env = worker_command(
+        run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", mpirun_options=options, environ=environ
+    )
+    assert "OMPI_MCA_btl" not in env
 
 
 def test_a_log_level_the_user_set_is_kept() -> None:

@@ -1,0 +1,37 @@
+"""The parameters of Open MPI's components (MCA) that a user has set, in whose place none of ours may come."""
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+# Options of mpirun that name files of further parameters, comma-separated.
+TUNING = ("--tune", "-tune", "--am", "-am")
+
+
+def words_of_user(
+    project: Literal["openmpi", "prte"], argv: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> frozenset[str]:
+    """All words among which are the names of parameters that the user has set, on mpirun's command line `argv`, by a
+    variable, or in a file. Names of variables are without what comes before the parameter's name."""
+    variables = {re.sub(r"^[A-Z]+_MCA_", "", name) for name in environ}
+    return frozenset({*argv, *variables}.union(*map(_words, _files(project, argv))))
+
+
+def _files(project: str, argv: Sequence[str]) -> Iterator[Path]:
+    """What the installation that `argv[0]` is in, the user, and the command line have of files."""
+    yield Path(argv[0]).parent.parent / f"etc/{project}-mca-params.conf"
+    yield Path(f"~/.{project}/mca-params.conf")
+    for option, value in itertools.pairwise(argv):
+        if option in TUNING:
+            yield from map(Path, value.split(","))
+
+
+def _words(path: Path) -> set[str]:
+    with contextlib.suppress(OSError, RuntimeError):  # no such file, no home
+        lines = path.expanduser().read_text(errors="replace").splitlines()
+        return {word for line in lines if not line.lstrip().startswith("#") for word in re.split(r"[\s=]+", line)}
+    return set()

@@ -1,0 +1,27 @@
+"""In which order a worker starts."""
+
+from pathlib import Path
+
+from tests.integration.runs import launch
+
+MODEL = """
+import os
+from pathlib import Path
+
+import models.simple
+
+
+def build(features, optimizer):
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        from parallax_runner.rewrite.collectives import hvd
+
+        Path(f"rank_{os.environ['OMPI_COMM_WORLD_RANK']}").write_text(str(hvd.is_initialized()))
+    return models.simple.build(features, optimizer)
+"""
+
+
+def test_mpi_has_started_before_a_users_code_runs(tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(MODEL)
+    run = launch("model=simple", "model._target_=asking.build", "comm=mpi", "train.steps=2", cwd=tmp_path)
+    assert run.exit_status == 0, run.stderr
+    assert [(tmp_path / f"rank_{rank}").read_text() for rank in range(2)] == ["True", "True"]
