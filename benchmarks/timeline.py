@@ -47,11 +47,13 @@ def measure(stages: Mapping[str, Sequence[Stage]], started: float) -> Startup:
         raise ValueError("the driver's log tells of no first step: was its level changed?")
     groups: dict[str, list[Sequence[Stage]]] = {}
     for process, its_stages in stages.items():
-        groups.setdefault(process.split("_")[0], []).append(its_stages)
+        # What comes later, as the export's graph does, is none of the start's.
+        of_start = [one for one in its_stages if one.began < first.began]
+        groups.setdefault(process.split("_")[0], []).append(of_start)
     rows: list[Row] = []
     for group in ("driver", "server", "worker"):
         members = groups.get(group, [])
-        rows += [row for row in _slowest(group, members, started) if row.stage != FIRST_STEP]
+        rows += _slowest(group, members, started)
     imports = [row.secs for row in rows if row.stage == IMPORT and row.process != "server"]
     return Startup(first.began - started, sum(imports), tuple(rows))
 
@@ -60,10 +62,8 @@ def _slowest(group: str, members: Sequence[Sequence[Stage]], started: float) -> 
     names = dict.fromkeys(stage.name for stages in members for stage in stages)
     rows = []
     for name in names:
-        secs = max(sum(stage.secs for stage in stages if stage.name == name) for stages in members)
-        # A stage may come twice, such as an import that the second time finds all there: the longer one counts.
         longest = max((stage for stages in members for stage in stages if stage.name == name), key=lambda one: one.secs)
-        rows.append(Row(group, name, secs, longest.ended - started))
+        rows.append(Row(group, name, longest.secs, longest.ended - started))
     return sorted(rows, key=lambda row: row.ends_secs)
 
 

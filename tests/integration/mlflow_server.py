@@ -12,6 +12,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from benchmarks.hosts.cluster import guarded
+
 START_SECS = 90
 
 
@@ -33,7 +35,7 @@ class MlflowServer:
         command += ["--artifacts-destination", str(self._folder / "artifacts")]
         with open(self._folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
-                command,
+                guarded(command, signal.SIGKILL),
                 cwd=self._folder,
                 env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
                 stdin=subprocess.DEVNULL,

@@ -48,8 +48,9 @@ STAGES = {
     ],
     "worker_0": [
         Stage("import TensorFlow", 3.0, 107.0),
-        Stage("import TensorFlow", 0.1, 108.0),
         Stage("rewrite", 0.2, 109.0),
+        Stage("rewrite", 0.7, 115.0),
+        Stage("export the model", 0.5, 116.0),
     ],
     "worker_1": [Stage("import TensorFlow", 4.0, 108.0), Stage("rewrite", 0.1, 109.5)],
     "server_0": [Stage("import TensorFlow", 9.0, 107.0)],
@@ -73,7 +74,12 @@ def test_rows_are_of_the_slowest_process_of_a_kind() -> None:
     rows = {(row.process, row.stage): row for row in measure(STAGES, started=100.0).rows}
     assert rows["worker", "rewrite"].secs == pytest.approx(0.2)
     assert rows["worker", "import TensorFlow"].ends_secs == pytest.approx(8.0)
-    assert ("driver", "first step") not in rows
+
+
+def test_what_comes_after_the_first_step_is_none_of_the_start() -> None:
+    rows = {(row.process, row.stage): row for row in measure(STAGES, started=100.0).rows}
+    assert rows["worker", "rewrite"].ends_secs == pytest.approx(9.0)
+    assert ("driver", "first step") not in rows and ("worker", "export the model") not in rows
 
 
 def test_without_a_first_step() -> None:

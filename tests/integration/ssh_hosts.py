@@ -1,0 +1,118 @@
+"""Runs by ssh on two hosts, namespaces of this machine: `python -m tests.integration.ssh_hosts FOLDER [overrides]`.
+
+Prints as JSON what became of three runs: one to its end, one whose driver was killed, and one that may not log in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hosts import agent, network
+from benchmarks.hosts.cluster import Cluster
+from benchmarks.hosts.network import Host, Link, Network
+from tests.integration.conftest import ENDLESS
+from tests.integration.runs import Running
+from tests.integration.two_hosts import processes_on, wait_for_nobody
+
+# Not on everybody's PATH; sshd wants to be called by its whole path.
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+# Where sshd locks up the part of itself that speaks to strangers.
+EMPTY_FOLDER = Path("/run/sshd")
+UP_SECS = 20
+SERVER = """
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/key.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+PidFile none
+"""
+CLIENT = """
+UserKnownHostsFile {folder}/known_hosts
+StrictHostKeyChecking accept-new
+BatchMode yes
+"""
+
+
+def missing() -> str | None:
+    """Why there can be no such hosts here, None if there can."""
+    if SSHD is None or shutil.which("ssh") is None:
+        return "ssh or sshd cannot be found (packages openssh-client and openssh-server)"
+    if os.geteuid() != 0:
+        return "only root can let others log in"
+    return network.missing()
+
+
+@contextlib.contextmanager
+def reached_by_ssh(hosts: Sequence[Host], folder: Path) -> Iterator[str]:
+    """The remote shell that reaches the hosts, while their sshd run."""
+    for name in ("host_key", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    (folder / "server").write_text(SERVER.format(folder=folder))
+    (folder / "client").write_text(CLIENT.format(folder=folder))
+    EMPTY_FOLDER.mkdir(exist_ok=True)
+    assert SSHD is not None
+    servers = [
+        subprocess.Popen([*network.enter_host(host.pid), SSHD, "-D", "-E", folder / host.name, "-f", folder / "server"])
+        for host in hosts
+    ]
+    shell = f"ssh -F {folder / 'client'} -i {folder / 'key'}"
+    try:
+        for host in hosts:
+            _wait_until_up(shell, host)
+        yield shell
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+
+def _wait_until_up(shell: str, host: Host) -> None:
+    deadline = time.monotonic() + UP_SECS
+    while True:
+        tried = subprocess.run([*shell.split(), host.address, "hostname"], capture_output=True, text=True)
+        if tried.stdout == f"{host.name}\n":
+            return
+        assert time.monotonic() < deadline, tried.stderr
+        time.sleep(0.2)
+
+
+def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """The runs, one after the other."""
+    with Network(2, Link(1000)) as made:
+        hosts = tuple(made.hosts)
+        with reached_by_ssh(hosts, folder) as shell:
+            given = [word for word in Cluster(2, hosts).overrides() if agent.__file__ not in word]
+            given += ["tracking=off", *overrides]
+
+            def start(name: str, *more: str, shell: str = shell) -> Running:
+                arguments = [*given, f"cluster.remote_shell='{shell}'", *more]
+                return Running(arguments, run_dir=folder / name, cwd=folder / f"{name}_cwd", python_path=None)
+
+            whole = start("whole", "train.steps=20").wait()
+            killed = start("killed", *ENDLESS)
+            killed.wait_for_step()
+            there = processes_on(hosts)
+            killed.process.kill()
+            killed.process.wait()
+            stranger = start("stranger", shell=shell.replace(str(folder / "key"), str(folder / "host_key"))).wait()
+        return {
+            "whole": whole.summary,
+            "there": there,
+            "left_by_killed": wait_for_nobody(hosts),
+            "stranger": stranger.stderr,
+        }
+
+
+if __name__ == "__main__":
+    network.enter([sys.executable, "-m", "tests.integration.ssh_hosts", *sys.argv[1:]])
+    print(json.dumps(main(Path(sys.argv[1]), sys.argv[2:])))
