@@ -6,6 +6,7 @@ what it fits for all later plans on this cluster. `constants.json` in its run_di
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import platform
 import sys
@@ -20,6 +21,7 @@ from parallax_runner.calibration.table import constants_table
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.validate import validate
 from parallax_runner.costing import constants_path
 from parallax_runner.errors import LaunchError
@@ -80,8 +82,11 @@ def measured(config: DictConfig, ranks: int, folder: Path, interrupts: Interrupt
     """
     content = DictConfig(OmegaConf.to_container(config, resolve=True))
     content.run_dir, content.ckpt.enabled = str(folder), False
+    hosts = 1
+    if config.cluster.resource_info is not None:
+        placed = spread(read_hosts(list(config.cluster.resource_info)), ranks)
+        content.cluster.resource_info, hosts = [str(host) for host in placed], len(placed)
     frozen.freeze(content, folder)
-    hosts = 1 if config.cluster.resource_info is None else len(config.cluster.resource_info)
     made = plan.Plan(
         comm="hybrid", workers=ranks, servers=hosts, average_sparse=True, fingerprint="", variables=(), notes=()
     )
@@ -94,6 +99,13 @@ def measured(config: DictConfig, ranks: int, folder: Path, interrupts: Interrupt
     if result.status != "finished":
         raise LaunchError(f"calibrate: {result.failure} (logs: {folder / 'logs'})")
     return [Sample(**sample) for sample in result.done["worker", 0]["samples"]]
+
+
+def spread(hosts: Sequence[Host], ranks: int) -> list[Host]:
+    """Where so many ranks go: few of them on a host each, or the link between hosts would not be measured."""
+    if ranks > len(hosts):
+        return list(hosts)
+    return [dataclasses.replace(host, slots=host.slots[:1]) for host in hosts[:ranks]]
 
 
 if __name__ == "__main__":

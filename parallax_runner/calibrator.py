@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parallax_runner.config import frozen
+from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.plan import plan
@@ -41,11 +43,20 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
         return tf.Session(graph=graph, config=session_config(threads))
 
     client.doing = "timing exchanges"
-    samples = probes.exchanges(rank, ranks=ranks, servers=servers, open_session=in_cluster)
+    host = _host_of(rank, config.cluster.resource_info)
+    samples = probes.exchanges(rank, ranks=ranks, server=(host + 1) % servers, servers=servers, open_session=in_cluster)
     if rank == 0:
         client.doing = "timing updates"
         samples += probes.work(alone)
     client.done(samples=[dataclasses.asdict(sample) for sample in samples] if rank == 0 else [])
+
+
+def _host_of(rank: int, resource_info: Sequence[str] | None) -> int:
+    """The number of the host that a rank is on: ranks fill them in order."""
+    if resource_info is None:
+        return 0
+    hosts = read_hosts(list(resource_info))
+    return [number for number, host in enumerate(hosts) for _ in host.slots][rank]
 
 
 if __name__ == "__main__":

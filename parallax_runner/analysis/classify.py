@@ -38,7 +38,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     for gradient in boundary.gradients:
         gradients[gradient.variable].append(gradient)
     owners = slot_owners(graph, boundary, single.variables)
-    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners))
+    step = edit.ancestors([graph.get_operation_by_name(single.train_op)])
+    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners), step)
     immovable = _immovable_ops(graph, boundary, single, owners)
     counters = find_counters(
         graph,
@@ -182,18 +183,35 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gra
     return None
 
 
-def _refuse_rank_dependent_updates(boundary: Boundary, updated: set[str]) -> None:
+def _refuse_rank_dependent_updates(boundary: Boundary, updated: set[str], step: set[tf.Operation]) -> None:
     names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
+    own = _written_by_each_rank(step, updated, names)
     for op in sorted(boundary.region, key=lambda op: op.name):
         handles = edit.handle_of(op)
         if not handles or handles[0].name not in updated or not is_write(op):
             continue
         for source in edit.ancestors([op], stop_at=names, control=False):
-            if draws_or_consumes(source):
+            why = f"({source.type})" if draws_or_consumes(source) else own.get(source.name)
+            if why is not None:
                 raise PlanError(
-                    f"the update of «{handles[0].name}» reads «{source.name}» ({source.type}), which differs by rank: "
+                    f"the update of «{handles[0].name}» reads «{source.name}» {why}, which differs by rank: "
                     "what is applied to an aggregated gradient must be the same on all ranks"
                 )
+
+
+def _written_by_each_rank(step: set[tf.Operation], updated: set[str], names: frozenset[str]) -> dict[str, str]:
+    """The variables that no gradient updates, and to which a step writes what differs by rank, such as a mean of its
+    losses; with by what."""
+    found: dict[str, str] = {}
+    writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]
+    before = -1
+    while len(found) > before:  # one may be written from another
+        before = len(found)
+        for op in sorted(writes, key=lambda op: op.name):
+            sources = edit.ancestors([tensor.op for tensor in op.inputs[1:]], stop_at=names, control=False)
+            if any(draws_or_consumes(source) or source.name in found for source in sources):
+                found.setdefault(edit.handle_of(op)[0].name, f"(which «{op.name}» writes)")
+    return found
 
 
 def draws_or_consumes(op: tf.Operation) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 class PSConfig:
     """For run_option PS and HYBRID: how workers and servers talk, and what is done where.
 
-    What is True by default is on where it can have an effect: `replicate_variables` under PS with sync=True only.
+    What is True by default is on where it can have an effect: `replicate_variables` under PS with sync=True and without
+    backup workers only.
     """
 
     protocol: str = "grpc"

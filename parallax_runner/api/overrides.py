@@ -19,7 +19,9 @@ PS_OPTIONS = {
     "boundary_among_servers": ("ps", "hybrid"),
     "boundary_between_workers_and_servers": ("ps", "hybrid"),
 }
-SYNC_ONLY = ("replicate_variables",)
+# Where each step waits for every worker.
+WAITING_ONLY = ("replicate_variables",)
+BACKUP = "comm.ps.backup_workers="
 
 
 def overrides_of(
@@ -69,8 +71,9 @@ def _comm(run_option: Any) -> str:
 
 def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
     ps, mpi = config.communication_config.ps_config, config.communication_config.mpi_config
+    waits_for_all = sync and not any(line.startswith(BACKUP) and line != f"{BACKUP}0" for line in config.overrides)
     for option, comms in PS_OPTIONS.items():
-        if comm in comms and (sync or option not in SYNC_ONLY):
+        if comm in comms and (waits_for_all or option not in WAITING_ONLY):
             yield f"comm.ps.{option}={value_of(getattr(ps, option))}"
     if mpi.use_allgatherv:
         yield "comm.mpi.use_allgatherv=true"

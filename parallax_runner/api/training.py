@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.errors import TrainingError
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
@@ -91,6 +92,12 @@ class Training:
             self.profiler.write(step, run_metadata)
         self.control.step = self.step
         loss = float(seen.get("loss", math.nan)) if is_in_it else None
+        # An infinite one may be a script's own way to scale it, with steps that overflow left out.
+        if self.knows_loss and loss is not None and math.isnan(loss):
+            raise TrainingError(
+                f"the loss of step {self.step} is {loss} on rank {graph.rank}: look at the data, or lower the learning "
+                "rate"
+            )
         self._losses += [loss, *[None] * (passed - 1)][:passed]
         if self.step // self.log_every > before // self.log_every or before == self.first_step or self.is_last():
             self._report()

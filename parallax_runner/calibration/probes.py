@@ -18,12 +18,12 @@ TABLE_ROWS = 20_000
 FLOAT_BYTES = 4
 
 
-def exchanges(rank: int, *, ranks: int, servers: int, open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
-    """Times of collectives, and of pulls and pushes by all ranks at once, as this rank sees them.
-
-    Each rank asks the server after its own number, which is on another host where each host has one of both.
-    """
-    worker_device, server = f"/job:worker/task:{rank}", (rank + 1) % servers
+def exchanges(
+    rank: int, *, ranks: int, server: int, servers: int, open_session: Callable[[tf.Graph], tf.Session]
+) -> list[Sample]:
+    """Times of collectives, and of pulls from and pushes to one `server` of some by all ranks at once, as this rank
+    sees them."""
+    worker_device = f"/job:worker/task:{rank}"
     with tf.Graph().as_default() as graph, tf.device(worker_device):
         together = collectives.sum_over_ranks([tf.zeros([])], name="together")[0].op
         probes = [(kind, size, op) for size in EXCHANGE_BYTES for kind, op in _exchanges(size, ranks, rank, server)]

@@ -87,14 +87,14 @@ def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:
-    run_dirs: dict[str, str] = {}
+    folders: set[Path] = set()
     checked = []
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
         try:
             config = resolve(job)
             validate(config, job.origins)
-            validate_sweep(config, job.origins, run_dirs)
+            validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective and config.action != "train":
                 raise refusal("action", job.origins, "this sweeper needs an objective, which only action=train has")
         except ConfigError as error:

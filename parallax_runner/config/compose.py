@@ -131,8 +131,8 @@ class Composer:
         yield from [command] if isinstance(command, Job) else self.jobs_of(command)
 
     def jobs_of(self, master: Master) -> Iterator[Job]:
-        """Composes the jobs of a sweep, one at a time; only what they have in common where another sweeper than
-        Hydra's own chooses values as it goes."""
+        """Composes the jobs of a sweep, one at a time; two, and only what they have in common, where another sweeper
+        than Hydra's own chooses values as it goes."""
         own_lines = [override.input_line for override in master.overrides if override.is_hydra_override()]
         for number, batch in enumerate(self._expand(master)):
             title = f"job {number} ({' '.join(batch)}): " if batch else ""
@@ -151,9 +151,11 @@ class Composer:
         """The overrides of each job, as Hydra's own sweeper expands them."""
         hydra = master.config.hydra
         parameters = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
-        overrides = self._parse([*parameters, *hydra.overrides.task])
+        # Interpolations are each job's own, and may need what only jobs have.
+        typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+        overrides = self._parse([*parameters, *typed])
         if not master.jobs_are_known:
-            return [[str(one.input_line) for one in overrides if not one.is_sweep_override()]]
+            return 2 * [[str(one.input_line) for one in overrides if not one.is_sweep_override()]]
         try:
             return BasicSweeper.split_arguments(overrides, None)[0]
         except COMPOSITION_ERRORS as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
+from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
 
@@ -25,7 +26,7 @@ def check_profile(config: DictConfig, origins: Origins) -> None:
         _check_steps(config, origins)
     else:
         _check_range(config, origins)
-    workers = 1 if config.comm.name == "local" else config.cluster.workers
+    workers = 1 if config.comm.name == "local" else size_cluster(config).cluster.workers
     if profile.worker is not None and profile.worker >= workers:
         raise refusal(
             "profile.worker", origins, f"expected a rank, at most {workers - 1}, or null", value=profile.worker

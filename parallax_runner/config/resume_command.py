@@ -29,10 +29,16 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
         return None
     hydra = HydraConfig.get()
     overrides, of_hydra = _as_written(hydra.overrides.task), _as_written(hydra.overrides.hydra)
-    if hydra.mode == RunMode.RUN:
+    # Hydra adds a mode that neither a file nor the user says. An experiment may say that it is a sweep.
+    keys = [_key(one) for one in of_hydra]
+    if hydra.mode != RunMode.MULTIRUN:
         overrides += [one for one in of_hydra if _key(one) not in (*_FOLDER_KEYS, "hydra.mode")]
+        says_run = "hydra.mode" in keys and hydra.runtime.choices.get("experiment") is not None
     else:
         overrides += [one for one in of_hydra if _key(one) == "hydra.searchpath"]
+        says_run = "hydra.mode" not in keys
+    if says_run:
+        overrides.append("hydra.mode=RUN")
     if has_own_checkpoint:
         given = [one for one in overrides if _key(one) == _RESUME_KEY]
         overrides = [one for one in overrides if one not in given]

@@ -160,4 +160,6 @@ class RunConfig:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
 
+# As many as could be worth a copy on every rank: so many are counted.
+MOST_HOT_ROWS = 4096
 FREE_GROUPS = ("data", "optimizer", "model")

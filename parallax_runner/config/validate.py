@@ -4,7 +4,8 @@ import dataclasses
 import os
 import re
 import shlex
-from collections.abc import MutableMapping
+from collections.abc import MutableSet
+from pathlib import Path
 from typing import Any, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -14,7 +15,7 @@ from parallax_runner.config.explain import describe, known_keys, refusal, unknow
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
-from parallax_runner.config.schema import FREE_GROUPS, RunConfig
+from parallax_runner.config.schema import FREE_GROUPS, MOST_HOT_ROWS, RunConfig
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
 
@@ -42,17 +43,26 @@ def validate(config: DictConfig, origins: Origins) -> None:
     _check_sync(config, origins)
 
 
-def validate_sweep(config: DictConfig, origins: Origins, run_dirs: MutableMapping[str, str]) -> None:
-    """Refuses a job that would write where an earlier one of the same sweep does; `run_dirs` grows by this one's."""
-    run_dir = os.path.abspath(config.run_dir)
-    if run_dir in run_dirs:
-        raise refusal("run_dir", origins, "every job of a sweep needs a folder of its own, add ${hydra:job.num} to it")
-    run_dirs[run_dir] = run_dir
-    if config.profile.dir is not None:
-        profile_dir = os.path.abspath(config.profile.dir)
-        if profile_dir in run_dirs:
-            raise refusal("profile.dir", origins, "every job of a sweep needs a folder of its own, leave it to run_dir")
-        run_dirs[profile_dir] = profile_dir
+def validate_sweep(
+    config: DictConfig, origins: Origins, folders: MutableSet[Path], *, values_are_known: bool = True
+) -> None:
+    """Refuses a job that would write where an earlier one of the same sweep does; `folders` grows by this one's.
+
+    Where a sweeper has yet to choose the job's values, they may be in the name of its run_dir.
+    """
+    run_dir = Path(config.run_dir).absolute()
+    # In a shared ckpt.dir a job would go on with what another has trained.
+    writes = {
+        "run_dir": values_are_known,
+        "ckpt.dir": config.ckpt.enabled and config.action == "train",
+        "profile.dir": config.profile.name != "off",
+    }
+    for key in (key for key, does in writes.items() if does):
+        folder = Path(OmegaConf.select(config, key)).absolute()
+        if folder in folders and not (key != "run_dir" and folder.is_relative_to(run_dir)):
+            reason = "every job of a sweep needs a folder of its own, add ${hydra:job.num} to it"
+            raise refusal(key, origins, reason)
+        folders.add(folder)
 
 
 def _check_fields(node: Any, schema: Any, prefix: str, origins: Origins) -> None:
@@ -151,6 +161,9 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if not comm.sync and config.train.on_nan == "skip":
         needed = "skipping a step needs the agreement of all workers: it goes with comm.sync=true"
         raise refusal("train.on_nan", origins, needed, value="skip")
+    if config.model._target_ == SCRIPT and config.train.on_nan == "skip":
+        needed = "a script says itself what a step is, and may have several losses: it goes with models"
+        raise refusal("train.on_nan", origins, needed, value="skip")
     if comm.sync and comm.ps.staleness is not None:
         needed = "in synchronous training no worker is ahead: it goes with comm=ps comm.sync=false"
         raise refusal("comm.ps.staleness", origins, needed, value=comm.ps.staleness)
@@ -180,8 +193,9 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
     hot_rows = comm.hot_rows
     is_count = isinstance(hot_rows, int) and not isinstance(hot_rows, bool) and hot_rows >= 0
-    if not is_count and hot_rows != "auto":
-        raise refusal("comm.hot_rows", origins, "expected a number of rows, at least 0, or auto", value=hot_rows)
+    if not (is_count and hot_rows <= MOST_HOT_ROWS) and hot_rows != "auto":
+        expected = f"expected a number of rows, at least 0, at most {MOST_HOT_ROWS}, or auto"
+        raise refusal("comm.hot_rows", origins, expected, value=hot_rows)
     if hot_rows != 0 and comm.name not in ("sharded", "auto"):
         needed = f"under comm={comm.name} no rank owns rows: it goes with sharded and auto"
         raise refusal("comm.hot_rows", origins, needed, value=hot_rows)
@@ -239,7 +253,9 @@ def _check_folders(config: DictConfig, origins: Origins) -> None:
     reason = unwritable(config.run_dir)
     if reason:
         raise refusal(key, origins, reason, value=config.run_dir)
-    if config.ckpt.enabled and config.ckpt.dir is not None and config.action == "train":
+    if config.ckpt.enabled and config.ckpt.dir is None:
+        raise refusal("ckpt.dir", origins, "expected a folder", hint="ckpt=off, or ckpt.dir=${run_dir}/ckpt")
+    if config.ckpt.enabled and config.action == "train":
         reason = unwritable(config.ckpt.dir)
         if reason:
             raise refusal("ckpt.dir", origins, reason, value=config.ckpt.dir)

@@ -64,13 +64,14 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
         fingerprint=capture.fingerprint_of(meta_graph.graph_def),
         callbacks=tuple(getattr(graph, "_py_funcs_used_in_graph", ())),
         asked=_scalars_behind(whole, boundary.gradients, boundary.region),
+        apart=_apart(whole, boundary.gradients, {op.name for op in step}),
+        losses=_losses_of(meta_graph),
     )
 
 
 def updates_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> set[tf.Operation]:
     """All ops that write a variable and depend on one of the gradients, by data or by control."""
-    names = [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
-    return {op for op in _behind([graph.get_tensor_by_name(name).op for name in names]) if _writes(op)}
+    return {op for op in _behind(_ops_of(graph, gradients)) if _writes(op)}
 
 
 def has_partitioner(graph: tf.Graph) -> bool:
@@ -100,6 +101,23 @@ def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
     return [op for op in behind if not op._control_outputs and not any(out.consumers() for out in op.outputs)]
 
 
+def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
+    """The variables of train ops that take turns: in one set where some op of `ends`, which a session may be asked for,
+    waits for the gradients of both, or where one of them is in both."""
+    parts: list[tuple[set[str], set[str]]] = []
+    for gradient in gradients:
+        variables, waiting = {gradient.variable}, {op.name for op in _behind(_ops_of(graph, [gradient]))} & ends
+        joined = [part for part in parts if part[1] & waiting or part[0] & variables]
+        parts = [part for part in parts if part not in joined]
+        parts.append((variables.union(*(one for one, _ in joined)), waiting.union(*(one for _, one in joined))))
+    return tuple(sorted((frozenset(variables) for variables, _ in parts), key=sorted)) if len(parts) > 1 else ()
+
+
+def _ops_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> list[tf.Operation]:
+    names = [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
+    return [graph.get_tensor_by_name(name).op for name in names]
+
+
 def _refuse_unseen_updates(graph: tf.Graph, updates: set[tf.Operation]) -> None:
     for op in graph.get_operations():
         if op.type.startswith(("ResourceApply", "ResourceSparseApply")) and op not in updates:
@@ -110,10 +128,13 @@ def _refuse_unseen_updates(graph: tf.Graph, updates: set[tf.Operation]) -> None:
             )
 
 
+def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
+    return tuple(sorted({name.decode() for name in meta_graph.collection_def[gradients_hook.LOSSES].bytes_list.value}))
+
+
 def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
     """A copy of the only scalar whose gradients were taken; NaN where there is none, or more than one."""
-    collected = meta_graph.collection_def[gradients_hook.LOSSES].bytes_list.value
-    names = sorted({name.decode() for name in collected})
+    names = _losses_of(meta_graph)
     node = tf.NodeDef(name=LOSS)
     loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None
     if loss is not None and loss.shape.rank == 0 and loss.dtype.is_floating:

@@ -49,6 +49,8 @@ class SingleDeviceGraph:
     `train_op`. `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that its
     ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them.
     `asked` are ops of the update region whose values every worker may ask for in a step, beside the train op.
+    `apart` are sets of variables, each with all whose updates are only asked for together; empty: a step has all.
+    `losses` are, of a script, the names of what gradients were taken of.
     """
 
     meta_graph: Any = field(repr=False)
@@ -62,4 +64,10 @@ class SingleDeviceGraph:
     gradients: tuple[Gradient, ...]
     fingerprint: str
     asked: tuple[str, ...] = ()
+    apart: tuple[frozenset[str], ...] = ()
+    losses: tuple[str, ...] = ()
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    def part_of(self, variable: str) -> int:
+        """The number of the set in `apart` that a variable is in; 0 where a step has all."""
+        return next((number for number, part in enumerate(self.apart) if variable in part), 0)

@@ -93,9 +93,11 @@ class Attempt:
             if deadline is not None and time.monotonic() > deadline:
                 return False
             message = self._control.next_message(TICK_SECS)
+            # However much they have to say: signals and deaths are looked for as often.
+            tick_ends = time.monotonic() + TICK_SECS
             while message is not None:
                 self._take(message)
-                message = self._control.next_message(0.0)
+                message = self._control.next_message(0.0) if time.monotonic() < tick_ends else None
             self._look_at_processes()
             self._look_at_clock()
             if self._on_tick is not None:

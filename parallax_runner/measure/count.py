@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parallax_runner.config.schema import MOST_HOT_ROWS
 from parallax_runner.plan.measured import RowStatistics
-
-# As many as could be worth a copy on every rank.
-HOT_ROWS = 4096
 
 
 def count_rows(name: str, rows: int, ids: Sequence[Sequence[np.ndarray]]) -> RowStatistics:
@@ -24,7 +22,7 @@ def count_rows(name: str, rows: int, ids: Sequence[Sequence[np.ndarray]]) -> Row
         distinct += [len(found) for found in unique]
         merged.append(len(np.unique(np.concatenate(unique))))
     counts, numbers = np.unique(touched[touched > 0], return_counts=True)
-    order = np.argsort(-touched, kind="stable")[:HOT_ROWS]
+    order = np.argsort(-touched, kind="stable")[:MOST_HOT_ROWS]
     return RowStatistics(
         name=name,
         rows=rows,

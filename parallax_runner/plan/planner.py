@@ -243,11 +243,12 @@ def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes
     kinds = {variable.gradient for variable in variables}
     splits = any(v.gradient is GradientKind.SPARSE and routes[v.name] is Route.PS for v in variables)
     notes = []
-    if comm == "hybrid" and GradientKind.SPARSE not in kinds:
+    used = set(routes.values())
+    if comm == "hybrid" and GradientKind.SPARSE not in kinds and Route.PS not in used:
         notes.append("no sparse variable: hybrid is mpi here, and no server is started")
     if comm == "sharded" and GradientKind.SPARSE not in kinds:
         notes.append("no sparse variable: sharded is mpi here")
-    if comm == "hybrid" and GradientKind.DENSE not in kinds:
+    if comm == "hybrid" and GradientKind.DENSE not in kinds and not used & {Route.ALLREDUCE, Route.ALLGATHER}:
         notes.append("no dense variable: hybrid is ps here, and no collective runs")
     if partitions > 1 and not splits:
         notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
@@ -29,8 +30,12 @@ def allreduce_dense_gradients(rewrite: Rewrite) -> None:
     Gradients that appear one after the other share an exchange, a bucket, which travels while the later ones are
     computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
     """
-    gradients = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.indices is None]
-    for number, bucket in enumerate(_in_buckets(gradients)):
+    parts: dict[int, list[Aggregate]] = defaultdict(list)
+    for gradient in travelling_by(rewrite, Route.ALLREDUCE):
+        if gradient.indices is None:
+            parts[rewrite.single.part_of(gradient.variables[0])].append(gradient)
+    # An exchange waits for all that is in it, and a train op of its own must not wait for another's gradients.
+    for number, bucket in enumerate(bucket for part in sorted(parts) for bucket in _in_buckets(parts[part])):
         _allreduce(rewrite, bucket, name="gradients" if number == 0 else f"gradients_{number}")
 
 

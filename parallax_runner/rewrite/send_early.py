@@ -25,14 +25,26 @@ def send_early(rewrite: Rewrite) -> None:
     In the order in which gradients depart: an op waits only for those that depart before any that needs it, so nothing
     waits for itself. Replicas of one worker are left alone: one of them would wait for another.
     """
-    backward = edit.ancestors(rewrite.tensor(gradient.values).op for gradient in rewrite.single.gradients)
+    single = rewrite.single
+    parts: dict[int, set[tf.Operation]] = defaultdict(set)
+    for gradient in single.gradients:
+        parts[single.part_of(gradient.variable)].add(rewrite.tensor(gradient.values).op)
+    backward = edit.ancestors(op for part in parts.values() for op in part)
     if rewrite.plan.replicas_per_worker > 1 or any(op.type == LOOP for op in backward):
         return
-    single = rewrite.single
-    outputs = [name for name in (single.loss, single.validation_loss) if name]
+    outputs = [name for name in (single.loss, single.validation_loss, *single.losses) if name]
     # What is also computed where nothing is trained must not wait for a gradient.
-    later = heavy_ops(backward) - edit.ancestors(rewrite.tensor(name).op for name in outputs)
-    for needed, departing in _departures(rewrite, backward):
+    forward = edit.ancestors(rewrite.tensor(name).op for name in outputs)
+    for number, part in sorted(parts.items()):
+        # Nor what another part of the variables is trained with.
+        elsewhere = edit.ancestors(op for other in parts if other != number for op in parts[other])
+        _let_wait(rewrite, number, edit.ancestors(part), forward | elsewhere)
+
+
+def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: set[tf.Operation]) -> None:
+    """In what makes the gradients of one part; ops of `never` do not wait."""
+    later = heavy_ops(backward) - never
+    for needed, departing in _departures(rewrite, part, backward):
         later -= needed
         computed = edit.descendants([output for op in later for output in op.outputs], within=backward)
         here = {_process(tensor.op) for tensor in departing}
@@ -64,14 +76,18 @@ def _hand_on(tensor: tf.Tensor) -> None:
     edit.reconnect(tensor, handed_on, where=lambda op: op is not handed_on.op)
 
 
-def _departures(rewrite: Rewrite, backward: set[tf.Operation]) -> list[tuple[set[tf.Operation], list[tf.Tensor]]]:
-    """What a step hands over at a time, and the heavy ops that it needs; that of fewest first.
+def _departures(
+    rewrite: Rewrite, part: int, backward: set[tf.Operation]
+) -> list[tuple[set[tf.Operation], list[tf.Tensor]]]:
+    """What a step hands over at a time of one part of the variables, and the heavy ops that it needs; that of fewest
+    first.
 
     For a collective all that it sends, a bucket of dense gradients or a flight of rows; for a server a sparse gradient.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     together: dict[tf.Operation, dict[str, tf.Tensor]] = defaultdict(dict)
-    for tensor in (one.tensor for one in rewrite.sent if one.tensor.op in step):
+    sent = [one for one in rewrite.sent if one.variable is None or rewrite.single.part_of(one.variable) == part]
+    for tensor in (one.tensor for one in sent if one.tensor.op in step):
         for sender in _sent_by(tensor) or [tensor.op]:
             together[sender][tensor.name] = tensor
     sparse = {rewrite.tensor(one.values).op for one in rewrite.single.gradients if one.indices is not None}

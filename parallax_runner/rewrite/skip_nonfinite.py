@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import is_write
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.barrier import announce, receive
+from parallax_runner.rewrite.compression import half_dtype
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.shards import server_device
@@ -29,16 +30,23 @@ def skip_nonfinite_steps(rewrite: Rewrite) -> None:
         return
     loss = rewrite.tensor(rewrite.single.loss)
     raw = [rewrite.tensor(name) for name in dict.fromkeys(g.values for g in rewrite.single.gradients)]
+    travelling = [_as_sent(rewrite, tensor) for tensor in raw]
     before_loss = edit.ancestors([loss.op])
     before_gradients = edit.ancestors([tensor.op for tensor in raw])
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     writes = [op for op in edit.in_order(step) if is_write(op) and not _counts_steps(op) and op not in before_loss]
     with tf.name_scope("skip_nonfinite/"):
         own_loss = _all_finite([loss])
-        applied = _on_all_ranks(rewrite, _all_finite([loss, *raw]))
+        applied = _on_all_ranks(rewrite, _all_finite([loss, *travelling]))
         for op in writes:
             _make_conditional(op, own_loss if op in before_gradients else applied)
     rewrite.applied = applied
+
+
+def _as_sent(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
+    """A gradient that is finite may be too large for what it travels as."""
+    half = half_dtype(rewrite, tensor.dtype)
+    return tensor if half is None else tf.cast(tensor, half)
 
 
 def _counts_steps(op: tf.Operation) -> bool:

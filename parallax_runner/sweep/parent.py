@@ -31,7 +31,7 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
     """
     config = sweep.first
     tracking = config.tracking
-    if not tracking.enabled or config.action == "plan":
+    if not tracking.enabled or config.action in ("plan", "simulate"):
         return NoTracker()
     from parallax_runner.track.journal_tracker import JournalTracker
 

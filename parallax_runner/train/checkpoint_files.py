@@ -191,8 +191,10 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [prefix for *_, prefix in sorted(found)]
 
 
-def forget_old(folder: Path, keep: int, spare: Collection[int] = ()) -> None:
-    """Deletes all checkpoints but the `keep` newest and those of the steps in `spare`."""
+def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
+    """Deletes all checkpoints but the `keep` newest, None: all, and those of the steps in `spare`."""
+    if keep is None:
+        return
     for prefix in list_checkpoints(folder)[:-keep]:
         if step_of(prefix) not in spare:
             _delete(prefix)

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "rewrite": ("graph", "analysis", "plan"),
     "calibration": ("plan.constants", "rewrite"),
     "simulation": ("analysis.variable_info", "plan"),
-    "measure": ("data", "graph", "analysis", "plan", "rewrite", "train.feed"),
+    "measure": ("config.schema", "data", "graph", "analysis", "plan", "rewrite", "train.feed"),
     "search": ("plan.plan", "config.frozen"),
     "launch": ("plan.plan",),
     "mpi_collectives": ("rewrite.collectives", "rewrite.constant_folding"),

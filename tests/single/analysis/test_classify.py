@@ -256,6 +256,31 @@ def test_a_learning_rate_out_of_the_data_is_refused() -> None:
     assert "«table»" in message or "«weights»" in message
 
 
+def test_a_learning_rate_out_of_a_mean_of_what_each_rank_has_seen_is_refused() -> None:
+    def rate(features: Features) -> tf.Tensor:
+        zeros = {"dtype": tf.float64, "initializer": tf.zeros_initializer(), "trainable": False}
+        seen, smooth = (tf.get_variable(name, [], **zeros) for name in ("seen", "smooth"))
+        with tf.control_dependencies([seen.assign(tf.reduce_mean(features["y"]))]):
+            kept = seen.read_value()
+        with tf.control_dependencies([smooth.assign(0.9 * smooth + 0.1 * kept)]):
+            return 0.1 * smooth.read_value()
+
+    message = refused(as_they_are, rate=rate)
+    assert "«smooth»" in message or "«seen»" in message
+    assert "differs by rank" in message
+
+
+def test_a_learning_rate_out_of_a_count_of_steps_is_fine() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        loss = tf.reduce_mean(tf.square(lookup_model(features) - features["y"]), name="loss")
+        done = tf.get_variable("done", [], tf.float64, initializer=tf.zeros_initializer(), trainable=False)
+        with tf.control_dependencies([done.assign_add(1.0)]):
+            rate = 0.1 / done.read_value()
+        return {"loss": loss, "train_op": tf.train.MomentumOptimizer(rate, 0.9).minimize(loss)}
+
+    assert infos(capture(build, FEATURES, seed=1))["table"].gradient == "sparse"
+
+
 def test_noise_on_a_gradient_is_refused() -> None:
     def noisy(gradients: list[Any]) -> list[Any]:
         return [gradients[0], gradients[1] + tf.random.normal([WIDTH], dtype=tf.float64, name="noise")]

@@ -40,6 +40,14 @@ def test_the_original_s_own_defaults_can_be_composed_in_every_mode() -> None:
     assert not composed(parallax.Config(run_option="PS"), sync=False).comm.sync
 
 
+def test_a_default_gives_way_to_backup_workers() -> None:
+    config = parallax.Config(run_option="PS", overrides=["cluster.workers=2", "comm.ps.backup_workers=1"])
+    assert not composed(config).comm.ps.replicate_variables
+    assert composed(
+        parallax.Config(run_option="PS", overrides=["comm.ps.backup_workers=0"])
+    ).comm.ps.replicate_variables
+
+
 def test_the_original_s_constructors() -> None:
     """By position, as its documentation shows them."""
     communication = parallax.CommunicationConfig(parallax.PSConfig("grpc"), parallax.MPIConfig(True, "-v"))

@@ -174,6 +174,13 @@ def test_what_cannot_be_served_is_refused(two_replicas: Any) -> None:
     np.testing.assert_array_equal(two_replicas.run(two_replicas.graph.weights)[0], [1.0, 1.0])
 
 
+def test_a_loss_that_is_no_number_ends_the_run_and_an_infinite_one_does_not(cluster: Cluster) -> None:
+    (session,) = cluster.sessions(build("not_a_number"), replicas_per_worker=2)
+    session.run("train", {"ids:0": IDS, "loss:0": [np.inf, 1.0]})
+    with pytest.raises(TrainingError, match="the loss of step 2 is nan on rank 0"):
+        session.run("train", {"ids:0": IDS, "loss:0": [np.nan, 1.0]})
+
+
 def test_two_workers_see_the_same_step(cluster: Cluster) -> None:
     graph = build("two_workers")
     sessions = cluster.sessions(graph, workers=2)

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ReadonlyConfigError
 
+from parallax_runner.config.check import check
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, load
 from parallax_runner.config.location import conf_dir
@@ -102,6 +104,13 @@ def test_jobs_of_every_experiment_are_valid() -> None:
             validate(resolve(job), job.origins)
     assert len(list(Composer().jobs(["experiment=lm_modes"], multirun=False))) == 6
     assert compose("experiment=wide_vocabulary").model.vocab_size == 200_000
+
+
+def test_sweeps_whose_jobs_write_apart_are_valid() -> None:
+    apart = ["ckpt.dir=elsewhere/${hydra:job.num}", "profile=steps", "profile.steps=[1]"]
+    named = ["hydra/sweeper=optuna", "comm=choice(mpi,ps)", "hydra.sweep.subdir=${hydra.job.override_dirname}"]
+    for lines in (["comm=mpi,ps", *apart], ["hydra/sweeper=optuna", "comm=choice(mpi,ps)", *apart], named):
+        check(get_args_parser().parse_args(["-m", *lines]))
 
 
 def test_experiment_changes_what_stands_in_any_file() -> None:

@@ -89,7 +89,7 @@ COMMAND_LINES = {
     "hot rows": (
         "comm=sharded comm.hot_rows=some",
         "comm.hot_rows=some",
-        "expected a number of rows, at least 0, or auto",
+        "expected a number of rows, at least 0, at most 4096, or auto",
     ),
     "hot rows of servers": (
         "comm=hybrid comm.hot_rows=5",
@@ -100,6 +100,11 @@ COMMAND_LINES = {
         "model=script data=script model.path=train.py comm=auto",
         "comm.name=auto",
         "a script feeds its data itself",
+    ),
+    "script that skips": (
+        "model=script data=script model.path=train.py train.on_nan=skip",
+        "train.on_nan=skip (command line)",
+        "a script says itself what a step is",
     ),
     "sharded script": (
         "model=script data=script model.path=train.py comm=sharded",
@@ -292,6 +297,28 @@ COMMAND_LINES = {
         "profile=steps profile.steps=[1] profile.dir=/dev/null",
         "profile.dir=/dev/null (command line)",
         "is a file",
+    ),
+    "profile of no worker of the hosts": (
+        "cluster.resource_info=[localhost:0] profile=steps profile.steps=[1] profile.worker=1",
+        "profile.worker=1 (command line)",
+        "at most 0",
+    ),
+    "checkpoints of a sweep in one folder": (
+        "-m comm=mpi,ps ckpt.dir=x",
+        "job 1",
+        "ckpt.dir=x (command line)",
+        "a folder of its own",
+    ),
+    "checkpoints of a study in one folder": (
+        "-m hydra/sweeper=optuna comm=choice(mpi,ps) ckpt.dir=x",
+        "ckpt.dir=x (command line)",
+        "a folder of its own",
+    ),
+    "checkpoints without a folder": ("ckpt.dir=null", "ckpt.dir=null (command line)", "expected a folder"),
+    "more hot rows than are counted": (
+        "comm=sharded comm.hot_rows=5000",
+        "comm.hot_rows=5000 (command line)",
+        "at most 4096",
     ),
     "profiles of a sweep in one folder": (
         "-m comm=mpi,ps profile=steps profile.steps=[1] profile.dir=x",

@@ -60,9 +60,17 @@ def test_its_own_checkpoint_comes_before_the_one_it_began_from(hydra_config: Hyd
 
 def test_a_job_of_a_sweep_becomes_a_run(hydra_config: HydraConfig) -> None:
     lines = ("model=simple", "comm=mpi", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}")
-    assert command(hydra_config, *lines, multirun=True) == (
+    assert command(hydra_config, *lines, "hydra.mode=MULTIRUN", multirun=True) == (
         "python -m parallax_runner model=simple comm=mpi hydra.run.dir=runs/a"
     )
+
+
+def test_what_a_file_calls_a_sweep_goes_on_as_a_run(hydra_config: HydraConfig) -> None:
+    """Without `-m` Hydra adds no mode of its own."""
+    said = command(hydra_config, "experiment=lm_modes", "comm=mpi", "hydra.sweep.dir=sweep", multirun=True)
+    assert said == "python -m parallax_runner experiment=lm_modes comm=mpi hydra.mode=RUN hydra.run.dir=runs/a"
+    alone = command(hydra_config, "experiment=lm_modes", "hydra.mode=RUN")
+    assert alone == "python -m parallax_runner experiment=lm_modes hydra.mode=RUN hydra.run.dir=runs/a"
 
 
 def test_another_configuration_folder_is_kept(hydra_config: HydraConfig, tmp_path: Path) -> None:

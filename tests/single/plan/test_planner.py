@@ -98,6 +98,14 @@ def test_hybrid_without_dense_variables_is_ps() -> None:
     assert [note for note in made.notes if "no dense variable" in note and "ps" in note]
 
 
+def test_no_note_says_what_a_variable_makes_untrue() -> None:
+    """One that its scope puts on a server, and one that no server can hold."""
+    named = plan(info("kernel", "dense", server=0), comm="hybrid")
+    assert named.servers and not [note for note in named.notes if "hybrid is mpi" in note]
+    kept = plan(info("table", "sparse", immovable_op="cond"), comm="hybrid")
+    assert kept.uses_collectives and not [note for note in kept.notes if "hybrid is ps" in note]
+
+
 def test_other_modes_have_no_such_note() -> None:
     assert plan(DENSE, comm="mpi").notes == plan(SPARSE, comm="ps").notes == ()
 

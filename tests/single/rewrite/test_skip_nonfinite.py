@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.plan import Compression
+from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
-from tests.single.small_models import FEATURES, OPTIMIZERS, Features, captured, clip, sparse_model
+from tests.single.small_models import FEATURES, OPTIMIZERS, Features, captured, clip, planned, sparse_model
 
 BAD = 1  # the step of three in which one rank's data is not finite
 
@@ -81,6 +84,22 @@ def test_infinite_gradients_of_a_finite_loss_are_skipped() -> None:
     (loss,) = device.step([batch(0)])
     assert np.isfinite(loss)
     assert_same(without_step(device.variables()), {"weights": np.zeros(2), "weights/Momentum": np.zeros(2)})
+
+
+def test_gradients_too_large_for_what_they_travel_as_are_skipped() -> None:
+    """float16 ends at 65,504."""
+
+    def build(features: Features) -> dict[str, Any]:
+        weights = tf.get_variable("weights", [2], tf.float64, initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean(tf.reduce_sum(weights) * 1e6 + features["y"])
+        optimizer = OPTIMIZERS["momentum"]()
+        return {"loss": loss, "train_op": optimizer.minimize(loss, tf.train.get_or_create_global_step())}
+
+    single = capture(build, FEATURES, seed=1)
+    plan = dataclasses.replace(planned(single, "ps"), compression=Compression.FP16)
+    ranks = [rewrite_for_rank(single, plan, rank=rank, seed=1, skip_nonfinite=True) for rank in range(plan.workers)]
+    for found in trained(OneDevice(*ranks), [batches(0, plan.workers)]):
+        assert_same(without_step(found), {"weights": np.zeros(2), "weights/Momentum": np.zeros(2)})
 
 
 def statistics(*, before_loss: bool) -> SingleDeviceGraph:

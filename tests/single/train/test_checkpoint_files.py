@@ -140,6 +140,13 @@ def test_wherever_deleting_stops_no_half_is_left(tmp_path: Path, call: int) -> N
     assert all(damage(found) is None for found in list_checkpoints(tmp_path))
 
 
+def test_without_a_number_to_keep_all_stay(tmp_path: Path) -> None:
+    for step in (10, 20):
+        written(tmp_path, step)
+    forget_old(tmp_path, None)
+    assert names(tmp_path) == files_of(10, 20)
+
+
 def test_what_is_not_complete_is_removed(tmp_path: Path) -> None:
     """The sidecar in the partial folder says that all is there; one that is cut off says nothing."""
     written(tmp_path, 10)
