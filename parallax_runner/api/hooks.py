@@ -13,6 +13,11 @@ from parallax_runner.api.fetches import Leaf, Translator, flatten
 Values = list[list[Any]]
 
 
+def see_to_nan(hooks: Sequence[tf.train.SessionRunHook]) -> bool:
+    """Whether the script has a hook of its own that decides what a loss which is NaN means."""
+    return any(isinstance(hook, tf.train.NanTensorHook) for hook in hooks)
+
+
 class Runner(Protocol):
     """What hooks need of the session of `parallel_run`; `values` has for each leaf one value a replica."""
 

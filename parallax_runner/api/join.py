@@ -11,6 +11,7 @@ from parallax_runner import rank as stages_of_rank
 from parallax_runner import sessions
 from parallax_runner.api.config import Config
 from parallax_runner.api.fetches import Translator
+from parallax_runner.api.hooks import see_to_nan
 from parallax_runner.api.script import Worker
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
@@ -58,6 +59,7 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
         last_step=config.train.steps,
         log_every=config.train.log_every,
         knows_loss=steps.graph.get_operation_by_name(LOSS).type == "Identity",
+        stops_on_nan=not see_to_nan(hooks),
         saver=stages_of_rank.make_saver(config, checkpoints, single, client) if rank == 0 else None,
     )
     return Session(graph, plan, steps, translator, training, hooks)

@@ -24,7 +24,8 @@ class Training:
     """The steps of one worker: `step` of them are done, `first_step` by an earlier run.
 
     `last_step` ends the process after as many steps, None never; `saver` is the chief's; `knows_loss` says whether
-    `distributed.loss` is one. `coordinator` stops threads that feed queues.
+    `distributed.loss` is one, and `stops_on_nan` whether it must be a number. `coordinator` stops threads that feed
+    queues.
     """
 
     distributed: DistributedGraph
@@ -35,6 +36,7 @@ class Training:
     last_step: int | None
     log_every: int
     knows_loss: bool
+    stops_on_nan: bool
     saver: CheckpointSaver | None
     coordinator: tf.train.Coordinator = field(default_factory=tf.train.Coordinator)
     step: int = -1
@@ -93,7 +95,7 @@ class Training:
         self.control.step = self.step
         loss = float(seen.get("loss", math.nan)) if is_in_it else None
         # An infinite one may be a script's own way to scale it, with steps that overflow left out.
-        if self.knows_loss and loss is not None and math.isnan(loss):
+        if self.knows_loss and self.stops_on_nan and loss is not None and math.isnan(loss):
             raise TrainingError(
                 f"the loss of step {self.step} is {loss} on rank {graph.rank}: look at the data, or lower the learning "
                 "rate"

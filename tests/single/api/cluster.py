@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
 from parallax_runner.api.fetches import Translator
+from parallax_runner.api.hooks import see_to_nan
 from parallax_runner.api.join import capture_with
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
@@ -103,6 +104,7 @@ class Cluster:
                 "last_step": None,
                 "log_every": 1,
                 "knows_loss": True,
+                "stops_on_nan": not see_to_nan(hooks),
                 "saver": None,
             }
             work = Training(distributed=distributed, tf_session=session, **(own | (training or {})))

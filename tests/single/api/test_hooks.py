@@ -112,6 +112,10 @@ def test_a_hook_that_fails_and_one_that_feeds_what_the_script_feeds(cluster: Clu
     (session,) = cluster.sessions(graph, replicas_per_worker=2, hooks=[tf.train.NanTensorHook("loss:0")])
     with pytest.raises(tf.train.NanLossDuringTrainingError):
         session.run("train", {"x:0": [float("nan"), 1.0]})
+    gentle = tf.train.NanTensorHook("loss:0", fail_on_nan_loss=False)
+    (session,) = cluster.sessions(build("ending"), replicas_per_worker=2, hooks=[gentle])
+    session.run("train", {"x:0": [float("nan"), 1.0]})
+    assert session.should_stop()
     graph = build("feeding")
     (session,) = cluster.sessions(graph, replicas_per_worker=2, hooks=[tf.train.FeedFnHook(lambda: {"x:0": 1.0})])
     assert session.run("loss:0") == [0.0, 0.0]
