@@ -4,9 +4,12 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
-from parallax_runner.sweep.parent import _has_run, log_objectives, params
+from parallax_runner.config.check import check
+from parallax_runner.sweep.parent import _has_run, log_objectives, open_parent, params
 from parallax_runner.track.journal import Header, Journal
 from parallax_runner.track.tracker import NoTracker
 
@@ -31,6 +34,17 @@ class Noting(NoTracker):
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
         self.points.append((step, metrics["sweep/objective"], metrics["sweep/best_objective"]))
+
+
+@pytest.mark.parametrize("action", ["plan", "simulate"])
+def test_a_sweep_whose_jobs_are_not_recorded_has_no_run(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = check(get_args_parser().parse_args(["-m", f"action={action}", "cluster.workers=2,4"]))
+    assert sweep is not None
+    assert isinstance(open_parent(sweep), NoTracker)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_best_objective_so_far() -> None:
