@@ -52,11 +52,11 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 def _host_of(rank: int, resource_info: Sequence[str] | None) -> int:
-    """The number of the host that a rank is on: ranks fill them in order."""
+    """The number of the host that a rank is on: ranks fill them in order, and begin again where slots are fewer."""
     if resource_info is None:
         return 0
-    hosts = read_hosts(list(resource_info))
-    return [number for number, host in enumerate(hosts) for _ in host.slots][rank]
+    slots = [number for number, host in enumerate(read_hosts(list(resource_info))) for _ in host.slots]
+    return slots[rank % len(slots)]
 
 
 if __name__ == "__main__":

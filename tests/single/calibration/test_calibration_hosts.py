@@ -22,3 +22,8 @@ def test_all_ranks_are_where_a_run_has_them() -> None:
 def test_ranks_fill_hosts_in_order() -> None:
     assert [_host_of(rank, LINES) for rank in range(5)] == [0, 0, 1, 2, 2]
     assert _host_of(3, None) == 0
+
+
+def test_two_ranks_share_the_only_slot() -> None:
+    assert [str(host) for host in spread(read_hosts(["a.example: 0"]), 2)] == ["a.example: 0"]
+    assert [_host_of(rank, ["a.example: 0"]) for rank in range(2)] == [0, 0]
