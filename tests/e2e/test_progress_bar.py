@@ -61,7 +61,7 @@ def test_the_bar_moves_between_reports_and_is_gone_after_ctrl_c(tmp_path: Path) 
     assert pressed, f"the bar stood still:\n{screen.text}"
     assert (status, summary["status"]) == (130, "interrupted"), screen.text
     steps = [int(bar["step"]) for bar in bars]
-    assert steps[0] == 1
+    # Not that it begins at 1: it is drawn ten times a second, and a sign of life may come right after the first report.
     assert steps == sorted(steps)
     assert steps[-1] <= summary["steps"] < STEPS
     assert float(bars[0]["loss"]) == pytest.approx(summary["loss_first"], abs=1e-4)
