@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -16,6 +15,7 @@ import psutil
 
 from benchmarks.hosts.cluster import guarded
 from tests.e2e.recorded_sweep import command, environment
+from tests.free_port import pick_free_port
 
 UP_SECS = 120
 DOWN_SECS = 20
@@ -24,9 +24,7 @@ DOWN_SECS = 20
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The server's address, once it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = pick_free_port()
     log = folder / "mlflow_ui.log"
     with open(log, "wb") as output:
         server = subprocess.Popen(

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "browsing.md"
 BIN = Path(sys.executable).parent
 EXPERIMENT = "parallax_runner"
-RUN_SECS = 240
+RUN_SECS = 700
 
 
 def command(word: str) -> str:
@@ -107,7 +107,7 @@ def record(folder: Path) -> RecordedSweep:
     done = subprocess.run(
         ["bash", "-c", command(" -m comm=")],
         cwd=folder,
-        env=environment(XDG_CACHE_HOME=str(folder / "cache")),
+        env=environment(XDG_CACHE_HOME=str(folder / "cache"), XDG_STATE_HOME=str(folder / "state")),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -23,9 +23,9 @@ BAR = re.compile(
 PRINTS_MEANWHILE = """
 import sys, time
 from parallax_runner.track.progress import ProgressDisplay, Standing
-with ProgressDisplay(steps=100, log_every=10) as display:
-    for step in range(1, 101):
-        display.update(Standing(step, 100, loss=1 / step, steps_per_sec=50.0))
+with ProgressDisplay(steps=300, log_every=10) as display:
+    for step in range(1, 301):
+        display.update(Standing(step, 300, loss=1 / step, steps_per_sec=50.0))
         if step == 40:
             print("to standard error", file=sys.stderr)
         if step == 60:
@@ -79,7 +79,7 @@ def test_what_is_printed_meanwhile_stays_above_the_bar(tmp_path: Path) -> None:
 
     def look(screen: Screen) -> None:
         lines = [line for line in screen.text.splitlines() if line]
-        bars = [number for number, line in enumerate(lines) if re.match(r"step +\d+/100 ", line)]
+        bars = [number for number, line in enumerate(lines) if re.match(r"step +\d+/300 ", line)]
         steps.update(lines[number] for number in bars)
         if len(bars) > 1 or (bars and bars[0] != len(lines) - 1):
             torn.append(screen.text)

@@ -18,9 +18,10 @@ from typing import Any
 
 import psutil
 
+from benchmarks.hosts.cluster import guarded
 from parallax_runner.train.checkpoint_files import list_checkpoints
 
-LAUNCH_SECS = 120
+LAUNCH_SECS = 400
 # The language model at its smallest; `data.path` is added by the fixture `text`.
 VOCAB_SIZE = 200
 SEQUENCE_LENGTH = 5
@@ -98,7 +99,9 @@ class Running:
         paths = (python_path, os.environ.get("PYTHONPATH"))
         with open(self._stdout, "w") as stdout, open(self._stderr, "w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={run_dir}"],
+                guarded(
+                    [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={run_dir}"], signal.SIGTERM
+                ),
                 cwd=cwd,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths)))},
                 stdin=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ from parallax_runner.train.checkpoint_files import damage, list_checkpoints
 from tests.integration.conftest import ENDLESS
 from tests.integration.runs import Run, Running, launch, started
 
-END_SECS = 60
+END_SECS = 200
 TMPFS_BYTES = 4 << 20
 SAVING = ("ckpt.save_steps=20", "train.max_restarts=5")
 

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+from tests.free_port import pick_free_port
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -123,9 +124,7 @@ def test_command(command: str, project: Path) -> None:
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("mlflow")])
 def test_mlflow_ui_shows_the_runs(command: str, project: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = pick_free_port()
     # The rest is what the README advises on a small machine.
     assert "`MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false` before it and `--workers 1` behind it" in README
     server = subprocess.Popen(

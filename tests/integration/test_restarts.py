@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 
 from tests.integration.conftest import ENDLESS
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
@@ -30,7 +31,8 @@ KILLED_RUN = (
     "train.steps=1000",
     "tracking=off",
 )
-END_SECS = 30
+# Ten of grace, a second to end, and at most sixty for an MLflow that has just begun to make its tables.
+END_SECS = 100
 
 
 def wait_until(condition: Callable[[], bool], running: Running) -> None:
@@ -99,11 +101,12 @@ def kill_often(running: Running) -> None:
         killed.add(worker.pid)
 
 
+@pytest.mark.timeout(900)
 def test_a_run_that_is_killed_twenty_times_ends_as_one_that_never_was(tmp_path: Path) -> None:
     straight = launch(*KILLED_RUN, cwd=tmp_path / "straight").expect_success()
     with started(*KILLED_RUN, "train.max_restarts=1000", cwd=tmp_path / "killed") as running:
         kill_often(running)
-        killed = running.wait().expect_success()
+        killed = running.wait(400).expect_success()
     assert killed.summary["restarts"] == KILLS
     ends = r"killed by signal 9 \(SIGKILL\)"
     assert len(re.findall(rf"^worker 0.*{ends}; restart \d+ of 1000", killed.stderr, re.M)) == KILLS
@@ -146,8 +149,10 @@ def test_a_restart_and_then_the_printed_command(lm: tuple[str, ...], tmp_path: P
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = failure["resume_command"]
     assert f"    {command}\n" in run.stderr
+    saved = int(failure["ckpt_path"].rpartition("-")[2])
+    assert command.count("train.steps=2500") == 1
     result = subprocess.run(
-        ["sh", "-c", command],
+        ["sh", "-c", command.replace("train.steps=2500", f"train.steps={saved + 20}")],
         cwd=failure["cwd"],
         env={**os.environ, "PATH": path},
         capture_output=True,
@@ -156,8 +161,7 @@ def test_a_restart_and_then_the_printed_command(lm: tuple[str, ...], tmp_path: P
     )
     assert result.returncode == 0, result.stderr
     summary = json.loads((run.run_dir / "summary.json").read_text())
-    saved = int(failure["ckpt_path"].rpartition("-")[2])
-    assert (summary["status"], summary["first_step"], summary["steps"]) == ("finished", saved, 2500)
+    assert (summary["status"], summary["first_step"], summary["steps"]) == ("finished", saved, saved + 20)
     assert summary["restarts"] == 0
 
 

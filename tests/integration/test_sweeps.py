@@ -17,6 +17,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
+from parallax_runner.train.checkpoint_files import step_of
+from parallax_runner.train.checkpoint_start import find_start
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
 
 SIMPLE = ("-m", "model=simple", "train.log_every=1000", "ckpt.save_steps=1000", "ckpt.keep=2")
@@ -122,7 +124,10 @@ def test_killed_sweep_goes_on_where_it_was(interrupted: Sweep) -> None:
         *THREE_JOBS, cwd=cwd, when=lambda: newest_step(second) > reached, act=lambda running: running.process.kill()
     )
     assert killed.run.exit_status == -signal.SIGKILL
-    reached_then = newest_step(second)
+    # What it had written was whole, though perhaps not in its place yet: the next start brings it there.
+    written = find_start("auto", second / "ckpt").prefix
+    assert written is not None
+    reached_then = step_of(written)
     assert reached < reached_then < 40000
 
     done = sweep(*THREE_JOBS, cwd=cwd)

@@ -48,13 +48,20 @@ def losses(killed: Killed, run_id: str) -> list[int]:
     return [metric.step for metric in killed.client.get_metric_history(run_id, "train/loss")]
 
 
+def knows_its_run(sidecar: Path) -> bool:
+    try:
+        return json.loads(sidecar.read_text())["mlflow_run_id"] is not None
+    except FileNotFoundError:  # deleted meanwhile, being old
+        return False
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     cwd = tmp_path_factory.mktemp("killed_driver")
     with started(*SIMPLE, "train.steps=100000000", "ckpt.save_steps=1000", cwd=cwd) as running:
         running.wait_for_step()
         # A checkpoint that knows the MLflow run, and then some steps that no checkpoint has.
-        while not any(json.loads(path.read_text())["mlflow_run_id"] for path in running.run_dir.glob("ckpt/*-*.json")):
+        while not any(knows_its_run(path) for path in running.run_dir.glob("ckpt/*-*.json")):
             assert running.process.poll() is None
             time.sleep(0.01)
         running.process.send_signal(signal.SIGKILL)

@@ -35,10 +35,29 @@ class Launched:
         return [tuple(entry) for entry in json.loads(path.read_text())]
 
 
+class Launches(dict[int, Launched]):
+    """By number of ranks; each is made when a test first asks for it, once, also if it fails."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        super().__init__()
+        self._folders = folders
+        self._failed: dict[int, AssertionError] = {}
+
+    def __missing__(self, ranks: int) -> Launched:
+        if ranks in self._failed:
+            raise self._failed[ranks]
+        try:
+            self[ranks] = launch(ranks, self._folders.mktemp(f"ranks_{ranks}"))
+        except AssertionError as error:
+            self._failed[ranks] = error
+            raise
+        return self[ranks]
+
+
 @pytest.fixture(scope="session")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Launched]:
     """By number of ranks."""
-    return {ranks: launch(ranks, tmp_path_factory.mktemp(f"ranks_{ranks}")) for ranks in (2, 3)}
+    return Launches(tmp_path_factory)
 
 
 def launch(ranks: int, folder: Path) -> Launched:

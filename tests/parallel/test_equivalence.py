@@ -21,7 +21,7 @@ from tests.parallel.conftest import Launched
 
 TOLERANCE = 1e-8
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)  # the first tests wait for the launches
 
 
 def compared(case: Case, launched: dict[int, Launched]) -> tuple[Comparison, list[float]]:
@@ -245,3 +245,25 @@ def test_mpi_uses_no_server(launched: dict[int, Launched]) -> None:
 def test_ps_uses_no_collective(launched: dict[int, Launched]) -> None:
     case = next(case for case in MATRIX if case.comm == "ps" and case.gradients == "both")
     assert not any("Horovod" in label for _, label in launched[case.ranks].trace(case))
+
+
+@pytest.mark.parametrize("case", [case for case in MATRIX if case.use_allgatherv], ids=lambda case: case.name)
+def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: dict[int, Launched]) -> None:
+    labels = [label for _, label in launched[case.ranks].trace(case)]
+    assert not any("HorovodAllgather" in label for label in labels)
+    calls = [label for label in labels if " = PyFunc(" in label]
+    # Under hybrid the table that no server can have is looked up in a function; three pieces are three variables.
+    tables = {"function": 1}.get(case.model, 1 + case.user_parts)
+    assert len(calls) == tables
+    for before, call in itertools.pairwise(calls):
+        name = before.partition(" = ")[0]
+        assert f"^{name}" in call, "calls stand one behind the other"
+
+
+def test_without_it_horovod_gathers(launched: dict[int, Launched]) -> None:
+    case = next(
+        case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv
+    )
+    labels = [label for _, label in launched[case.ranks].trace(case)]
+    assert any(" = HorovodAllgather(" in label for label in labels)
+    assert not any("PyFunc(" in label for label in labels)

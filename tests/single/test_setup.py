@@ -131,9 +131,12 @@ def test_broken_environment_is_made_anew(checkout: Checkout) -> None:
 
 
 def test_two_calls_at_once(checkout: Checkout) -> None:
-    checkout.uv(sync_secs=1.5)
+    checkout.uv(sync_secs=5)
     first = checkout.start()
-    time.sleep(0.5)
+    deadline = time.monotonic() + 60
+    while not checkout.calls():  # it holds the lock
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     second = checkout.start()
     outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), outputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -196,13 +197,18 @@ def test_a_checkpoint_has_the_same_pushes_in_a_variable_and_its_slots() -> None:
     threads = [threading.Thread(target=work, args=(rank,)) for rank in (0, 1)]
     for thread in threads:
         thread.start()
+    names = [part.name for part in checkpoints.slices]
     reads = [device.there(0, value) for value in checkpoints.values]
     end_turn = device.there(0, checkpoints.end_turn)
-    found = [device.session.run([reads, end_turn])[0] for _ in range(60)]
+    found = [device.session.run([reads, end_turn])[0]]
+    moved = names.index("global_step")
+    deadline = time.monotonic() + 60
+    while len(found) < 60 or found[-1][moved] == found[0][moved]:
+        assert time.monotonic() < deadline
+        found.append(device.session.run([reads, end_turn])[0])
     ended.set()
     for thread in threads:
         thread.join()
-    names = [part.name for part in checkpoints.slices]
     steps = []
     for values in found:
         read = dict(zip(names, values, strict=True))

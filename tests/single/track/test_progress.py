@@ -57,10 +57,11 @@ def test_a_terminal_gets_a_bar(terminal: io.StringIO) -> None:
 
 def shown_last(display: ProgressDisplay, terminal: io.StringIO) -> str:
     """What the bar has become, without colours."""
-    before = len(terminal.getvalue())
     assert display._bar is not None
-    display._bar.refresh()
-    return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.getvalue()[before:])
+    with display._bar._lock:  # else the bar may draw itself in between
+        before = len(terminal.getvalue())
+        display._bar.refresh()
+        return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.getvalue()[before:])
 
 
 def test_between_reports_the_bar_shows_the_speed_since_the_last_one(terminal: io.StringIO) -> None:
