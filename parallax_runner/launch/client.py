@@ -123,10 +123,9 @@ class ControlClient:
         self._say_last(wire.DONE, **fields)
 
     def announce_last_step(self, step: int) -> None:
-        """The chief's answer to a stop: all workers end after `step`; returns when they have been told."""
+        """The chief's answer to a stop: all workers end after `step`; returns when all of them know."""
         self._send(wire.LAST_STEP, step=step)
-        self._last_step_known.wait(HEARD_TIMEOUT_SECS)
-        self.last_step = step
+        self._last_step_known.wait()
 
     def leave(self, step: int) -> None:
         """Says that this worker takes part in no step after `step`; blocks until all workers have said so."""
@@ -187,6 +186,7 @@ class ControlClient:
         elif kind == wire.LAST_STEP:
             self.last_step = int(fields["step"])
             self._last_step_known.set()
+            self._send(wire.LAST_STEP_KNOWN)
         elif kind == wire.ALL_LEFT:
             self._all_left.set()
         elif kind == wire.STOP:

@@ -37,6 +37,9 @@ class ControlServer:
         self._addresses: dict[Member, str] = {}
         self._stopping: set[str] = set()
         self._left: set[Member] = set()
+        self._last_step: int | None = None
+        self._chief: Member | None = None
+        self._without_last_step: set[Member] = set()
         self._listener = socket.create_server((host, 0), backlog=workers + servers + 16)
         self.address = f"{host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="control-accept", daemon=True).start()
@@ -94,6 +97,8 @@ class ControlServer:
             self._messages.put(hello)
             if hello.role in self._stopping:
                 self._send((hello.role, hello.index), wire.STOP)
+            if hello.role == "worker" and self._last_step is not None:
+                self._send((hello.role, hello.index), wire.LAST_STEP, step=self._last_step)
             try:
                 for line in lines:
                     kind, fields = wire.decode(line)
@@ -102,6 +107,7 @@ class ControlServer:
                 log.warning("control connection of %s %d broke: %s", hello.role, hello.index, error)
             with self._lock:
                 del self._connections[hello.role, hello.index]
+            self._note_known((hello.role, hello.index))
             self._messages.put(Message(hello.role, hello.index, hello.host, wire.CLOSED, {}, time.monotonic()))
 
     def _greet(self, connection: socket.socket, lines: BinaryIO) -> Message | None:
@@ -127,7 +133,10 @@ class ControlServer:
             self._publish(member, str(message.fields["address"]))
             return
         if message.kind == wire.LAST_STEP:
-            self._tell_last_step(int(message.fields["step"]))
+            self._tell_last_step(int(message.fields["step"]), chief=member)
+            return
+        if message.kind == wire.LAST_STEP_KNOWN:
+            self._note_known(member)
             return
         self._messages.put(message)
         if message.kind == wire.LEAVE:
@@ -135,12 +144,23 @@ class ControlServer:
         if message.kind in (wire.DONE, wire.FAIL, wire.PORT_TAKEN):
             self._send(member, wire.HEARD)
 
-    def _tell_last_step(self, step: int) -> None:
+    def _tell_last_step(self, step: int, *, chief: Member) -> None:
         with self._lock:
-            members = sorted(member for member in self._connections if member[0] == "worker")
-        # The chief goes on when it hears its own words again: it is told last.
-        for member in reversed(members):
+            others = {member for member in self._connections if member[0] == "worker"} - {chief}
+            self._last_step, self._chief, self._without_last_step = step, chief, set(others)
+        for member in others:
             self._send(member, wire.LAST_STEP, step=step)
+        if not others:
+            self._send(chief, wire.LAST_STEP, step=step)
+
+    def _note_known(self, member: Member) -> None:
+        """The chief goes on when it hears its own words again: by then no other begins a step beyond them."""
+        with self._lock:
+            was_waited_for = member in self._without_last_step
+            self._without_last_step.discard(member)
+            chief = self._chief if was_waited_for and not self._without_last_step else None
+        if chief is not None:
+            self._send(chief, wire.LAST_STEP, step=self._last_step)
 
     def _let_leave(self, member: Member) -> None:
         with self._lock:

@@ -12,8 +12,9 @@ ALIVE_SECS = "PARALLAX_ALIVE_SECS"
 # Words that belong to the protocol itself; a report may not use them as its kind.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
 CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
-# The chief names the last step before a stop; the driver passes it on to all workers.
-LAST_STEP = "last_step"
+# The chief names the last step before a stop; the driver passes it on to all workers, to the chief when the others have
+# confirmed that they know: a rank that began one more would wait in it for ever.
+LAST_STEP, LAST_STEP_KNOWN = "last_step", "last_step_known"
 # A worker that takes part in no further step; the driver's answer when all have said so.
 LEAVE, ALL_LEFT = "leave", "all_left"
 # How all workers go on after a segment of the training.
@@ -24,7 +25,7 @@ ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
         *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
-        *(ALIVE, WHERE, STANDS, ORDER),
+        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN),
     }
 )
 # What a process is doing until it says otherwise.

@@ -212,6 +212,41 @@ def test_workers_leave_when_all_of_them_want_to(control: ControlServer) -> None:
     assert left.wait(5.0)
 
 
+def test_the_chief_goes_on_when_all_others_know_the_last_step(
+    control: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chief = quiet(ControlClient.connect(role="worker", index=0))
+    may_listen, take_line = threading.Event(), ControlClient._take
+
+    def take_late(self: ControlClient, kind: str, fields: dict) -> None:
+        if self is not chief:
+            assert may_listen.wait(60)
+        take_line(self, kind, fields)
+
+    monkeypatch.setattr(ControlClient, "_take", take_late)
+    other = quiet(ControlClient.connect(role="worker", index=1))
+    take(control, "hello"), take(control, "hello")
+    announcing = threading.Thread(target=chief.announce_last_step, args=(7,))
+    announcing.start()
+    announcing.join(1.0)
+    assert announcing.is_alive() and chief.last_step is None
+    may_listen.set()
+    announcing.join(60)
+    assert (chief.last_step, other.last_step) == (7, 7)
+
+
+def test_a_worker_that_goes_or_comes_meanwhile_does_not_hold_up_the_last_step(control: ControlServer) -> None:
+    chief = quiet(ControlClient.connect(role="worker", index=0))
+    take(control, "hello")
+    chief.announce_last_step(3)
+    late = quiet(ControlClient.connect(role="worker", index=1))
+    deadline = time.monotonic() + 60
+    while late.last_step is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (chief.last_step, late.last_step) == (3, 3)
+
+
 def test_orders_and_a_stop_reach_all_workers_in_the_same_order(control: ControlServer) -> None:
     clients = [quiet(ControlClient.connect(role="worker", index=index)) for index in range(2)]
     for _ in clients:
