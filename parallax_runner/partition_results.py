@@ -32,20 +32,13 @@ def fields_of(trials: Sequence[Trial], choice: Choice | None) -> dict[str, Any]:
 
 
 def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:
-    """Times against pieces, as metrics whose step is the number of pieces, and as a plot."""
+    """Times against pieces, as metrics whose step is the number of pieces, and as a plot. Metrics only once the search
+    has come to its end: a tracker takes steps in ascending order only, and a search that goes on tries smaller numbers,
+    too."""
     if not trials:
         return
-    curve = None if choice is None else choice.curve
-    for trial in sorted(trials, key=lambda trial: trial.partitions):  # a tracker takes steps in ascending order only
-        fitted = None if curve is None else 1000 * curve.secs(trial.partitions)
-        times = {
-            "search/step_ms": 1000 * trial.secs,
-            "search/error_ms": 1000 * trial.error_secs,
-            "search/fitted_step_ms": fitted,
-        }
-        tracker.log_metrics(trial.partitions, times)
     if choice is not None:
-        tracker.log_metrics(0, {"search/partitions": choice.partitions})
+        _log(sorted(trials, key=lambda trial: trial.partitions), choice, tracker)
     tracker.log_artifact(record.in_run(run_dir), record.FOLDER)
     path = run_dir / PLOTS / plot.FILE_NAME
     try:
@@ -54,3 +47,14 @@ def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_
         log.warning("no plot of the search: %s: %s", type(error).__name__, error)
         return
     tracker.log_artifact(path, PLOTS)
+
+
+def _log(trials: Sequence[Trial], choice: Choice, tracker: Tracker) -> None:
+    for trial in trials:
+        times = {
+            "search/step_ms": 1000 * trial.secs,
+            "search/error_ms": 1000 * trial.error_secs,
+            "search/fitted_step_ms": None if choice.curve is None else 1000 * choice.curve.secs(trial.partitions),
+        }
+        tracker.log_metrics(trial.partitions, times)
+    tracker.log_metrics(0, {"search/partitions": choice.partitions})

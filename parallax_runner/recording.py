@@ -37,6 +37,7 @@ def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[st
         tags={str(key): str(value) for key, value in tags.items()},
         parent=config.sweep.dir,
         continues=goal.continues,
+        continues_journal=goal.continues_journal,
     )
     tracker = JournalTracker(run_dir, header, goes_on=goal.goes_on, summary=summary)
     tracker.log_params(_params(config))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
-from parallax_runner.track.delivery import unsent
+from parallax_runner.track.delivery import unsent, writer_of
 from parallax_runner.track.run_id import read_run, read_run_id
 
 
@@ -22,10 +22,12 @@ class Start:
 @dataclass(frozen=True)
 class Continuation:
     """`goes_on`: the directory's present journal and MLflow run go on. `continues`: the MLflow run of another
-    directory that does, if it has not finished. `resumed_from`: what a new run names in a tag."""
+    directory that does, if it has not finished, and `continues_journal` who wrote it there, None if nobody knows.
+    `resumed_from`: what a new run names in a tag."""
 
     goes_on: bool = False
     continues: str | None = None
+    continues_journal: str | None = None
     resumed_from: str | None = None
 
 
@@ -51,7 +53,7 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
         return Continuation(resumed_from=str(start.checkpoint))
     if in_sweep or _is_elsewhere(source, uri, run_id) or _is_going_on(source) or _has_unsent(source):
         return Continuation(resumed_from=run_id)
-    return Continuation(continues=run_id)
+    return Continuation(continues=run_id, continues_journal=writer_of(source, run_id))
 
 
 def _uri_of(journal: Path) -> str | None:

@@ -164,12 +164,12 @@ class Delivery:
         elif kind in ("artifact", "event") and self._has_successor():
             self._pass_over_files()
         elif kind == "artifact":
-            path = Path(first["path"])
+            path = self.path.parent / first["path"]
             if path.name == SUMMARY:
                 name_run(path, run.opened.run_id)
             run.log_artifact(path, first["folder"])
         elif kind == "event":
-            run.log_event(first["event"], first["fields"])
+            run.log_event(first["event"], {key: str(self.path.parent / path) for key, path in first["fields"].items()})
 
     def _pass_over_files(self) -> None:
         """They are read when they are sent, and by then they are the later run's."""
@@ -219,6 +219,16 @@ def unsent(path: Path) -> int:
         return 0
     offset, _ = _read_position(path, journals.read_header(path))
     return sum(1 for _ in journals.entries(path, offset))
+
+
+def writer_of(folder: Path, run_id: str) -> str | None:
+    """The id of the directory's last journal that was sent to this run of the store; None where there is none."""
+    for path in reversed(journals.begun(folder)):
+        header = journals.read_header(path)
+        _, opened = _read_position(path, header)
+        if opened is not None and opened.run_id == run_id:
+            return header.journal_id
+    return None
 
 
 def _read_position(path: Path, header: journals.Header) -> tuple[int, Opened | None]:

@@ -40,7 +40,8 @@ class Header:
     """What a journal's run is to be in MLflow.
 
     `parent` is the directory of the sweep whose child it is. `continues` is the MLflow run of another directory that
-    this one goes on with, unless that one has finished or is not in this store; then it is only named in a tag.
+    this one goes on with, unless that one has finished, is not in this store, or has been gone on with by somebody else
+    since `continues_journal` wrote it; then it is only named in a tag.
     """
 
     uri: str
@@ -49,6 +50,7 @@ class Header:
     tags: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
     continues: str | None = None
+    continues_journal: str | None = None
     journal_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     time_ms: int = field(default_factory=lambda: now_ms())
     format: int = FORMAT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from parallax_runner.track.sender import Sender
 from parallax_runner.track.settle import end_open_journals
 from parallax_runner.track.store import OpenRun
 from parallax_runner.track.tracker import Status
+
+log = logging.getLogger(__name__)
 
 
 class JournalTracker:
@@ -54,6 +57,9 @@ class JournalTracker:
         if goes_on and before:
             self._journal = Journal(before[-1])
             self._last_steps = journals.standing(before[-1]).last_steps
+            was = journals.read_header(before[-1])
+            if header.experiment != was.experiment:
+                log.warning("the run goes on in experiment %s, not in %s", was.experiment, header.experiment)
         else:
             # Its files are this run's by now.
             end_open_journals(run_dir, before, with_files=False)
@@ -62,6 +68,8 @@ class JournalTracker:
             self._last_steps = {}
         self._uri = header.uri
         self._journal.append_start(summary=dict(summary or {}))
+        if goes_on:
+            self.set_tags(header.tags)
         open_runs.register(run_dir)
         mlflow_store.prepare_environment()
         self._sender = Sender(self._journal.path, open_run)
@@ -95,11 +103,16 @@ class JournalTracker:
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Records that a file or folder is to be copied; what it holds when it is sent counts."""
-        self._journal.append("artifact", path=str(Path(path).absolute()), folder=folder)
+        self._journal.append("artifact", path=self._portable(path), folder=folder)
 
-    def log_event(self, kind: str, **fields: Any) -> None:
-        """Records an event for `track/mlflow_<kind>.py`."""
-        self._journal.append("event", event=kind, fields=fields)
+    def log_event(self, kind: str, **paths: str | Path) -> None:
+        """Records an event for `track/mlflow_<kind>.py`, and the files that it is about."""
+        self._journal.append("event", event=kind, fields={key: self._portable(path) for key, path in paths.items()})
+
+    def _portable(self, path: str | Path) -> str:
+        """As seen from the run's folder where it is in there: who moves the folder moves it along."""
+        whole = Path(path).absolute()
+        return str(whole.relative_to(self._run_dir) if whole.is_relative_to(self._run_dir) else whole)
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
         """Records FINISHED, FAILED or KILLED and waits for the rest to be sent; what is not, is told."""

@@ -5,6 +5,7 @@ Runs are addressed by id alone: nothing in the environment or in MLflow's global
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import logging
 import os
@@ -61,10 +62,14 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
                 run = client.get_run(known.run_id)
                 if run.info.lifecycle_stage != "active":
                     raise Gone(f"run {known.run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
-                return MlflowRun(client, run, known.floors)
+                if run.data.tags.get(JOURNAL_TAG, header.journal_id) == header.journal_id:
+                    return MlflowRun(client, run, known.floors)
+                # A run in another directory has gone on with it meanwhile: this one, going on too, is a branch.
+                header = dataclasses.replace(header, continues=known.run_id, continues_journal=header.journal_id)
             experiment_id = _experiment_id(client, header.experiment, database)
             continued = _continued(client, header)
             if continued is not None:
+                _take_over(client, continued, header)
                 last_steps = {metric.key: metric.step for metric in continued.data._metric_objs}
                 return MlflowRun(client, continued, last_steps)
             run = _made_before(client, experiment_id, header) or _new(client, experiment_id, header, parent_run_id)
@@ -208,8 +213,20 @@ def _continued(client: MlflowClient, header: Header) -> Run | None:
         if is_permanent(error):
             return None
         raise
-    # One that is RUNNING is somebody's: of a driver that lives, or of another that was quicker to take it over.
-    return run if run.info.lifecycle_stage == "active" and run.info.status in ("FAILED", "KILLED") else None
+    writer = run.data.tags.get(JOURNAL_TAG)
+    if writer == header.journal_id:  # taken over, before this was noted
+        return run
+    # One that is RUNNING is a driver's that lives; one that has another writer was taken over by somebody before.
+    is_free = run.info.lifecycle_stage == "active" and run.info.status in ("FAILED", "KILLED")
+    return run if is_free and header.continues_journal in (None, writer) else None
+
+
+def _take_over(client: MlflowClient, run: Run, header: Header) -> None:
+    """From now on the run is what this journal says of it, and no other directory goes on with it as its own."""
+    from mlflow.entities import RunTag
+
+    tags = {key: value[:MAX_TAG_CHARS] for key, value in header.tags.items()} | {JOURNAL_TAG: header.journal_id}
+    client.log_batch(run.info.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
 
 
 def _made_before(client: MlflowClient, experiment_id: str, header: Header) -> Run | None:

@@ -38,7 +38,6 @@ class RunRecord:
     words_per_example: int | None
     tracker: Tracker
     display: ProgressDisplay
-    first_step: int = 0
     started_secs: float = field(default_factory=time.monotonic)
     startup_secs: float | None = None
     loss_first: float | None = None

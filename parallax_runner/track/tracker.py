@@ -30,9 +30,8 @@ class Tracker(Protocol):
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Records a file, or a folder with all that is in it, in `folder` of the artifacts; read when it is sent."""
 
-    def log_event(self, kind: str, **fields: Any) -> None:
-        """Leaves something to `track/mlflow_<kind>.py`, whose `send(client, run_id, fields)` is called in its turn;
-        `fields` must be JSON."""
+    def log_event(self, kind: str, **paths: str | Path) -> None:
+        """Leaves files to `track/mlflow_<kind>.py`, whose `send(client, run_id, paths)` is called in its turn."""
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
         """Waits a bounded time for what is left to be sent, a short one where `hurry()` holds, and closes the run; the
@@ -59,7 +58,7 @@ class NoTracker:
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Does nothing."""
 
-    def log_event(self, kind: str, **fields: Any) -> None:
+    def log_event(self, kind: str, **paths: str | Path) -> None:
         """Does nothing."""
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:

@@ -18,6 +18,7 @@ class FakeStore:
         self.up = True
         self.refused_keys: set[str] = set()
         self.floors: dict[str, int] = {}
+        self.run_id: str | None = None
         self.calls: list[tuple[str, Any]] = []
         self.points: list[Point] = []
         self.params: dict[str, str] = {}
@@ -29,7 +30,7 @@ class FakeStore:
         """An OpenRun."""
         self.answer("open", known)
         self.parents.append(parent_run_id)
-        return FakeRun(self, known or Opened(f"run-{header.journal_id[:4]}", "1", self.floors))
+        return FakeRun(self, known or Opened(self.run_id or f"run-{header.journal_id[:4]}", "1", self.floors))
 
     def answer(self, call: str, what: Any) -> None:
         """Notes a call, if it can be heard."""

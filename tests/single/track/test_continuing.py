@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.track.continuing import Continuation, Start, continuation
-from parallax_runner.track.delivery import Delivery
-from parallax_runner.track.journal import Header, Journal, writing
+from parallax_runner.track.delivery import Delivery, writer_of
+from parallax_runner.track.journal import Header, Journal, read_header, writing
 from parallax_runner.track.run_id import write_run
 from tests.single.track.fake_store import FakeStore
 
@@ -24,12 +24,18 @@ def own(tmp_path: Path) -> Path:
 def used(folder: Path, run_id: str | None = "own", uri: str = URI) -> Path:
     (folder / "ckpt").mkdir(parents=True)
     journal = Journal(folder / "journal.jsonl", Header(uri=uri, experiment="e", run_name=None))
-    with Delivery(journal.path, FakeStore().open_run) as delivery:
+    store = FakeStore()
+    store.run_id = run_id
+    with Delivery(journal.path, store.open_run) as delivery:
         delivery.send_all()
     (folder / "mlflow_run.json").unlink()
     if run_id is not None:
         write_run(folder, run_id=run_id, uri=uri, experiment_id="1")
     return folder
+
+
+def writer(folder: Path) -> str | None:
+    return writer_of(folder, "theirs")
 
 
 def checkpoint(folder: Path) -> Path:
@@ -64,12 +70,14 @@ def test_from_another_folder_that_folders_run(tmp_path: Path) -> None:
     source = used(tmp_path / "source", "theirs")
     for named in ("theirs", None):
         found = continuation(tmp_path / "new", URI, Start(checkpoint(source), named))
-        assert found == Continuation(continues="theirs")
+        assert found == Continuation(continues="theirs", continues_journal=writer(source))
 
 
 def test_a_used_folder_that_starts_from_another_one(own: Path, tmp_path: Path) -> None:
     source = used(tmp_path / "source", "theirs")
-    assert continuation(own, URI, Start(checkpoint(source), "theirs")) == Continuation(continues="theirs")
+    found = continuation(own, URI, Start(checkpoint(source), "theirs"))
+    assert found == Continuation(continues="theirs", continues_journal=writer(source))
+    assert writer(source) == read_header(source / "journal.jsonl").journal_id
 
 
 def test_from_a_run_of_another_store_a_new_run(tmp_path: Path) -> None:

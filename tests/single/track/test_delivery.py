@@ -9,6 +9,7 @@ import pytest
 
 from parallax_runner.track.delivery import Busy, Delivery, next_batch, sent_path, unsent
 from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.journal_tracker import JournalTracker
 from parallax_runner.track.run_id import read_run, read_run_id
 from parallax_runner.track.store import OutOfReach, ParentUnknown
 from tests.single.track.fake_store import FakeStore
@@ -198,3 +199,24 @@ def test_only_the_present_run_of_a_folder_is_its_run(tmp_path: Path) -> None:
                 assert delivery.opened is not None
                 expected = delivery.opened.run_id
     assert read_run_id(tmp_path) == expected
+
+
+def test_the_files_of_a_folder_that_was_moved_are_found(tmp_path: Path) -> None:
+    """Those in it; others stay where they were."""
+    run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run_dir.mkdir()
+    journal = new_journal(run_dir)
+    tracker = JournalTracker.__new__(JournalTracker)
+    tracker._run_dir, tracker._journal = run_dir, journal
+    tracker.log_artifact(run_dir / "plan.json", "plots")
+    tracker.log_artifact(elsewhere / "trace.json")
+    tracker.log_event("checkpoint", folder=run_dir / ".outbox" / "model.ckpt-5")
+    moved = run_dir.rename(tmp_path / "moved")
+    store = FakeStore()
+    with Delivery(moved / journal.path.name, store.open_run) as delivery:
+        delivery.send_all()
+    assert [what for name, what in store.calls if name in ("artifact", "event")] == [
+        (moved / "plan.json", "plots"),
+        (elsewhere / "trace.json", None),
+        ("checkpoint", {"folder": str(moved / ".outbox" / "model.ckpt-5")}),
+    ]

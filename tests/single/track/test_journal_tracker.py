@@ -131,13 +131,13 @@ def test_the_environment_does_not_choose_the_run(uri: str, tmp_path: Path, monke
 
 
 def test_a_run_goes_on_in_its_folder(uri: str, tmp_path: Path) -> None:
-    first = track(tmp_path / "run", uri)
+    first = track(tmp_path / "run", uri, tags={"comm": "hybrid", "team": "a"})
     first.log_params({"steps": 2, "same": 1})
     for step in (1, 2):
         first.log_metrics(step, {"train/loss": 1.0})
     first.end("interrupted")
     assert stored(uri, first.run_id).info.status == "KILLED"
-    again = track(tmp_path / "run", uri, goes_on=True)
+    again = track(tmp_path / "run", uri, goes_on=True, tags={"comm": "mpi", "stage": "two"})
     again.log_params({"steps": 4, "same": 1, "new": 7})
     for step in (2, 3, 4):
         again.log_metrics(step, {"train/loss": 2.0})
@@ -147,6 +147,7 @@ def test_a_run_goes_on_in_its_folder(uri: str, tmp_path: Path) -> None:
     assert run.info.status == "FINISHED"
     assert run.data.params == {"steps": "2", "same": "1", "new": "7"}
     assert run.data.tags["parallax.changed_params"] == '{"steps": "4"}'
+    assert [run.data.tags[key] for key in ("comm", "team", "stage")] == ["mpi", "a", "two"]
     assert history(uri, again.run_id, "train/loss") == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
 
 
@@ -265,7 +266,9 @@ def test_four_processes_on_one_fresh_database(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from parallax_runner.track.journal import Header\n"
+        "from parallax_runner.track import sender\n"
         "from parallax_runner.track.journal_tracker import JournalTracker\n"
+        "sender.MAX_END_SECS = 600\n"
         "folder = Path(sys.argv[1]); folder.mkdir()\n"
         "tracker = JournalTracker(folder, Header('sqlite:///mlflow.db', 'exp', None))\n"
         "tracker.log_params({'a': {'b': 1}}); tracker.log_metrics(1, {'train/loss': 0.5}); tracker.end('finished')\n"
@@ -277,7 +280,7 @@ def test_four_processes_on_one_fresh_database(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code, str(number)], cwd=tmp_path, env=env, **pipes)
         for number in range(4)
     ]
-    said = [job.communicate(timeout=120) for job in jobs]
+    said = [job.communicate(timeout=600) for job in jobs]
     assert [job.returncode for job in jobs] == [0] * 4, said
     # MLflow and alembic have nothing to say to the user either.
     assert [stderr for _, stderr in said] == [""] * 4

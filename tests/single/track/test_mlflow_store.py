@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -18,7 +19,7 @@ from parallax_runner.track.mlflow_store import open_run
 from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, Opened, OutOfReach, Point, Refused
 
 
-def header(uri: str, **fields: str | None) -> Header:
+def header(uri: str, **fields: Any) -> Header:
     return Header(uri=uri, experiment="exp", run_name=None, **fields)
 
 
@@ -99,6 +100,28 @@ def test_a_run_that_has_not_finished_goes_on_from_another_folder(uri: str) -> No
     assert run.info.status == "RUNNING"
     assert run.data.params == {"a": "1", "b": "1"}
     assert run.data.tags["parallax.changed_params"] == '{"a": "2"}'
+
+
+def test_of_two_branches_of_one_run_the_first_goes_on_with_it(uri: str) -> None:
+    client, first_header = MlflowClient(tracking_uri=uri), header(uri)
+    first = open_run(first_header, None, None)
+    first.log([Point("train/loss", 1.0, 1, 100)], {}, {})
+    first.set_ended("failed", 9)
+    theirs = {"continues": first.opened.run_id, "continues_journal": first_header.journal_id}
+    branch_header = header(uri, **theirs, tags={"comm": "mpi"})
+    branch = open_run(branch_header, None, None)
+    assert branch.opened.run_id == first.opened.run_id
+    assert client.get_run(first.opened.run_id).data.tags["comm"] == "mpi"
+    branch.log([Point("train/loss", 0.5, 2, 300)], {}, {})
+    branch.set_ended("failed", 9)
+    assert open_run(branch_header, branch.opened, None).opened == branch.opened
+    # A second one that starts where the first has, and the first folder's own run as it goes on.
+    own = {"header": first_header, "known": first.opened}
+    for given in ({"header": header(uri, **theirs), "known": None}, own):
+        other = open_run(given["header"], given["known"], None)
+        assert other.opened.run_id != first.opened.run_id and other.opened.floors == {}
+        assert client.get_run(other.opened.run_id).data.tags["parallax.resumed_from"] == first.opened.run_id
+        assert open_run(given["header"], other.opened, None).opened == other.opened
 
 
 def test_a_running_finished_deleted_or_unknown_run_is_only_named(uri: str) -> None:
