@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config import frozen
+from parallax_runner.data.state import state_of
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import LaunchError, StorageError
 from parallax_runner.launch import processes
@@ -83,7 +84,7 @@ def _kept(config: DictConfig, fingerprint: str) -> Path:
         measured.FORMAT,
         fingerprint,
         content["data"],
-        [_state(value) for value in content["data"].values()],
+        state_of(content["data"]),
         content["train"]["seed"],
         min(content["cluster"]["workers"], MOST_RANKS),
         content["cluster"]["threads_per_worker"],
@@ -91,12 +92,3 @@ def _kept(config: DictConfig, fingerprint: str) -> Path:
     ]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:32]
     return cache_root(None) / "measured" / f"{key}.json"
-
-
-def _state(value: object) -> list[int]:
-    """Size and time of a file, or of the files of a folder, that the data's configuration names."""
-    if not isinstance(value, str) or not os.path.exists(os.path.expanduser(value)):
-        return []
-    path = Path(value).expanduser()
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [number for file in files for number in (file.stat().st_size, file.stat().st_mtime_ns)]

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner import report
 from parallax_runner.config import frozen
+from parallax_runner.data.state import state_of
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import PlanError
 from parallax_runner.partition_results import fields_of, track
@@ -87,7 +88,7 @@ class PartitionSearch:
         self._take_up()
         if self.choice is None:
             most = f"at most {MOST_TRIALS} trials, {config.partition.steps_per_trial} steps each"
-            _tell(f"{allowed.least} to {allowed.most} partitions, from {allowed.start}, {most}")
+            tell(f"{allowed.least} to {allowed.most} partitions, from {allowed.start}, {most}")
 
     @property
     def trial_steps(self) -> int:
@@ -147,7 +148,7 @@ class PartitionSearch:
         """Notes what a trial has measured."""
         self.trials = (*self.trials, trial)
         times = f"{1000 * trial.secs:.4g} ms a step ± {1000 * trial.error_secs:.2g}"
-        _tell(f"{_counted(trial.partitions)}: {times}")
+        tell(f"{_counted(trial.partitions)}: {times}")
         self._keep()
 
     def close(self) -> None:
@@ -155,7 +156,7 @@ class PartitionSearch:
         if not self._was_tracked:
             track(self.trials, self.choice, self._tracker, self._run_dir)
         if self.choice is None:
-            _tell(f"not finished: {len(self.trials)} trials are kept for a run that goes on")
+            tell(f"not finished: {len(self.trials)} trials are kept for a run that goes on")
 
     def _take_up(self) -> None:
         """What an earlier search has left, in this folder or elsewhere."""
@@ -167,9 +168,9 @@ class PartitionSearch:
             where = self._run_dir if path == self._paths[0] else path
             if found.choice is None:
                 known = ", ".join(str(trial.partitions) for trial in found.trials)
-                _tell(f"goes on with the trials of an earlier run, in {where}: {known}")
+                tell(f"goes on with the trials of an earlier run, in {where}: {known}")
             else:
-                _tell(f"{_counted(found.choice.partitions)}, as an earlier run has found, in {where}")
+                tell(f"{_counted(found.choice.partitions)}, as an earlier run has found, in {where}")
             self._was_tracked = found.choice is not None and path == self._paths[0]
             self._keep()
             return
@@ -177,7 +178,7 @@ class PartitionSearch:
     def _settle(self) -> None:
         choice = self.choice = choose(self.trials)
         time = f"{1000 * choice.secs:.4g} ms a step ± {1000 * choice.error_secs:.2g}"
-        _tell(f"chosen: {_counted(choice.partitions)}, {time}")
+        tell(f"chosen: {_counted(choice.partitions)}, {time}")
         self._keep()
 
     def _show(self, choice: Choice) -> None:
@@ -218,6 +219,7 @@ def _made_for(config: DictConfig, plan: Plan) -> dict[str, Any]:
     return {
         "fingerprint": plan.fingerprint,
         "data": content["data"],
+        "files": state_of(content["data"]),
         "cluster": content["cluster"],
         "machine": [platform.node(), os.cpu_count()],
         "comm": content["comm"],
@@ -229,6 +231,7 @@ def _counted(partitions: int) -> str:
     return f"{partitions} partition{'' if partitions == 1 else 's'}"
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """A line of the search, on the terminal and in the driver's log."""
     log.info("search: %s", line)
     print(f"search: {line}", file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.errors import CheckpointError
 from parallax_runner.launch.blame import Failure
+from parallax_runner.launch.processes import RunResult
 from parallax_runner.train.checkpoint_files import list_checkpoints, read_sidecar, sidecar_path
 from parallax_runner.train.checkpoint_start import find_start
 
@@ -49,22 +50,24 @@ class Recovery:
         """The newest checkpoint that this run has written and that is whole."""
         if not self.config.ckpt.enabled:
             return None
-        folder = Path(self.config.ckpt.dir)
         try:
-            start = find_start("auto", folder)
-            times = _times(folder)
+            start = find_start("auto", Path(self.config.ckpt.dir))
+            is_own = start.prefix is not None and self._has_written(start.prefix)
         except (CheckpointError, OSError) as error:
             log.warning("%s", error)
             return None
         for note in start.notes:
             log.warning("%s", note)
-        prefix = start.prefix
-        return None if prefix is None or self.before.get(prefix) == times.get(prefix) else prefix
+        return start.prefix if is_own else None
 
     def newest(self) -> Path | None:
         """The checkpoint from which the run can go on: its newest whole one, or the one from which it began."""
         began = self.config.ckpt.resume
-        return self.newest_own() or (None if began == "never" else Path(began))
+        return self.newest_own() or (None if began == "never" or not self.config.ckpt.enabled else Path(began))
+
+    def _has_written(self, prefix: Path) -> bool:
+        written_ns = _times(Path(self.config.ckpt.dir)).get(prefix)
+        return written_ns is not None and written_ns != self.before.get(prefix)
 
     def again(self) -> DictConfig:
         """The configuration for another attempt: from the newest checkpoint, where there is one."""
@@ -76,7 +79,7 @@ class Recovery:
 
     def command(self, ckpt_path: str | None) -> str | None:
         """What a person types to go on with this run, whose newest checkpoint is at `ckpt_path`."""
-        has_own = ckpt_path is not None and ckpt_path != self.config.ckpt.resume
+        has_own = ckpt_path is not None and self.config.ckpt.enabled and self._has_written(Path(ckpt_path))
         return resume_command(self.run_dir, has_own_checkpoint=has_own, resume=self.resume)
 
     def leave_failure(self, failure: Failure, *, step: int, restarts: int, ckpt_path: str | None) -> None:
@@ -107,6 +110,12 @@ class Recovery:
             # The cause is told on the terminal all the same.
             path.unlink(missing_ok=True)
             print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def may_start_again(result: RunResult, *, restarts: int, max_restarts: int, was_stopped: bool) -> bool:
+    """Whether there is to be another attempt after this one: it has failed, might do better, and is wanted."""
+    failure = result.failure
+    return failure is not None and not failure.recurs and not was_stopped and restarts < max_restarts
 
 
 def forget_failure(run_dir: Path) -> None:

@@ -64,6 +64,7 @@ def supervise(
         record = RunRecord(
             workers=plan.workers,
             steps=steps,
+            last_step=start.first_step,
             log_every=log_every,
             contributors=plan.contributors if plan.backup_workers else None,
             global_batch=config.data.batch_size * plan.contributors,
@@ -81,9 +82,12 @@ def supervise(
             prepare(config.profile, first_step=recovery.step_of(config))
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, interrupts=interrupts)
-            failure = result.failure
-            if failure is None or failure.recurs or interrupts.received or summary["restarts"] >= max_restarts:
+            restarts, was_stopped = summary["restarts"], interrupts.received
+            if not recovery.may_start_again(
+                result, restarts=restarts, max_restarts=max_restarts, was_stopped=was_stopped
+            ):
                 return record, result
+            assert result.failure is not None
             try:
                 config = start.again()
                 frozen.freeze(config, run_dir)
@@ -93,7 +97,7 @@ def supervise(
             summary["restarts"] += 1
             summary["ckpt_path"] = None if config.ckpt.resume == "never" else config.ckpt.resume
             step = recovery.step_of(config)
-            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+            report.tell_restart(result.failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
             record.restart()
             record.last_step = step
 

@@ -1,7 +1,8 @@
 """Trials of `partition=search` as runs of their own, where the plan cannot change while processes live.
 
 Without synchronisation, or with backup workers, no moment is between two steps of all ranks: then each trial begins
-from the checkpoint that the one before has left, and the training from the last one's. A script's steps, and those that
+from the checkpoint that the one before has left, and the training from the last one's: they are the run's own, where it
+keeps any, so that a run that ends meanwhile goes on from there. A script's steps, and those that
 `action=verify` repeats, are counted by others: there trials begin from initial values, and are thrown away.
 """
 
@@ -10,51 +11,78 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
+from parallax_runner import recovery, report
 from parallax_runner.config import frozen
+from parallax_runner.errors import TrainingError
 from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.partition_search import PartitionSearch, with_partitions
+from parallax_runner.partition_search import PartitionSearch, tell, with_partitions
 from parallax_runner.plan import plan as plans
 from parallax_runner.recovery import Recovery, step_of
 from parallax_runner.search import record
-from parallax_runner.search.trial import Trial
+from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 from parallax_runner.supervise import launch_spec
-from parallax_runner.train.checkpoint_start import find_start
 
 
 def search_apart(
-    search: PartitionSearch, start: Recovery, interrupts: Interrupts
+    search: PartitionSearch, start: Recovery, summary: dict[str, Any], interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
     """Makes trials until the choice is made; returns what to train from, and how the search ended, if it is all that
-    was to be done, or failed."""
+    was to be done, or failed. `summary` counts the restarts."""
     config = start.config
+    if not config.ckpt.enabled:
+        shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # an earlier search's
     goes_on = config.action == "train" and config.model["_target_"] != frozen.SCRIPT
+    max_restarts = config.train.max_restarts if config.action == "train" else 0
     while True:
         search.next_plan()
-        last = config.train.steps is not None and goes_on and step_of(config) >= config.train.steps
-        if search.choice is not None or last:
+        if search.choice is not None or (goes_on and step_of(config) + search.trial_steps > config.train.steps):
             break
         folder = start.run_dir / record.FOLDER / f"partitions_{search.partitions}"
         trial = _trial_config(config, search, folder, goes_on)
-        result, steps = _run_trial(trial, search, interrupts)
-        if result.status != "finished":
-            return start, _named(result, search.partitions, folder)
-        search.take(steps)
+        result, by_rank = _run_trial(trial, search, interrupts)
         if goes_on:
             config = with_partitions(config, config.partition.num)
-            config.ckpt.resume = str(find_start("auto", Path(trial.ckpt.dir)).prefix)
+            config.ckpt.resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
+        if result.status != "finished":
+            result, restarts = _named(result, search.partitions, folder), summary["restarts"]
+            if not recovery.may_start_again(
+                result, restarts=restarts, max_restarts=max_restarts, was_stopped=interrupts.received
+            ):
+                return dataclasses.replace(start, config=config), result
+            assert result.failure is not None
+            summary["restarts"] += 1
+            step = step_of(config) if goes_on else 0
+            report.tell_restart(result.failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+        elif min(map(len, by_rank.values()), default=0) < WARM_UP_STEPS + LEAST_STEPS:
+            reason = f"the training ends before a trial of {search.trial_steps} steps does (partition.steps_per_trial)"
+            if config.action == "search":
+                raise TrainingError(f"action=search: {reason}")
+            tell(f"{reason}, so nothing can be chosen")
+            break
+        else:
+            search.take(Trial.of(search.partitions, by_rank))
     settled = search.begin(config)
     ended = processes.RunResult("finished", 0) if config.action == "search" else None
     return dataclasses.replace(start, config=settled), ended
 
 
+def _left_by(result: processes.RunResult) -> str | None:
+    """The checkpoint that a trial has written at its end."""
+    path: str | None = result.done.get(("worker", 0), {}).get("ckpt_path")
+    return path
+
+
 def _run_trial(
     config: DictConfig, search: PartitionSearch, interrupts: Interrupts
-) -> tuple[processes.RunResult, Trial]:
+) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
+    """How it ended, and the seconds of each rank's steps."""
     folder = Path(config.run_dir)
     shutil.rmtree(folder, ignore_errors=True)  # an earlier search's logs
     frozen.freeze(config, folder)
@@ -66,7 +94,7 @@ def _run_trial(
             by_rank[message.index] += message.fields["step_secs"]
 
     result = processes.run(launch_spec(config, search.plan, folder), on_message=on_message, interrupts=interrupts)
-    return result, Trial.of(search.partitions, by_rank)
+    return result, by_rank
 
 
 def _trial_config(config: DictConfig, search: PartitionSearch, folder: Path, goes_on: bool) -> DictConfig:
@@ -75,14 +103,21 @@ def _trial_config(config: DictConfig, search: PartitionSearch, folder: Path, goe
     trial.run_dir = str(folder)
     trial.partition = {"name": "fixed", "num": search.partitions}
     first = step_of(config) if goes_on else 0
-    steps = first + search.trial_steps
-    trial.train.steps = min(steps, config.train.steps or steps) if goes_on else steps
+    trial.train.steps = first + search.trial_steps
     trial.train.log_every = search.trial_steps
-    kept = {"enabled": True, "dir": str(folder.parent / "ckpt"), "keep": 1, "resume": config.ckpt.resume}
-    trial.ckpt = kept if goes_on else {"enabled": False, "resume": "never"}
+    if not goes_on:
+        trial.ckpt = {"enabled": False, "resume": "never"}
+    elif not config.ckpt.enabled:
+        passed_on = {"enabled": True, "dir": str(_passed_on(Path(config.run_dir))), "keep": 1}
+        trial.ckpt = passed_on | {"resume": config.ckpt.resume}
     trial.tracking = {"enabled": False}
     trial.profile = {"name": "off"}
     return trial
+
+
+def _passed_on(run_dir: Path) -> Path:
+    """Where trials leave checkpoints for each other in a run that keeps none."""
+    return run_dir / record.FOLDER / "ckpt"
 
 
 def _named(result: processes.RunResult, partitions: int, folder: Path) -> processes.RunResult:

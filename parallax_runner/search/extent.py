@@ -30,13 +30,21 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
     """The numbers between `least` and `most` for the sparse variables that a plan has on servers, none if there are
     none. It begins with a piece a server, the fewest that let all servers work (the original's one server a host).
 
-    The number is the largest variable's; smaller ones get fewer. Raises PlanError where it has fewer than `least` rows.
+    The number is the largest variable's; smaller ones get fewer. Numbers below the pieces that `plan`, made for one,
+    has are not tried: a script's own partitioner wants them. Raises PlanError where the largest has fewer than `least`
+    rows, and where the script wants more than `most`.
     """
     cut = _cut(plan)
     if not cut:
         return None
     largest = max(cut, key=lambda variable: variable.size_bytes)
     rows = largest.shape[0]
+    wanted = max(len(variable.shards) for variable in cut)
+    if most is not None and wanted > most:
+        raise PlanError(
+            f"partition.max={most}: the script's partitioner wants at least {wanted} pieces; choose at least {wanted}"
+        )
+    least = max(least, wanted)
     if least > rows:
         raise PlanError(f"partition.min={least}: variable «{largest.name}» has {rows} rows; choose at most {rows}")
     bound = max(least, PIECES_PER_SERVER * plan.servers) if most is None else most

@@ -10,6 +10,8 @@ from typing import Self
 
 # Of each trial: the first steps of a session pay for its set-up.
 WARM_UP_STEPS = 5
+# Behind them; of one alone nobody would know how far to trust it.
+LEAST_STEPS = 2
 # Two trials of one number differ by so much of a step's time though all their steps agree: other loads, other data.
 DRIFT_SHARE = 0.01
 # Of a normal distribution: the standard deviation is so many median deviations, and a median's error so many of a

@@ -258,9 +258,10 @@ def test_a_trials_error_is_that_of_the_median_and_what_trials_drift_by() -> None
     assert Trial(1, (1.0, 1.1, 0.9, 1.0, 100.0)).error_secs < 0.2
 
 
-def plan(*rows: int, servers: int = 1, gradient: str = "sparse", route: Route = Route.PS) -> Plan:
+def plan(*rows: int, servers: int = 1, gradient: str = "sparse", route: Route = Route.PS, pieces: int = 1) -> Plan:
     variables = tuple(
-        VariablePlan(f"v{n}", (n, 4), "float32", 16 * n, gradient, route, (Shard(0, n, 0),), (), None, "") for n in rows
+        VariablePlan(f"v{n}", (n, 4), "float32", 16 * n, gradient, route, (Shard(0, n, 0),) * pieces, (), None, "")
+        for n in rows
     )
     return Plan("ps", 2, servers, True, "f", variables, ())
 
@@ -274,6 +275,10 @@ def test_the_search_begins_with_a_piece_a_server() -> None:
 def test_the_largest_variable_gets_no_more_pieces_than_rows() -> None:
     assert range_of(plan(50, 30), least=1, most=None) == Range(1, 1, 50)
     assert range_of(plan(50, 30), least=1, most=500) == Range(1, 1, 50)
+    # A script's own partitioner wants 4 pieces of it, whatever is tried.
+    assert range_of(plan(50, pieces=4), least=1, most=None) == Range(4, 4, 50)
+    with pytest.raises(PlanError, match=r"partition\.max=3: the script's partitioner wants at least 4 pieces"):
+        range_of(plan(50, pieces=4), least=1, most=3)
     with pytest.raises(PlanError, match=r"partition\.min=51: variable «v50» has 50 rows; choose at most 50"):
         range_of(plan(50, 30), least=51, most=None)
 

@@ -1,0 +1,20 @@
+"""Whether data are what they were: by the files that their configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def state_of(data: Mapping[str, Any]) -> list[list[int]]:
+    """Of each file or folder that `path` or a `…_path` names, bytes and time of change in ns of all its files."""
+    named = [value for key, value in data.items() if key == "path" or key.endswith("_path")]
+    return [_files(Path(value).expanduser()) for value in named if isinstance(value, str)]
+
+
+def _files(path: Path) -> list[int]:
+    if not path.exists():
+        return []
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [number for file in files for number in (file.stat().st_size, file.stat().st_mtime_ns)]
