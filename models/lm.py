@@ -136,6 +136,10 @@ def sampled_loss(
     vocab_size: int,
 ) -> tf.Tensor:
     """Estimate the mean cross entropy against `num_sampled` words that are drawn log-uniformly by id."""
+    if num_sampled > vocab_size:
+        raise ValueError(
+            f"model.num_sampled={num_sampled} distinct words cannot be drawn of data.vocab_size={vocab_size}"
+        )
     losses = tf.nn.sampled_softmax_loss(
         weights=softmax_w,
         biases=softmax_b,

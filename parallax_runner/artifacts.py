@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from parallax_runner.config import frozen
 from parallax_runner.export.checkpoints import CheckpointArtifacts
+from parallax_runner.launch.logs import own_logs
 from parallax_runner.plan import measured, outcome
 from parallax_runner.profile import files as profile_files
 from parallax_runner.recovery import FAILURE
@@ -37,10 +38,12 @@ class RunArtifacts:
         """Hands over what there is at the end, small things first."""
         if not self._is_tracked:
             return
-        record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path, self._run_dir / "logs")
+        record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)
         sometimes = [self._run_dir / name for name in (FAILURE, outcome.FILE_NAME, measured.FILE_NAME)]
         for path in (*record, *(path for path in sometimes if path.exists()), *self._plots()):
             self._tracker.log_artifact(path)
+        for path in own_logs(self._run_dir):
+            self._tracker.log_artifact(path, "logs")
         for path in self._profile():
             self._tracker.log_artifact(path, "profile")
         self._checkpoints.close()

@@ -46,6 +46,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     with stage("import the stages"):
         from parallax_runner.analysis.classify import classify
         from parallax_runner.build import build_graph, load_dataset
+        from parallax_runner.graph.devices import without_tasks
         from parallax_runner.measure.count import count_rows
         from parallax_runner.measure.touched import ids_by_variable
         from parallax_runner.rewrite.passes import rewrite_for_rank
@@ -54,7 +55,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     config, alone = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME)
     dataset = load_dataset(config)
     single = build_graph(config, dataset)
-    variables = classify(single)
+    variables, single = classify(single), without_tasks(single)
     rows = {variable.name: variable.shape[0] for variable in variables if variable.shape}
     ranks = min(config.cluster.workers, MOST_RANKS)
     steps = max(LEAST_STEPS, -(-SAMPLES // ranks))

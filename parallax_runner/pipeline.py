@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
-from parallax_runner import measurement, partition_search, recovery, report, stages
+from parallax_runner import measurement, partition_search, recovery, report, stages, validation
 from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.build import MODEL, Source
 from parallax_runner.config import frozen
@@ -113,11 +113,13 @@ def _drive(
     single = source.build_graph(config, dataset)
     measured = _measured(config, source, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
+    plan = validation.planned(config, plan, single, dataset)
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol
 
         check_protocol(config.comm.ps.protocol)
     summary |= {"comm": plan.comm, "workers": plan.workers, "servers": plan.servers}
+    summary["global_batch"] = config.data.batch_size * plan.contributors
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
         if config.redirect_path is None and not partition_search.is_due(config, plan):
@@ -158,10 +160,14 @@ def _measure(config: DictConfig, source: Source, run_dir: Path, interrupts: Inte
 
 
 def plan_alone(config: DictConfig, single: SingleDeviceGraph) -> Plan:
-    """The plan of one process."""
+    """The plan of one process with one replica, which waits for nobody."""
+    from parallax_runner.graph.devices import without_tasks
+
     alone = DictConfig(OmegaConf.to_container(config, resolve=True))
-    alone.comm.name = "local"
-    return plan_run(alone, single)
+    alone.comm.name, alone.comm.sync = "local", True
+    alone.comm.ps.staleness, alone.comm.ps.backup_workers = None, 0
+    alone.cluster.replicas_per_worker = 1
+    return plan_run(alone, without_tasks(single))
 
 
 @stage("plan")
@@ -223,7 +229,18 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) ->
         check_fits(start, single.variables)
         log.info("resuming from %s", start)
     settled.ckpt.resume = "never" if start is None else str(start.resolve())
+    _check_repeats(settled)
     return settled
+
+
+def _check_repeats(config: DictConfig) -> None:
+    """A verification that repeats no step would find everything equal."""
+    done = recovery.step_of(config)
+    if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
+        raise ConfigError(
+            f"action=verify: {config.ckpt.resume} has {done} steps, train.steps={config.train.steps} leaves none to "
+            f"repeat: give train.steps={done + 10}, or ckpt.resume=never"
+        )
 
 
 def _run(
@@ -250,7 +267,7 @@ def _run(
                 search = PartitionSearch(config, run_dir, plan, make_plan, tracker, summary)
             try:
                 if search is not None and not search.is_within:
-                    start, result = search_apart(search, start, interrupts)
+                    start, result = search_apart(search, start, summary, interrupts)
                 if result is None:
                     record, result = supervise(
                         start, plan, single, dataset, tracker, artifacts, summary, interrupts, search
@@ -286,7 +303,7 @@ def _run(
             tracker.end(summary["status"], hurry=lambda: interrupts.received and not was_interrupted)
     except BaseException:
         newest = start.newest()
-        summary["ckpt_path"] = None if newest is None else str(newest)
+        summary |= {"ckpt_path": None if newest is None else str(newest), "mlflow_run_id": tracker.run_id}
         tracker.end("interrupted" if interrupts.received else "failed")
         if interrupts.received:
             _end_interrupted(run_dir, summary, interrupts, start.command(summary["ckpt_path"]))
@@ -296,7 +313,10 @@ def _run(
     report.tell_end(summary, result.failure, run_dir, start.command(summary["ckpt_path"]) if ended_early else None)
     if summary["status"] != "finished":
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
-    return summary[report.objective_of(summary)] if config.action == "train" else None
+    if config.action != "train" or validation.lacks_examples(config, single, dataset):
+        return None  # a loss is not to be compared with what other batches have been validated by
+    objective: float | None = summary[report.objective_of(summary)]
+    return objective
 
 
 def _account(

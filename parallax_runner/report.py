@@ -34,7 +34,7 @@ def show_plan(plan: Plan, *, with_costs: bool = False) -> None:
     if with_costs and plan.workers > 1:
         console.print(cost_table(plan))
     for note in plan.notes:
-        console.print(f"note: {note}", highlight=False)
+        console.print(f"note: {note}", highlight=False, markup=False)
 
 
 def _console() -> Console:
@@ -167,6 +167,11 @@ def tell_profile(profile: Profile) -> None:
     print(f"parallax_runner: {summarize_profile(profile)}", file=sys.stderr)
 
 
+def _repeated(summary: Mapping[str, Any]) -> str:
+    first, steps = summary["first_step"], summary["steps"]
+    return f"{steps - first} steps" + (f" from step {first} on" if first else "")
+
+
 def _saved(ckpt_path: str | None) -> str:
     """Nothing where it is not known: a run that is stopped early has not looked yet."""
     try:
@@ -196,7 +201,7 @@ def tell_end(
         return
     if "verified" in summary:
         print(
-            f"verified: after {summary['steps']} steps every variable equals one device's, largest difference "
+            f"verified: after {_repeated(summary)} every variable equals one device's, largest difference "
             f"{summary['max_difference']:.2g} of what it moved; {run_dir}",
             file=sys.stderr,
         )

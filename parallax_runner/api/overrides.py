@@ -40,16 +40,16 @@ def overrides_of(
     ]
     if resource_info is not None:
         is_file = isinstance(resource_info, str | os.PathLike) and "\n" not in str(resource_info)
-        given: Any = os.path.abspath(os.path.expanduser(str(resource_info))) if is_file else resource_info
+        given: Any = _absolute(str(resource_info)) if is_file else resource_info
         lines.append(f"cluster.resource_info={value_of(given)}")
     if config.search_partitions and has_partitioner:
         lines.append("partition=search")
     for key in ("redirect_path", "export_graph_path"):
         path = getattr(config, key)
         if path is not None:
-            lines.append(f"{key}={value_of(os.path.abspath(path))}")
+            lines.append(f"{key}={value_of(_absolute(path))}")
     if config.run_dir is not None:
-        lines.append(f"hydra.run.dir={value_of(str(config.run_dir))}")
+        lines.append(f"hydra.run.dir={value_of(os.path.expanduser(config.run_dir))}")
     if config.tracking is False:
         lines.append("tracking=off")
     elif isinstance(config.tracking, str):
@@ -84,7 +84,7 @@ def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
 def _checkpoints(config: Config) -> Iterator[str]:
     ckpt = config.ckpt_config
     if ckpt.ckpt_dir is not None:
-        yield f"ckpt.dir={value_of(os.path.abspath(ckpt.ckpt_dir))}"
+        yield f"ckpt.dir={value_of(_absolute(ckpt.ckpt_dir))}"
     if ckpt.save_ckpt_steps is not None:
         yield f"ckpt.save_steps={value_of(ckpt.save_ckpt_steps)}"
         if ckpt.save_ckpt_secs is None:
@@ -103,9 +103,13 @@ def _profile(profile: ProfileConfig) -> Iterator[str]:
         yield "profile=range"
         yield f"profile.range={value_of(list(profile.profile_range))}"
     if profile.profile_dir is not None:
-        yield f"profile.dir={value_of(os.path.abspath(profile.profile_dir))}"
+        yield f"profile.dir={value_of(_absolute(profile.profile_dir))}"
     if profile.profile_worker is not None:
         yield f"profile.worker={value_of(profile.profile_worker)}"
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def value_of(value: Any) -> str:

@@ -123,6 +123,8 @@ class Composer:
         interval = override.value()
         if isinstance(interval, IntervalSweep):
             return f"{override.get_key_element()}={interval.start}"
+        if _names_no_value(override):
+            raise explain.no_value(override)
         return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
     def jobs(self, lines: Sequence[str], *, multirun: bool) -> Iterator[Job]:
@@ -157,10 +159,13 @@ class Composer:
         if not master.jobs_are_known:
             return 2 * [[str(one.input_line) for one in overrides if not one.is_sweep_override()]]
         try:
-            return BasicSweeper.split_arguments(overrides, None)[0]
+            batches = BasicSweeper.split_arguments(overrides, None)[0]
         except COMPOSITION_ERRORS as error:
             lines = " ".join(str(one.input_line) for one in overrides if one.is_sweep_override())
             raise explain.sweep(lines, error) from error
+        if not batches:
+            raise explain.no_value(next(one for one in overrides if _names_no_value(one)))
+        return batches
 
     def _parse(self, lines: Sequence[str]) -> list[Override]:
         parser = OverridesParser.create(config_loader=self._loader)
@@ -250,3 +255,10 @@ def _output_dir(config: Any) -> str:
     if config.hydra.mode == RunMode.MULTIRUN:
         return os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
     return str(config.hydra.run.dir)
+
+
+def _names_no_value(override: Override) -> bool:
+    """Whether a sweep over it has no job, as with a range that is empty and a pattern that nothing matches."""
+    if not override.is_sweep_override() or isinstance(override.value(), IntervalSweep):
+        return False
+    return not list(override.sweep_string_iterator())

@@ -127,6 +127,11 @@ def sweep(lines: str, error: Exception) -> ConfigError:
     return ConfigError(f"{lines} (command line): this sweep cannot be expanded into jobs, {_first_line(error)}")
 
 
+def no_value(override: Override) -> ConfigError:
+    """A range that is empty, or a pattern that nothing matches."""
+    return ConfigError(f"{override.input_line}: there is no value in it, so this sweep has no job")
+
+
 def check_choice(override: Override, options: Sequence[str]) -> None:
     """Refuses a choice that a group does not have."""
     group, value = override.key_or_group, override.value()

@@ -51,11 +51,13 @@ def validate_sweep(
     Where a sweeper has yet to choose the job's values, they may be in the name of its run_dir.
     """
     run_dir = Path(config.run_dir).absolute()
-    # In a shared ckpt.dir a job would go on with what another has trained.
+    # In a shared ckpt.dir a job would go on with what another has trained, and its logs would be taken for another's.
     writes = {
         "run_dir": values_are_known,
         "ckpt.dir": config.ckpt.enabled and config.action == "train",
         "profile.dir": config.profile.name != "off",
+        "redirect_path": config.redirect_path is not None,
+        "export_graph_path": config.export_graph_path is not None,
     }
     for key in (key for key, does in writes.items() if does):
         folder = Path(OmegaConf.select(config, key)).absolute()
@@ -180,7 +182,8 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if options and comm.name == "local":
         raise refusal("comm.mpi.mpirun_options", origins, "comm=local starts nothing with mpirun, the other modes do")
     if comm.mpi.use_allgatherv and comm.name not in ("mpi", "hybrid"):
-        needed = f"comm={comm.name} gathers nothing among the workers: it goes with mpi and hybrid"
+        may_gather = "may or may not gather" if comm.name == "auto" else "gathers nothing"
+        needed = f"comm={comm.name} {may_gather} among the workers: it goes with mpi and hybrid"
         raise refusal("comm.mpi.use_allgatherv", origins, needed, value=True)
     if comm.ps.replicate_variables and not comm.sync:
         needed = "a copy is refreshed when all have updated, and none waits for all: it goes with comm.sync=true"
@@ -259,15 +262,18 @@ def _check_folders(config: DictConfig, origins: Origins) -> None:
         reason = unwritable(config.ckpt.dir)
         if reason:
             raise refusal("ckpt.dir", origins, reason, value=config.ckpt.dir)
-    if config.profile.dir is not None:
-        reason = unwritable(config.profile.dir)
+    for key in ("profile.dir", "redirect_path", "export_graph_path"):
+        folder = OmegaConf.select(config, key)
+        reason = None if folder is None else unwritable(folder)
         if reason:
-            raise refusal("profile.dir", origins, reason, value=config.profile.dir)
+            raise refusal(key, origins, reason, value=folder)
 
 
 def unwritable(path: str) -> str | None:
     """Why a folder cannot be made or written at `path`; None if it looks as if it can."""
-    nearest = os.path.abspath(os.path.expanduser(path))
+    if path.startswith("~") and not os.path.lexists(path):
+        return f"~ stands for nothing here, write {os.path.expanduser(path)}"
+    nearest = os.path.abspath(path)
     while not os.path.lexists(nearest):
         nearest = os.path.dirname(nearest)
     if not os.path.isdir(nearest):

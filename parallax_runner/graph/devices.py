@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 PS, WORKER = "ps", "worker"
 
 
 def scopes_of(graph_def: tf.GraphDef) -> Iterator[tuple[str, tf.DeviceSpec]]:
     """(name, device) of every op, also inside functions, that stands in a device scope."""
-    nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
-    for node in nodes:
+    for node in _nodes(graph_def):
         if node.device:
             yield node.name, tf.DeviceSpec.from_string(node.device)
 
@@ -32,6 +34,22 @@ def without_devices(graph_def: tf.GraphDef) -> tf.GraphDef:
     """A copy of which nothing stands in a device scope."""
     copy = tf.GraphDef()
     copy.CopyFrom(graph_def)
-    for node in [*copy.node, *(node for function in copy.library.function for node in function.node_def)]:
+    for node in _nodes(copy):
         node.device = ""
     return copy
+
+
+def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
+    """The same graph for a process that is in no cluster: scopes name devices of it, and no longer tasks."""
+    meta_graph = tf.MetaGraphDef()
+    meta_graph.CopyFrom(single.meta_graph)
+    for node in _nodes(meta_graph.graph_def):
+        device = tf.DeviceSpec.from_string(node.device)
+        node.device = device.replace(job=None, replica=None, task=None).to_string()
+    return dataclasses.replace(single, meta_graph=meta_graph)
+
+
+def _nodes(graph_def: tf.GraphDef) -> Iterable[tf.NodeDef]:
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from parallax_runner.errors import ParallaxError
 from parallax_runner.launch import mpirun_folder, remote, silence, verdict, wire
 from parallax_runner.launch.blame import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.command import Command
@@ -211,9 +212,18 @@ class Attempt:
             if not member.done:
                 member.lose(message.received_secs)
         if message.kind not in _INTERNAL_KINDS:
+            self._tell(message, member)
+
+    def _tell(self, message: Message, member: Member) -> None:
+        """Hands a message on. Where it says that the run cannot go on, that is its process's failure."""
+        try:
             order = self._on_message(message)
-            if order is not None:
-                self._control.order(order)
+        except ParallaxError as error:
+            member.error, member.recurs, member.wanted_status = str(error), True, error.exit_status
+            member.lose(message.received_secs)
+            return
+        if order is not None:
+            self._control.order(order)
 
     def _take_done(self, member: Member, message: Message) -> None:
         if member.role == "server" and not self._servers_may_end:

@@ -2,18 +2,25 @@
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 
 from parallax_runner.errors import ConfigError
 
 TAIL_BYTES = 64 * 1024
+NAME = re.compile(r"(driver|mpirun|(worker|server)_\d+)\.log")
 
 
 def log_path(run_dir: str | Path, role: str, index: int) -> Path:
     """`run_dir/logs/worker_0.log` and the like; `mpirun` has no index."""
     name = "mpirun.log" if role == "mpirun" else f"{role}_{index}.log"
     return Path(run_dir) / "logs" / name
+
+
+def own_logs(run_dir: str | Path) -> list[Path]:
+    """The logs that are there: `run_dir/logs` may be a link to a folder that has other things in it, too."""
+    return sorted(path for path in (Path(run_dir) / "logs").glob("*.log") if NAME.fullmatch(path.name))
 
 
 def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:

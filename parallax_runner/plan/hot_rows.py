@@ -23,8 +23,11 @@ AUTO = "auto"
 def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, wanted: int | str) -> Plan:
     """The plan with `wanted` hot rows of each variable on the alltoall route, the most touched ones; with AUTO as many
     as pay by the cost model. None of a variable whose rows were not measured."""
-    if wanted == 0 or not plan.by_route(Route.ALLTOALL):
+    if wanted == 0:
         return plan
+    if not plan.by_route(Route.ALLTOALL):
+        note = f"comm.hot_rows={wanted} copies no row: no variable's rows are owned by the ranks"
+        return dataclasses.replace(plan, notes=(*plan.notes, note))
     infos = {variable.name: variable for variable in variables}
     owned = [infos[planned.name] for planned in plan.by_route(Route.ALLTOALL)]
     if wanted == AUTO and copying_saves_secs(owned, model, AUTO) == 0.0:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from parallax_runner.report import objective_of
 from parallax_runner.sweep.ledger import Account, Job
@@ -39,12 +40,14 @@ class Result:
 
 
 def rank(account: Account, planned: Iterable[Job], *, minimizes: bool) -> list[Result]:
-    """All jobs in the ledger and those that are planned, the best first, those without an objective last."""
+    """All jobs in the ledger and those that are planned, the best first, those without an objective last. None is
+    ranked where one's objective is a loss, say, and another's a perplexity."""
     jobs = {name: standing.job for name, standing in account.standings.items()}
     order = {job.name: job for job in planned} | jobs
     unranked = [_result(account, job) for job in order.values()]
+    finished = [one for one in unranked if _is_number(one.objective) and one.status == "finished"]
     ranked = sorted(
-        (one for one in unranked if _is_number(one.objective) and one.status == "finished"),
+        finished if len(_names_of(finished)) <= 1 else (),
         key=lambda one: (one.objective or 0.0) * (1 if minimizes else -1),
     )
     others = [one for one in unranked if one not in ranked]
@@ -68,7 +71,8 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str, *, minimizes: 
 
 def table(results: Sequence[Result], sweep_dir: Path) -> Table:
     """The closing table."""
-    shown = Table(title=f"sweep {sweep_dir}", title_justify="left")
+    # Titles and paths are the user's words: what stands in brackets in them is no markup.
+    shown = Table(title=Text(f"sweep {sweep_dir}"), title_justify="left")
     for heading, is_number in (
         ("rank", True),
         ("job", False),
@@ -78,24 +82,28 @@ def table(results: Sequence[Result], sweep_dir: Path) -> Table:
         ("step ms", True),
         ("run directory", False),
     ):
-        shown.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+        shown.add_column(Text(heading), justify="right" if is_number else "left", overflow="fold")
     for one in results:
         shown.add_row(
             "" if one.rank is None else str(one.rank),
-            one.job,
+            Text(one.job),
             one.status,
             "" if one.objective is None else f"{one.objective:.5g}",
             "" if one.words_per_sec is None else f"{one.words_per_sec:,.0f}",
             "" if one.step_ms_p50 is None else f"{one.step_ms_p50:.1f}",
-            _below(one.run_dir, sweep_dir),
+            Text(_below(one.run_dir, sweep_dir)),
         )
     return shown
 
 
 def name_of_objective(results: Sequence[Result]) -> str | None:
     """What the objective is in words, such as `perplexity`, if the jobs agree on it."""
-    names = {one.objective_name for one in results if one.objective_name is not None}
+    names = _names_of(results)
     return names.pop() if len(names) == 1 else None
+
+
+def _names_of(results: Iterable[Result]) -> set[str]:
+    return {one.objective_name for one in results if one.objective_name is not None}
 
 
 def _result(account: Account, job: Job) -> Result:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from parallax_runner.sweep.ledger import Job, Ledger
 from parallax_runner.sweep.results import Result
 from parallax_runner.sweep.signals import Forwarder, ends_job, handled
 from parallax_runner.track.tracker import Status
+
+log = logging.getLogger(__name__)
 
 LOCK = "sweep.lock"
 
@@ -42,13 +45,22 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         status = stop_status or max(account.failed_status, launch_status)
         outcome: Status = "interrupted" if stop_status else "failed" if status else "finished"
         ranked = results.rank(account, _planned(sweep), minimizes=sweep.minimizes)
-        _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)
-        parent.log_objectives(tracker, account.objectives, minimizes=sweep.minimizes)
-        saved = results.save(ranked, sweep.dir, outcome, minimizes=sweep.minimizes)
-        for path in (saved, plot.save(ranked, sweep.dir), ledger.path):
-            tracker.log_artifact(path)
-        tracker.end(outcome)
+        try:
+            saved = results.save(ranked, sweep.dir, outcome, minimizes=sweep.minimizes)
+            _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)
+            parent.log_objectives(tracker, account.objectives, minimizes=sweep.minimizes)
+            for path in (saved, *_drawn(ranked, sweep.dir), ledger.path):
+                tracker.log_artifact(path)
+        finally:
+            tracker.end(outcome)
     return status
+
+
+def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:
+    try:
+        yield plot.save(ranked, sweep_dir)
+    except Exception as error:  # a font cache, a disk: the numbers are there
+        log.warning("no plot of the sweep: %s: %s", type(error).__name__, error)
 
 
 def _planned(sweep: CheckedSweep) -> list[Job]:

@@ -239,7 +239,10 @@ def _saved_secs(prefix: Path) -> float:
     try:
         return read_sidecar(prefix).saved_secs
     except CheckpointError:
-        return sidecar_path(prefix).stat().st_mtime
+        try:
+            return sidecar_path(prefix).stat().st_mtime
+        except FileNotFoundError:  # deleted meanwhile, being old, by the run that is training there
+            return 0.0
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.train.checkpoint_files import STEM, damage, list_checkpoints, sidecar_path, tidy
@@ -32,7 +37,7 @@ def find_start(resume: str, folder: Path) -> Start:
     path = Path(resume)
     if sidecar_path(path).exists():
         return Start(_whole(path, resume))
-    for candidate in (path, path / "ckpt"):
+    for candidate in (path, path / "ckpt", *_named_by(path)):
         found = newest_whole(candidate)
         if found.prefix is not None:
             return found
@@ -40,6 +45,16 @@ def find_start(resume: str, folder: Path) -> Start:
         f"ckpt.resume={resume}: no checkpoint there; give the prefix of one (…/{STEM}-300), a folder that holds some, "
         "or the directory of a run"
     )
+
+
+def _named_by(run_dir: Path) -> Iterator[Path]:
+    """Where the run of this directory wrote its checkpoints, if it was told to elsewhere."""
+    try:
+        folder = OmegaConf.select(OmegaConf.load(run_dir / "config.yaml"), "ckpt.dir")
+    except (OSError, ValueError, YAMLError, OmegaConfBaseException):
+        return
+    if isinstance(folder, str):
+        yield Path(folder)
 
 
 def newest_whole(folder: Path) -> Start:

@@ -25,6 +25,11 @@ class Feed:
         """Examples of all replicas in a step."""
         return self.batch_size * self.size * self.replicas
 
+    @property
+    def validates(self) -> bool:
+        """Whether there is a whole batch to validate on, for any of the workers."""
+        return self.dataset.validation_size >= self.batch_size
+
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """A batch for each replica of this worker in the step that begins when `position` examples have been consumed
         by all."""

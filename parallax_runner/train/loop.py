@@ -127,7 +127,7 @@ class Loop:
 
     def _validate(self, step: int) -> None:
         """Tells the driver the sum of the validation loss over this rank's batches, and their number."""
-        if not self.validates or self.distributed.validation_loss is None:
+        if not self.validates or self.distributed.validation_loss is None or not self.feed.validates:
             return
         self.control.doing = f"validation after step {step}"
         total, batches = 0.0, 0

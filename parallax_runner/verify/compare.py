@@ -171,7 +171,7 @@ def _compare_one(
     scale = max(1.0, magnitude)
     if initial is not None and _is_floating(expected.dtype):
         moved, _ = _differences(initial, expected)
-        rounding = ROUNDINGS * float(np.finfo(expected.dtype).eps) * magnitude / tolerance
+        rounding = ROUNDINGS * _eps(expected.dtype) * magnitude / tolerance
         scale = max(float(np.max(moved, where=finite, initial=0.0)), rounding, np.finfo(np.float64).tiny)
     largest = float(np.max(differences, initial=0.0))
     index = None
@@ -208,6 +208,14 @@ def _differences(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, 
 def _is_floating(dtype: np.dtype) -> bool:
     """Also of the types that TensorFlow adds to NumPy, such as bfloat16, which NumPy takes for opaque."""
     return dtype.kind in "fc" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def _eps(dtype: np.dtype) -> float:
+    if dtype.kind in "fc":
+        return float(np.finfo(dtype).eps)
+    import ml_dtypes  # has the types that TensorFlow adds, and comes with it
+
+    return float(ml_dtypes.finfo(dtype).eps)
 
 
 def _jsonable(value: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs import VOCAB_SIZE, Run, launch
+from tests.integration.runs import BATCH_SIZE, VOCAB_SIZE, Run, launch
 
 # Seen by every process that has its folder on PYTHONPATH: sums of the first gradient are twice what they should be.
 WRONG_SUMS = """
@@ -75,7 +75,7 @@ def test_plan_writes_plan_and_summary(planned: Run) -> None:
     assert variables["lstm/kernel"]["sent_bytes_per_step"] == 16 * 32 * 4
     summary = planned.summary
     assert (summary["status"], summary["action"], summary["error"]) == ("finished", "plan", None)
-    assert (summary["workers"], summary["servers"]) == (2, 1)
+    assert (summary["workers"], summary["servers"], summary["global_batch"]) == (2, 1, 2 * BATCH_SIZE)
 
 
 def test_plan_starts_nothing(planned: Run) -> None:
@@ -108,6 +108,18 @@ def test_verify_proves_a_right_run(lm: tuple[str, ...], tmp_path: Path) -> None:
     run = launch(*lm, "action=verify", "comm=hybrid", "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
     assert "verified: after 3 steps every variable equals one device's" in run.stderr
     assert (run.summary["status"], run.summary["action"], run.summary["steps"]) == ("finished", "verify", 3)
+
+
+def test_verify_tells_what_it_has_repeated_and_refuses_to_repeat_nothing(lm: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = (*lm, "comm=hybrid", "tracking=off")
+    trained = launch(*arguments, "train.steps=2", cwd=tmp_path).expect_success()
+    run = launch(*arguments, "action=verify", "train.steps=5", cwd=tmp_path).expect_success()
+    assert "verified: after 3 steps from step 2 on every variable equals one device's" in run.stderr
+    refused = launch(*arguments, "action=verify", "train.steps=2", cwd=tmp_path)
+    assert refused.exit_status == 2
+    has = f"action=verify: {trained.ckpt_dir / 'model.ckpt-2'} has 2 steps, train.steps=2 leaves none to repeat"
+    assert f"{has}: give train.steps=12, or ckpt.resume=never" in refused.stderr
+    assert "verified" not in refused.summary and refused.summary["status"] == "failed"
 
 
 @pytest.fixture(scope="module")

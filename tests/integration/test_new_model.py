@@ -68,3 +68,17 @@ def test_devices_that_it_names(tmp_path: Path) -> None:
     assert "is placed on /device:CPU:1, which does not exist: each worker has CPU:0 to 0" in refused.stderr
     proven = launch(*arguments, "cluster.cpu_devices=2", cwd=tmp_path).expect_success()
     assert "every variable equals one device's" in proven.stderr
+
+
+def test_auto_with_a_server_that_it_names(tmp_path: Path) -> None:
+    """The trial of one process knows no servers; the variable's route does."""
+    line = '    w = tf.get_variable("slope"'
+    scope = '    with tf.device("/job:ps/task:0"):\n        w = tf.get_variable("slope"'
+    (tmp_path / "mymodel.py").write_text(MODEL.replace(line, scope))
+    (tmp_path / "myconf" / "model").mkdir(parents=True)
+    (tmp_path / "myconf" / "model" / "mine.yaml").write_text(CONFIG.format(target="mymodel.build"))
+    arguments = ("--config-dir", "myconf", "model=mine", "comm=auto", "data.batch_size=48", *ARGUMENTS)
+    run = launch(*arguments, cwd=tmp_path).expect_success()
+    assert "a short trial" in run.stderr
+    routes = {variable["name"]: variable["route"] for variable in run.plan["variables"]}
+    assert routes["slope"] == "ps" and run.summary["steps"] == 3

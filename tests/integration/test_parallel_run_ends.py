@@ -35,7 +35,11 @@ def test_a_worker_that_ends_early_is_told(tmp_path: Path, option: str) -> None:
     done = run(tmp_path, ends=[1, 2], resources=None, config={"run_option": option})
     assert done.status == 1
     assert "the script of worker 1 ended after step 2, and worker 0 waits for it in step 3" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr and f"logs: {done.run_dir / 'logs'}" in done.stderr
+    # Its record is that of a run that has failed.
+    summary, failure = (json.loads((done.run_dir / f"{name}.json").read_text()) for name in ("summary", "failure"))
+    assert (summary["status"], summary["steps"]) == ("failed", 2)
+    assert "worker 0 waits for it in step 3" in summary["error"] and summary["error"] == failure["reason"]
 
 
 def test_ctrl_c_ends_all_workers_at_one_step_and_saves_it(tmp_path: Path) -> None:

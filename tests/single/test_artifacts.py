@@ -20,13 +20,13 @@ class Recorder(NoTracker):
 
     def __init__(self) -> None:
         self.artifacts: list[str] = []
-        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, dict[str, str | Path]]] = []
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         self.artifacts.append(Path(path).name if folder is None else f"{folder}/{Path(path).name}")
 
-    def log_event(self, kind: str, **fields: Any) -> None:
-        self.events.append((kind, fields))
+    def log_event(self, kind: str, **paths: str | Path) -> None:
+        self.events.append((kind, paths))
 
 
 def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> DictConfig:
@@ -48,7 +48,7 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-RECORD = ["config.yaml", "plan.json", "summary.json", "logs"]
+RECORD = ["config.yaml", "plan.json", "summary.json"]
 
 
 def closed(run_dir: Path, **summary: Any) -> Recorder:
@@ -61,6 +61,16 @@ def test_record_plots_and_model(run_dir: Path) -> None:
     recorder = closed(run_dir, saved_model="there")
     assert recorder.artifacts == [*RECORD, "plots"]
     assert recorder.events == [("model", {"saved_model": "there"})]
+
+
+def test_logs_are_sent_and_nothing_that_is_beside_them(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    own = ["driver.log", "mpirun.log", "server_0.log", "worker_0.log", "worker_12.log"]
+    for name in (*own, "letter.txt", "syslog.log", "worker_x.log"):
+        (elsewhere / name).touch()
+    (elsewhere / "mlartifacts").mkdir()
+    (run_dir / "logs").symlink_to(elsewhere)
+    assert closed(run_dir).artifacts == [*RECORD, "plots", *(f"logs/{name}" for name in own)]
 
 
 def test_a_run_without_a_model_sends_none(run_dir: Path) -> None:

@@ -15,7 +15,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 ENTRIES = (
     *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
     *("run_lock", "partition_search", "partition_results", "trials_apart", "report", "worker", "server", "api"),
-    *("rank", "segments", "sessions"),
+    *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
 ANYONE = ("errors", "stages")

@@ -1,5 +1,6 @@
 """What a wrong command line is answered with: the actual command, one message, exit status 2."""
 
+import os
 import re
 import subprocess
 import sys
@@ -201,6 +202,19 @@ COMMAND_LINES = {
         "comm.mpi.use_allgatherv=true (command line)",
         "comm=local gathers nothing among the workers",
     ),
+    "Allgatherv under auto": ("comm=auto comm.mpi.use_allgatherv=true", "comm=auto may or may not gather"),
+    "logs in a file": (
+        "redirect_path=/etc/passwd",
+        "redirect_path=/etc/passwd (command line)",
+        "/etc/passwd is a file",
+    ),
+    "graphs in a file": (
+        "export_graph_path=/etc/passwd",
+        "export_graph_path=/etc/passwd (command line)",
+        "/etc/passwd is a file",
+    ),
+    "home": ("ckpt.dir='~/ckpt'", "ckpt.dir=~/ckpt (command line)", f"write {os.path.expanduser('~')}/ckpt"),
+    "search under sharded": ("comm=sharded partition=search", "partition=search (command line)", "has no servers"),
     "Allgatherv under ps": ("comm=ps comm.mpi.use_allgatherv=true", "comm=ps gathers nothing", "mpi and hybrid"),
     "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
     "pieces of a whole": ("partition.num=4", "partition.num=4 (command line)", "partition=fixed partition.num=4"),
@@ -352,6 +366,10 @@ COMMAND_LINES = {
     "job of a sweep": ("-m train.steps=5,0", "job 1 (train.steps=0): train.steps=0 (command line)"),
     "combination in a sweep": ("-m comm=ps,mpi comm.sync=false", "comm.sync=false (command line)", "job 1 (comm=mpi"),
     "shared folder": ("-m run_dir=x train.seed=1,2", "run_dir=x (command line)", "a folder of its own"),
+    "shared logs": ("-m redirect_path=x train.seed=1,2", "redirect_path=x (command line)", "a folder of its own"),
+    "shared graphs": ("-m export_graph_path=x train.seed=1,2", "export_graph_path=x (command", "a folder of its own"),
+    "sweep over an empty range": ("-m train.seed=range(5,5)", "train.seed=range(5,5): there is no value in it"),
+    "sweep over no choice": ("-m optimizer=glob(addm*)", "optimizer=glob(addm*): there is no value in it"),
     "choice in a sweep": ("-m comm=mpi,pss", "comm=pss (command line)", "Did you mean comm=ps?"),
     "folder": ("--config-dir /no/such", "--config-dir=/no/such (command line)"),
     "file": ("--config-name nosuch", "--config-name=nosuch (command line)"),

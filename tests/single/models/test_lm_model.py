@@ -56,6 +56,11 @@ def test_loss_falls_and_perplexity_with_it(graph):
     assert steps == 300
 
 
+def test_more_sampled_words_than_there_are(graph):
+    with pytest.raises(ValueError, match=r"model\.num_sampled=32 distinct words .* data\.vocab_size=31"):
+        lm.build(placeholders(), tf.train.AdagradOptimizer(0.2), vocab_size=31, **SIZES)
+
+
 class RecordingOptimizer(tf.train.GradientDescentOptimizer):
     """Keeps the gradients that it is given, by variable name."""
 

@@ -20,13 +20,15 @@ RANKS = 4
 HOT = ((7, 40), (3, 40), (9, 20), (2, 1))
 
 
-def planned(wanted: int | str, *, constants: Constants = DEFAULTS, measures: bool = True) -> Plan:
+def planned(
+    wanted: int | str, *, constants: Constants = DEFAULTS, measures: bool = True, comm: str = "sharded"
+) -> Plan:
     variables = (TABLE, OTHER, DENSE)
     rows = RowStatistics("table", 1000, ids=100.0, distinct=60.0, merged=90.0, samples=40, hot=HOT)
     measured = Measured("f", RANKS, 10, 0.1, 8, None, variables, (rows,), "2026-01-01") if measures else None
     plan = make_plan(
         variables,
-        comm="sharded",
+        comm=comm,
         workers=RANKS,
         servers=0,
         partitions=1,
@@ -51,6 +53,11 @@ def test_the_most_touched_are_copied() -> None:
 
 def test_without_a_measurement_nobody_knows_which() -> None:
     assert set(hot(planned(3, measures=False)).values()) == {()}
+
+
+def test_where_ranks_own_no_rows_the_plan_says_that_none_is_copied() -> None:
+    assert "comm.hot_rows=3 copies no row: no variable's rows are owned by the ranks" in planned(3, comm="mpi").notes
+    assert not planned(3).notes and not planned(0, comm="mpi").notes
 
 
 def test_auto_copies_what_pays() -> None:

@@ -49,6 +49,30 @@ def test_best_first_and_those_without_objective_last(tmp_path: Path) -> None:
     assert [one.job for one in ranked(tmp_path, minimizes=False)][:2] == ["a=1", "a=2"]
 
 
+def test_objectives_of_two_kinds_are_not_ranked(tmp_path: Path) -> None:
+    standings = {}
+    for name, fields in (("a-1", {"validation_perplexity": 90.0}), ("a-2", {}), ("a-3", {})):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "summary.json").write_text(json.dumps({"loss_last": 4.0, **fields}))
+        standings[name] = Standing(job(tmp_path, name), "finished", 1, 4.0, 0)
+    assert [one.rank for one in rank(Account(standings), [], minimizes=True)] == [None] * 3
+    del standings["a-1"]
+    assert [one.rank for one in rank(Account(standings), [], minimizes=True)] == [1, 2]
+
+
+def test_titles_are_no_markup(tmp_path: Path) -> None:
+    titles = ("x=[relu]", "x=[/d/a.txt]", "[b]")
+    standings = {
+        title: Standing(Job(title, title, (), str(tmp_path / "[red]" / title)), "finished", 1, 1.0, 0)
+        for title in titles
+    }
+    console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
+    console.print(table(rank(Account(standings), [], minimizes=True), tmp_path / "[red]"))
+    shown = console.export_text()
+    assert all(title in shown and f"./{title}" in shown for title in titles) and "[red]" in shown.replace("\n", "")
+
+
 def test_table(tmp_path: Path) -> None:
     console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
     console.print(table(ranked(tmp_path), tmp_path))

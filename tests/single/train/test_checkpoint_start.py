@@ -26,6 +26,18 @@ def test_where_a_run_starts(tmp_path: Path) -> None:
     assert find_start(str(run / "ckpt" / "model.ckpt-6"), mine) == Start(run / "ckpt" / "model.ckpt-6")
 
 
+def test_a_run_directory_tells_where_its_checkpoints_are(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    written(elsewhere, 5)
+    (run / "config.yaml").write_text(f"ckpt:\n  dir: {elsewhere}\n")
+    assert find_start(str(run), tmp_path / "mine") == Start(elsewhere / "model.ckpt-5")
+    for text in ("ckpt: none\n", "ckpt: {dir: null}\n", "- : x\n"):
+        (run / "config.yaml").write_text(text)
+        with pytest.raises(CheckpointError, match="no checkpoint there"):
+            find_start(str(run), tmp_path / "mine")
+
+
 @pytest.mark.parametrize("file", ["model.ckpt-5.index", "model.ckpt-5.json", "model.ckpt-5.data-00000-of-00002"])
 def test_a_file_of_a_checkpoint_means_the_checkpoint_or_is_refused(tmp_path: Path, file: str) -> None:
     """What a shell completes to: either understood or explained, never taken for a fresh start."""

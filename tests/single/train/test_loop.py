@@ -32,8 +32,8 @@ from tests.single.small_models import BATCH, ROWS, WIDTH, captured, dense_model,
 Reports = list[dict[str, Any]]
 
 
-def dataset(*spoilt: int) -> ArrayDataset:
-    """50 examples; those at positions `spoilt` of the stream have a NaN."""
+def dataset(*spoilt: int, validation: int = 3 * BATCH + 1) -> ArrayDataset:
+    """50 examples, and some to validate on; those at positions `spoilt` of the stream have a NaN."""
     draw = np.random.default_rng(0)
 
     def part(size: int) -> dict[str, np.ndarray]:
@@ -45,7 +45,7 @@ def dataset(*spoilt: int) -> ArrayDataset:
 
     train = part(50)
     train["y"][ShuffledStream(size=50, seed=1).elements(0, 50)[list(spoilt)]] = np.nan
-    return ArrayDataset(train=train, validation=part(3 * BATCH + 1), words_per_example=None, seed=1)
+    return ArrayDataset(train=train, validation=part(validation), words_per_example=None, seed=1)
 
 
 class FakeControl:
@@ -332,6 +332,15 @@ def test_the_best_of_what_was_validated_is_kept(tmp_path: Path) -> None:
     best = best_checkpoint(tmp_path)
     assert best is not None
     assert best.name == "model.ckpt-4"
+
+
+def test_less_than_a_batch_is_not_validated_and_old_checkpoints_go(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, save_steps=1, validate_steps=2, data=dataset(validation=BATCH - 1))
+    assert rank.saver is not None
+    rank.saver.keep = 1
+    rank.run(8)
+    assert rank.said("validation") == []
+    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-8"]
 
 
 def test_what_is_validated_is_saved(tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ def test_bfloat16_is_floating() -> None:
     one, near = np.array([1.0], ml_dtypes.bfloat16), np.array([1.0078125], ml_dtypes.bfloat16)
     assert compare({"x": near}, {"x": one}, tolerance=0.01).ok
     assert not compare({"x": near}, {"x": one}, tolerance=0.001).ok
+    # As `action=verify` does, by how far the value has moved.
+    still, moved = {"x": one}, {"x": np.array([2.0], ml_dtypes.bfloat16)}
+    assert compare(moved, moved, tolerance=0.01, initial=still).ok
+    assert not compare(still, moved, tolerance=0.01, initial=still).ok
 
 
 def test_names_shapes_and_dtypes() -> None:
