@@ -14,6 +14,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
 from parallax_runner.graph.boundary import Boundary, find_boundary
 from parallax_runner.graph.devices import named_server
+from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
@@ -21,6 +22,8 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
 # What can be done with a variable that is on a server, beside updating it (rewrite/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
+# An update by places of which each has several numbers: no piece of the variable can tell which are its own.
+BY_PLACE = "ResourceScatterNd"
 # From these on, an optimizer has merged duplicates by itself, or hands the rows to an op that adds them one by one.
 MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
 
@@ -93,7 +96,7 @@ def _immovable_ops(
     for op in sorted(needed, key=lambda op: op.name):
         for handle in edit.handle_of(op):
             owner = owners.get(handle.name, handle.name)
-            updates = is_write(op) and op in boundary.region and op not in forward
+            updates = is_write(op) and op in boundary.region and op not in forward and not op.type.startswith(BY_PLACE)
             if owner in trained and op.type not in SERVER_READS and not updates:
                 found.setdefault(owner, op.name)
     return found
@@ -129,13 +132,6 @@ def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variabl
                 owners[handles[0]] = owner.name
                 break
     return owners
-
-
-def is_write(op: tf.Operation) -> bool:
-    """Whether the op changes the variable behind its first input."""
-    return op.type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
-        op.type.startswith("Assign") and op.type.endswith("VariableOp")
-    )
 
 
 def _gradients_behind(graph: tf.Graph, boundary: Boundary, write: tf.Operation) -> list[Gradient]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.classify import is_write
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.script_graph import updates_of
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 

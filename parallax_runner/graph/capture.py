@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 
 from parallax_runner.errors import CaptureError, ParallaxError
-from parallax_runner.graph import gradients_hook, references
+from parallax_runner.graph import edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
@@ -92,6 +92,7 @@ def from_graph(
             "tf.gradients, compute_gradients or minimize, in a graph built after parallax_runner was imported "
             "(GradientTape is not seen)"
         )
+    _refuse_updates_behind(imported, train_op.name, meta_graph, variables)
     return SingleDeviceGraph(
         meta_graph=meta_graph,
         features=features,
@@ -105,6 +106,24 @@ def from_graph(
         fingerprint=fingerprint_of(meta_graph.graph_def),
         callbacks=tuple(getattr(graph, "_py_funcs_used_in_graph", ())),
     )
+
+
+def _refuse_updates_behind(
+    graph: tf.Graph, train_op: str, meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]
+) -> None:
+    """Raises CaptureError where the train op's gradients wait for an update by others that is no part of the train op:
+    a step would run it on each rank's own gradients."""
+    gradients = recorded_in(meta_graph, variables)
+    names = frozenset(name for one in gradients for name in (one.values, one.indices) if name)
+    start = [graph.get_operation_by_name(train_op)]
+    made = {graph.get_tensor_by_name(one.values).op for one in gradients}
+    for op in edit.in_order(edit.ancestors(start) - edit.ancestors(start, stop_at=names)):
+        if edit.is_write(op) and made & edit.ancestors([op], control=False):
+            raise CaptureError(
+                f"the train op's gradients wait for «{op.name}», an update by other gradients, which is no part of the "
+                "train op: compute all gradients of a step before its first update, and give the train op both updates "
+                "(tf.group)"
+            )
 
 
 def _call(build: Callable[[dict[str, tf.Tensor]], Mapping[str, Any]], placeholders: dict[str, tf.Tensor]) -> Any:

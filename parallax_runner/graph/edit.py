@@ -88,6 +88,13 @@ def handle_of(op: Op) -> list[Op]:
     return [tensor.op for tensor in op.inputs if tensor.op.type == "VarHandleOp"]
 
 
+def is_write(op: Op) -> bool:
+    """Whether the op changes the variable behind its first input."""
+    return op.type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
+        op.type.startswith("Assign") and op.type.endswith("VariableOp")
+    )
+
+
 def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:
     """A copy of `op` in its own graph with other inputs, control inputs and device."""
     graph = op.graph

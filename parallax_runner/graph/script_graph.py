@@ -19,7 +19,6 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 TRAIN_OP = "parallax_runner/train_op"
 LOSS = "parallax_runner/loss"
 PARTITIONERS = "parallax_runner/partitioners"
-WRITES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter")
 
 
 def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
@@ -71,16 +70,12 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
 
 def updates_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> set[tf.Operation]:
     """All ops that write a variable and depend on one of the gradients, by data or by control."""
-    return {op for op in _behind(_ops_of(graph, gradients)) if _writes(op)}
+    return {op for op in _behind(_ops_of(graph, gradients)) if edit.is_write(op)}
 
 
 def has_partitioner(graph: tf.Graph) -> bool:
     """Whether `get_partitioner` marked a variable of the graph."""
     return bool(graph.get_collection(PARTITIONERS))
-
-
-def _writes(op: tf.Operation) -> bool:
-    return op.type.startswith(WRITES) or (op.type.startswith("Assign") and op.type.endswith("VariableOp"))
 
 
 def _behind(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
@@ -153,7 +148,11 @@ def _scalars_behind(graph: tf.Graph, gradients: Iterable[Gradient], region: froz
     names = [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
     reached = edit.descendants([graph.get_tensor_by_name(name) for name in names], within=set(region))
     return tuple(
-        sorted(op.name for op in reached if len(op.outputs) == 1 and op.outputs[0].shape.rank == 0 and not _writes(op))
+        sorted(
+            op.name
+            for op in reached
+            if len(op.outputs) == 1 and op.outputs[0].shape.rank == 0 and not edit.is_write(op)
+        )
     )
 
 

@@ -112,6 +112,7 @@ def ask_owners(
     A collective: all ranks must run it.
     """
     ranks = rewrite.plan.workers
+    ids = [_in_range(each, table) for each, table in zip(ids, tables, strict=True)]
     starts = _first_rows(tables, ranks)
     wide = tf.int64 if starts[-1] > MAX_INT32 else tf.int32
     owners = [tf.cast(each % ranks, tf.int32) for each in ids]
@@ -126,6 +127,15 @@ def ask_owners(
     else:
         arrived, arrived_counts = _by_table(came, counts, starts)
     return Exchange(rewrite, name, tuple(tables), asked, arrived, sent_counts, arrived_counts, is_exact)
+
+
+def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
+    """The ids, if they are of the table's rows: any other would be that of another table's row with its owner."""
+    least, most = (tf.cast(reduce(ids), tf.int64) for reduce in (tf.reduce_min, tf.reduce_max))
+    is_right = tf.equal(tf.size(ids), 0) | ((least >= 0) & (most < table.rows))
+    told = [f"ids of «{table.variable}», which has {table.rows} rows, are from", least, "to", most]
+    with tf.control_dependencies([tf.debugging.Assert(is_right, told)]):
+        return tf.identity(ids)
 
 
 def swap(

@@ -13,19 +13,21 @@ from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.classify import is_write
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
+from parallax_runner.graph.edit import is_write
 from parallax_runner.rewrite import over_ranks
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
+from parallax_runner.rewrite.hot_rows import find_hot
 from parallax_runner.rewrite.own_rows import look_up
 from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.sharded_value import ShardedValue
 from parallax_runner.rewrite.shards import gather, in_row_order
 
 ON_IDS = frozenset({"Cast", "Identity"})
-BY_IDS = ("ResourceSparseApply", "ResourceScatter")
+SCATTER = "ResourceScatter"
+BY_IDS = ("ResourceSparseApply", SCATTER)
 
 Value: TypeAlias = tf.Tensor | ShardedValue
 
@@ -112,6 +114,9 @@ class ShardedUpdate:
             self.values[output.name] = ShardedValue(pieces=pieces, shards=tuple(shards), kind=kind)
 
     def _piece_inputs(self, op: tf.Operation, inputs: list[Value], shards: list[Shard], number: int) -> list[tf.Tensor]:
+        is_cut = len(shards) > 1 or shards[0].modulo is not None
+        if is_cut and op.type.startswith(SCATTER) and not isinstance(inputs[1], ShardedValue):
+            return self._scattered(op, inputs[1], inputs[2], shards, number)
         return [
             self._piece(op, tensor, value, inputs, shards, number)
             for tensor, value in zip(op.inputs, inputs, strict=True)
@@ -144,6 +149,26 @@ class ShardedUpdate:
             return self._sent(shards[number].take(value), shards[number])
         ids = tf.reshape(self._leave(_ids_among(op, inputs)), [-1])  # an accumulator's have no known rank
         return self._sent(tf.boolean_mask(value, tf.equal(ids % len(shards), number)), shards[number])
+
+    def _scattered(
+        self, op: tf.Operation, ids: tf.Tensor, updates: Value, shards: list[Shard], number: int
+    ) -> list[tf.Tensor]:
+        """Inputs of a scatter by ids that are not a gradient's, such as that of the padding's row: those of the shard's
+        own rows."""
+        shard, modulo, flat = shards[number], shards[0].modulo, tf.reshape(ids, [-1])
+        if modulo is None:
+            is_here = tf.equal(flat % len(shards), number)
+            places = shard.places_of(tf.boolean_mask(flat, is_here))
+        else:
+            is_here = over_ranks.belongs(flat, shards, number)
+            mine = tf.boolean_mask(flat, is_here)
+            places = find_hot(mine, shard)[0] if shard.hot else mine // modulo.ranks
+        value = self._leave(updates) if isinstance(updates, ShardedValue) else updates
+        if value.shape.rank != 0:
+            row_shape = op.inputs[0].op.get_attr("shape").dim[1:]
+            value = tf.boolean_mask(tf.reshape(value, [-1, *(dim.size for dim in row_shape)]), is_here)
+        found = [tf.cast(places, ids.dtype), value]
+        return [shard.handle, *(self._sent(each, shard) if modulo is None else each for each in found)]
 
     def _own_rows_of(
         self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int

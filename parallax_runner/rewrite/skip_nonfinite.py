@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.classify import is_write
 from parallax_runner.graph import edit
+from parallax_runner.graph.edit import is_write
 from parallax_runner.rewrite.barrier import announce, receive
 from parallax_runner.rewrite.compression import half_dtype
 from parallax_runner.rewrite.distributed_graph import Rewrite

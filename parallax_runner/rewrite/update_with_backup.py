@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.analysis.classify import is_write
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
+from parallax_runner.graph.edit import is_write
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.accumulate import accumulate_on_servers
 from parallax_runner.rewrite.admission import ask_for_admission, count_step

@@ -62,6 +62,13 @@ def by_largest(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.Indexed
     return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
 
 
+def keep_padding(variable: tf.Variable) -> tf.Operation:
+    """Sets some rows to what they are to be: the padding's, by one number, and others, by a list of them."""
+    rows = tf.ones([2, 2, *variable.shape[1:]], tf.float64) * 0.5
+    with tf.control_dependencies([tf.scatter_update(variable, 0, tf.zeros(variable.shape[1:], tf.float64)).op]):
+        return tf.scatter_add(variable, [[1, 7], [4, ROWS - 1]], rows).op
+
+
 def function_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """A table that is looked up inside a function, which no server can do."""
     table = tf.get_variable("inner", [ROWS], tf.float64)
@@ -159,5 +166,6 @@ MODELS = {
     "random": random_model,
     "decay_after": plain_model,
     "row_decay": plain_model,
+    "padding": plain_model,
     "function": function_model,
 }

@@ -17,7 +17,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.choose import Choice
 from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
 from parallax_runner.plan.planner import make_plan
-from tests.parallel.case_models import BATCH, MODELS, ROWS, WIDTH, by_largest, decay_rows
+from tests.parallel.case_models import BATCH, MODELS, ROWS, WIDTH, by_largest, decay_rows, keep_padding
 
 STEPS, SERVERS, SEED = 10, 2, 7
 # Of each worker: as many as replicas, or as a model names.
@@ -170,6 +170,9 @@ class Case:
         if self.model == "decay_after":
             with tf.control_dependencies([train_op]):
                 train_op = tf.group(*[variable.assign_sub(0.01 * variable) for _, variable in pairs])
+        if self.model == "padding":
+            with tf.control_dependencies([train_op]):
+                train_op = tf.group(*[keep_padding(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)])
         return {"loss": loss, "train_op": train_op}
 
 
@@ -219,6 +222,7 @@ def special_cases() -> list[Case]:
         for model in ("batch_norm", "random", "decay_after", "row_decay")
     ] + [
         Case(model="function", clip=True),
+        *(Case(comm=comm, model="padding", ranks=3, partitions=4, clip=True) for comm in ("hybrid", "ps")),
         *replicated_cases(),
         *placed_cases(),
         *device_cases(),
@@ -260,6 +264,7 @@ def sharded_cases() -> list[Case]:
             for optimizer, ranks in zip(OPTIMIZERS, itertools.cycle((2, 3)))
         ),
         Case(comm="sharded", model="function", ranks=3),
+        Case(comm="sharded", model="padding", ranks=3, optimizer="adam", clip=True),
         Case(comm="sharded", model="two_waves", ranks=3, optimizer="momentum"),
         Case(comm="sharded", model="normalized", ranks=3, optimizer="adagrad"),
         Case(comm="sharded", model="mixed", optimizer="rmsprop"),
@@ -279,6 +284,7 @@ def hot_cases() -> list[Case]:
         ),
         Case(**hot, model="decay_after", optimizer="adam", clip=True, ranks=3),
         Case(**hot, model="row_decay", optimizer="momentum", ranks=3),
+        Case(**hot, model="padding", optimizer="adagrad"),
         Case(**hot, model="normalized", optimizer="adagrad"),
         Case(**hot, model="two_waves", optimizer="rmsprop", ranks=3),
         Case(**hot, gradients="sparse", user_parts=3, average_sparse=False, optimizer="adam"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -182,6 +183,25 @@ def test_gradients_that_are_not_applied_are_dropped() -> None:
 
     graph = captured(build)
     assert recorded(graph) == {"kernel": False}
+
+
+def chained(features: dict[str, tf.Tensor], *, both: bool) -> dict[str, Any]:
+    """A critic is trained before an actor's gradients are computed."""
+    critic, actor = variable("critic", (3,)), variable("actor", (3,))
+    first = tf.reduce_mean(tf.reduce_sum(features["x"] * critic, axis=1))
+    second = tf.reduce_mean(tf.reduce_sum(features["x"] * critic * actor, axis=1))
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    trained = optimizer.minimize(first, var_list=[critic])
+    with tf.control_dependencies([trained]):
+        pairs = optimizer.compute_gradients(second, var_list=[actor])
+    train_op = optimizer.apply_gradients(pairs)
+    return {"loss": second, "train_op": tf.group(train_op, trained) if both else train_op}
+
+
+def test_an_update_that_only_gradients_wait_for_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"gradients wait for «.*critic.*», an update by other gradients"):
+        captured(functools.partial(chained, both=False))
+    assert set(recorded(captured(functools.partial(chained, both=True)))) == {"critic", "actor"}
 
 
 @pytest.mark.parametrize("version", [1, 2])
