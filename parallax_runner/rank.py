@@ -15,7 +15,7 @@ from rich.console import Console
 
 from parallax_runner.build import build_graph, build_serving_graph, load_dataset
 from parallax_runner.config import frozen
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.client import ControlClient
@@ -65,7 +65,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             log_every=config.train.log_every,
             validates=config.action != "search",
             validate_steps=config.train.validate_steps,
-            saver=saver_of(config, checkpoints, single, client, feed.global_batch),
+            saver=saver_of(config, checkpoints, single, client, feed),
             profiler=StepProfiler(config.profile, rank),
             next_segment=segments_of(config, client, single, plan, rank),
         )
@@ -200,11 +200,11 @@ def saver_of(
     checkpoints: CheckpointOps,
     single: SingleDeviceGraph,
     client: ControlClient,
-    global_batch: int,
+    feed: Feed,
 ) -> CheckpointSaver | CheckpointPart | None:
     """What this rank does for checkpoints: the chief writes them, the others hand it what they alone have."""
     if checkpoints.is_chief:
-        return make_saver(config, checkpoints, single, client, global_batch)
+        return make_saver(config, checkpoints, single, client, feed.global_batch, numbering_of(feed.dataset))
     return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
 
 
@@ -214,6 +214,7 @@ def make_saver(
     single: SingleDeviceGraph,
     client: ControlClient,
     global_batch: int = 0,
+    numbering: str = "",
 ) -> CheckpointSaver | None:
     if not config.ckpt.enabled:
         return None
@@ -227,6 +228,7 @@ def make_saver(
         seed=config.train.seed,
         fingerprint=single.fingerprint,
         global_batch=global_batch,
+        numbering=numbering,
         check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
         on_written=functools.partial(_on_checkpoint, config, client),
         mlflow_run_id=lambda: read_run_id(Path(config.run_dir)),

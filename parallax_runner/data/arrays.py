@@ -21,6 +21,7 @@ class ArrayDataset:
         seed: int,
         train_file: MappedFile | None = None,
         validation_file: MappedFile | None = None,
+        numbering: str = "",
     ) -> None:
         """`train` and `validation` have the same features; within each, all arrays have equally many rows. The files
         are those that the arrays are mapped from: they are looked after, and DataError is raised if one goes."""
@@ -28,6 +29,7 @@ class ArrayDataset:
         self.words_per_example = words_per_example
         self.train_size = _rows(train)
         self.validation_size = _rows(validation)
+        self.numbering = numbering
         self._train = train
         self._validation = validation
         self._train_file, self._validation_file = train_file, validation_file

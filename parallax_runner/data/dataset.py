@@ -37,3 +37,8 @@ class Dataset(Protocol):
         Raises IndexError when the range leaves [0, validation_size).
         """
         ...
+
+
+def numbering_of(dataset: Dataset) -> str:
+    """What a data set says that its numbers stand for, words for example: it changes with them. Empty if nothing."""
+    return str(getattr(dataset, "numbering", ""))

@@ -11,7 +11,8 @@ from parallax_runner.errors import DataError
 
 
 def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str] = ()) -> list[TextFile]:
-    """Return the files under `root` whose names end in `suffix`, sorted by name; hidden ones are left out.
+    """Return the files under `root` whose names end in `suffix`, sorted by name; hidden ones are left out. Links are
+    followed, each folder once.
 
     Raises DataError for a directory that cannot be read.
     """
@@ -20,8 +21,14 @@ def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str]
         raise DataError(f"{error.filename}: cannot be read: {error.strerror}.") from error
 
     found = []
-    for folder, subfolders, names in os.walk(root, onerror=refuse):
-        subfolders[:] = [name for name in subfolders if name not in skipped_folders and not name.startswith(".")]
+    seen: set[str] = set()
+    for folder, subfolders, names in os.walk(root, onerror=refuse, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            subfolders.clear()
+            continue
+        seen.add(real)
+        subfolders[:] = sorted(name for name in subfolders if name not in skipped_folders and not name.startswith("."))
         found += [Path(folder, name) for name in names if name.endswith(suffix) and not name.startswith(".")]
     files = [TextFile(path.relative_to(root).as_posix(), path) for path in found]
     return sorted(files, key=lambda file: file.name)

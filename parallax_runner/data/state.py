@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.data.files import find_files
+
 
 def state_of(data: Mapping[str, Any]) -> list[list[int]]:
     """Of each file or folder that `path` or a `…_path` names, bytes and time of change in ns of all its files."""
@@ -16,5 +18,5 @@ def state_of(data: Mapping[str, Any]) -> list[list[int]]:
 def _files(path: Path) -> list[int]:
     if not path.exists():
         return []
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    files = [file.path for file in find_files(path)] if path.is_dir() else [path]
     return [number for file in files for number in (file.stat().st_size, file.stat().st_mtime_ns)]

@@ -29,7 +29,7 @@ def load(
     cache cannot be written, ConfigError for a size out of range.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
-    files = find_files(root, suffix=".py", skipped_folders={"site-packages", "dist-packages"})
+    files = find_files(root, suffix=".py", skipped_folders={"site-packages", "dist-packages", "__pycache__"})
     if not files:
         raise DataError(f"{root}: no .py files of the standard library there. Use data=text with data.path=FILE.")
     corpus = load_corpus(files, tokenizer=PYTHON_SOURCE, vocab_size=vocab_size, cache_dir=cache_dir, source=str(root))

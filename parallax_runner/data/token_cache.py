@@ -16,7 +16,7 @@ from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_files
 from parallax_runner.errors import DataError
 
-FORMAT = 1  # changes with the files below, and with how text is divided and words are numbered
+FORMAT = 2  # changes with the files below, and with how text is divided and words are numbered
 
 
 def load_corpus(
@@ -37,7 +37,7 @@ def load_corpus(
     """
     key = fingerprint(files, validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
     folder = cache_root(cache_dir) / key
-    if not folder.exists():
+    if not _is_there(folder):
         corpus = tokenize_files(files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
         if len(corpus.train) == 0:
             raise DataError(f"{source}: no text in it to train on. Expected a sentence a line, words between spaces.")
@@ -77,6 +77,21 @@ def cache_root(cache_dir: str | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parallax_runner"
 
 
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> DataError:
+    # NumPy's own errors have a message and no number.
+    return DataError(
+        f"{folder.parent}: cannot keep tokenised text there: {error.strerror or error}. "
+        "Set data.cache_dir or XDG_CACHE_HOME to a directory that can be written."
+    )
+
+
 def _publish(corpus: Corpus, folder: Path) -> None:
     """Write beside `folder` and rename, so that a reader sees all of it or nothing."""
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
@@ -87,10 +102,7 @@ def _publish(corpus: Corpus, folder: Path) -> None:
         (unfinished / "vocabulary.txt").write_text("\n".join(corpus.vocabulary) + "\n", encoding="utf-8")
         _rename_unless_there(unfinished, folder)
     except OSError as error:
-        raise DataError(
-            f"{folder.parent}: cannot keep tokenised text there: {error.strerror}. "
-            "Set data.cache_dir or XDG_CACHE_HOME to a directory that can be written."
-        ) from error
+        raise _unusable(folder, error) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -112,5 +124,10 @@ def _read(folder: Path) -> Corpus:
             train_file=MappedFile.of(folder / "train.npy"),
             validation_file=MappedFile.of(folder / "validation.npy"),
         )
+    except PermissionError as error:
+        raise DataError(
+            f"{error.filename}: cannot be read, another user keeps it. Set data.cache_dir or XDG_CACHE_HOME to a "
+            "directory of your own, or have it made readable."
+        ) from error
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{folder}: damaged cache of tokenised text: {error}. Delete the directory.") from error

@@ -18,7 +18,7 @@ from parallax_runner.errors import ConfigError, DataError
 
 END_OF_SENTENCE = "</s>"
 UNKNOWN = "<unk>"
-VALIDATION_SHARE = 0.05  # of the files, or of the blocks of a single file
+VALIDATION_SHARE = 0.05  # of the files, or of the blocks of lines where there are too few files to take so many
 LINES_PER_BLOCK = 50
 
 
@@ -55,7 +55,7 @@ def tokenize_files(
 ) -> Corpus:
     """Read, divide and number. Words are counted where they are trained on, so that validation stays unseen.
 
-    Without `validation_files`, about 5 % of the files are kept for validation, or of the lines of a single file.
+    Without `validation_files`, about 5 % of the files are kept for validation, or of the lines of less than 20 files.
 
     Raises DataError for an unreadable file and for text without a single token, ConfigError for a small `vocab_size`.
     """
@@ -108,10 +108,13 @@ def number_by_frequency(words: Sequence[str], counts: np.ndarray, vocab_size: in
 def _read_pieces(
     files: Sequence[TextFile], tokenizer: Tokenizer, first_seen: defaultdict[str, int]
 ) -> dict[str, np.ndarray]:
-    """Return what can be divided, by name: whole files, or the blocks of lines of a single one."""
-    if len(files) == 1:
-        blocks = _read_blocks(files[0], tokenizer, first_seen)
-        return {f"{files[0].name}:{number}": block for number, block in enumerate(blocks)}
+    """Return what can be divided, by name: whole files, or the lines of few, one of which may be most of the text."""
+    if len(files) * VALIDATION_SHARE < 1:
+        return {
+            f"{file.name}:{number}": block
+            for file in files
+            for number, block in enumerate(_read_blocks(file, tokenizer, first_seen))
+        }
     return {file.name: _join(_read_blocks(file, tokenizer, first_seen)) for file in files}
 
 

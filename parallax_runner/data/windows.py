@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+
 import numpy as np
 
 from parallax_runner.data.arrays import ArrayDataset
@@ -38,7 +41,12 @@ def language_model_dataset(
         seed=seed,
         train_file=corpus.train_file,
         validation_file=corpus.validation_file,
+        numbering=_digest(corpus.vocabulary),
     )
+
+
+def _digest(vocabulary: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()[:32] if vocabulary else ""
 
 
 def cut_windows(tokens: np.ndarray, sequence_length: int) -> np.ndarray:

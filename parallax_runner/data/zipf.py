@@ -32,6 +32,8 @@ def load(
         raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
     if validation_examples < 0:
         raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+    if sequence_length < 1:
+        raise ConfigError(f"data.sequence_length={sequence_length}: expected at least 1 word.")
     train, validation = np.random.SeedSequence(seed).spawn(2)
     return language_model_dataset(
         Corpus(

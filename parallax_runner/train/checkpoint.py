@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
+from parallax_runner.train.checkpoint_files import read_sidecar
 
 UNKNOWN_STEP = -1  # the one that the chief counts itself
 
@@ -148,8 +149,14 @@ def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
     return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
-def check_fits(prefix: Path, variables: Iterable[Variable]) -> None:
-    """Raises CheckpointError where the checkpoint is unreadable, lacks a saved variable, or has it in another shape."""
+def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
+    """Raises CheckpointError where the checkpoint is unreadable, lacks a saved variable or has it in another shape, and
+    where it was trained on data with another numbering, as far as that is known."""
+    if numbering and read_sidecar(prefix).numbering not in ("", numbering):
+        raise CheckpointError(
+            f"checkpoint {prefix} was trained with another vocabulary: the text, or how it is read, has changed since, "
+            "and rows of its tables are other words now; bring the text back, or start afresh with ckpt.resume=never"
+        )
     try:
         shapes: Mapping[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
     except tf.errors.OpError as error:

@@ -35,7 +35,8 @@ class Sidecar:
     """What a checkpoint's JSON file says beside the variables.
 
     `step` steps are done and `examples` examples of the data's stream consumed, by all ranks together. `files` are
-    those of TensorFlow, by the end of their names («index»); `saved_secs` is the time of day, since 1970.
+    those of TensorFlow, by the end of their names («index»); `saved_secs` is the time of day, since 1970. With another
+    `numbering` of the data's rows of tables are other words; empty where nobody knows.
     """
 
     step: int
@@ -45,6 +46,7 @@ class Sidecar:
     mlflow_run_id: str | None
     files: Mapping[str, FileState] = field(default_factory=dict)
     saved_secs: float = 0.0
+    numbering: str = ""
     format: int = FORMAT
 
     def text(self) -> str:

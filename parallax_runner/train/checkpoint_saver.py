@@ -47,6 +47,7 @@ class CheckpointSaver:
     check_finite: frozenset[str] = frozenset()
     on_written: Callable[[Path], None] | None = None
     global_batch: int = 0
+    numbering: str = ""
     last_step: int = -1
     last_time_secs: float = 0.0
     last_prefix: Path | None = None
@@ -209,6 +210,7 @@ class CheckpointSaver:
                 seed=self.seed,
                 fingerprint=self.fingerprint,
                 mlflow_run_id=self.mlflow_run_id(),
+                numbering=self.numbering,
             )
             prefix = checkpoint_files.publish(written, self.folder, sidecar)
             if self.on_written is not None:

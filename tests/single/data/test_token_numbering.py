@@ -97,6 +97,22 @@ def test_single_file_is_divided_by_blocks_of_lines(tmp_path):
     assert len(missing) == 100 and all(set(range(n // 50 * 50, n // 50 * 50 + 50)) <= set(missing) for n in missing)
 
 
+def test_few_files_are_divided_by_lines_for_one_may_be_most_of_the_text(tmp_path):
+    sizes = {"wiki.train": 19000, "wiki.valid": 500, "wiki.test": 500}
+    files = write(tmp_path, **{name: "w\n" * size for name, size in sizes.items()})
+    corpus = tokenize_files(files, validation_files=None, tokenizer=WORDS, vocab_size=5000)
+    assert len(corpus.validation) == 0.05 * 2 * 20000
+
+
+def test_linked_folders_are_read_once(tmp_path):
+    write(tmp_path / "news", a="x\n")
+    files = write(tmp_path / "corpus", readme="x\n")
+    (tmp_path / "corpus" / "news").symlink_to(tmp_path / "news")
+    (tmp_path / "news" / "round").symlink_to(tmp_path / "corpus")
+    found = find_files(tmp_path / "corpus")
+    assert [file.name for file in found] == ["news/a.txt", *(file.name for file in files)]
+
+
 def test_small_vocabulary_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"data\.vocab_size=2"):
         tokenize_files(write(tmp_path, a="x\n"), validation_files=None, tokenizer=WORDS, vocab_size=2)
@@ -168,6 +184,33 @@ def test_failed_write_leaves_nothing_and_names_the_remedy(tmp_path, monkeypatch)
     with pytest.raises(DataError, match=r"No space left on device.*data\.cache_dir"):
         load_cached(write(tmp_path / "text", a="x\n", b="y\n"), tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [OSError("5 requested and 0 written"), PermissionError(13, "Permission denied")])
+def test_a_cache_that_cannot_be_used_is_told_with_its_reason(tmp_path, monkeypatch, error):
+    files = write(tmp_path / "text", a="x\n", b="y\n")
+
+    def fail(*_arguments):
+        raise error
+
+    monkeypatch.setattr(token_cache.np, "save", fail)
+    with pytest.raises(DataError, match=r"there: (5 requested and 0 written|Permission denied)\. Set data\.cache_dir"):
+        load_cached(files, tmp_path / "cache")
+    monkeypatch.setattr(token_cache.Path, "exists", fail)
+    with pytest.raises(DataError, match=r"there: (5 requested|Permission denied).*Set data\.cache_dir"):
+        load_cached(files, tmp_path / "cache")
+
+
+def test_another_users_cache_is_not_called_damaged(tmp_path, monkeypatch):
+    files = write(tmp_path / "text", a="x\n", b="y\n")
+    load_cached(files, tmp_path / "cache")
+
+    def refuse(path, **_options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(token_cache.np, "load", refuse)
+    with pytest.raises(DataError, match=r"train\.npy: cannot be read, another user keeps it"):
+        load_cached(files, tmp_path / "cache")
 
 
 def test_default_cache_is_the_users(tmp_path, monkeypatch):

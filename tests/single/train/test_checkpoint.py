@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.checkpoint import CheckpointOps, check_fits, slice_spec
+from parallax_runner.train.checkpoint_files import Sidecar, sidecar_path
 from parallax_runner.train.checkpoint_writer import CheckpointWriter
 from tests.single.small_models import ROWS, WIDTH, Features, captured, lookup_model, on_one_device, planned
 
@@ -173,6 +176,17 @@ def test_another_shape_is_named(tmp_path: Path) -> None:
     prefix = Rank(captured(), "local").save(tmp_path / "model")
     with pytest.raises(CheckpointError, match=r"«table».*\[6, 2\].*\[7, 2\]"):
         check_fits(prefix, captured(taller).variables)
+
+
+def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    prefix = Rank(captured(), "local").save(tmp_path / "model.ckpt-5")
+    sidecar = Sidecar(step=5, examples=5, seed=1, fingerprint="f", mlflow_run_id=None, numbering="one")
+    for numbering, fits in (("one", True), ("", True), ("two", False)):
+        sidecar_path(prefix).write_text(sidecar.text())
+        with nullcontext() if fits else pytest.raises(CheckpointError, match=r"another vocabulary.*ckpt\.resume=never"):
+            check_fits(prefix, captured().variables, numbering=numbering)
+    sidecar_path(prefix).write_text(dataclasses.replace(sidecar, numbering="").text())
+    check_fits(prefix, captured().variables, numbering="two")  # as one of an earlier version
 
 
 def test_variables_that_are_not_saved_need_not_be_there(tmp_path: Path) -> None:
