@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from omegaconf import DictConfig
 
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import ConfigError
 from parallax_runner.stages import stage
 from parallax_runner.tensorflow_import import import_tensorflow
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+OWN_MODELS = Path(__file__).parents[1] / "models"
 
 
 @stage("data")
@@ -24,6 +28,7 @@ def load_dataset(config: DictConfig) -> Dataset:
     """The data that `config.data` describes."""
     from hydra.utils import instantiate
 
+    _find(config, "data")
     arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
     return _unwrapped(lambda: instantiate(arguments))
 
@@ -68,6 +73,10 @@ def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> Sing
             import_tensorflow()
     from parallax_runner.graph.capture import capture
 
+    _reach_models()
+    for group in ("model", "optimizer"):
+        _find(config, group)
+
     def build(features: dict[str, Any]) -> Any:
         optimizer = _unwrapped(lambda: instantiate(config.optimizer))
         return _unwrapped(lambda: instantiate(config.model, features, optimizer))
@@ -75,6 +84,28 @@ def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> Sing
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     with stage("graph"):
         return capture(build, shapes, seed=config.train.seed)
+
+
+def _reach_models() -> None:
+    """The folder that a run was started in may have other `models`: the project's are to be found beside them."""
+    with suppress(Exception):  # if it cannot be imported, that is told of the model that is looked for
+        models = importlib.import_module(OWN_MODELS.name)
+        path = models.__dict__.setdefault("__path__", [])
+        if str(OWN_MODELS) not in path:
+            path.append(str(OWN_MODELS))
+
+
+def _find(config: DictConfig, group: str) -> None:
+    """Raises ConfigError where a group names a function or class that is not there."""
+    from hydra._internal.utils import _locate
+
+    target = config[group]["_target_"]
+    try:
+        _locate(target)
+    except (ImportError, ValueError) as error:
+        cause = error.__cause__ or error
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise ConfigError(f"{group}._target_={target}: cannot be imported: {type(cause).__name__}: {reason}") from error
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.validate import validate
 from parallax_runner.costing import constants_path
-from parallax_runner.errors import LaunchError
+from parallax_runner.errors import LaunchError, StorageError
 from parallax_runner.exit_status import tell
 from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
@@ -46,9 +46,15 @@ def main(overrides: Sequence[str]) -> int:
             except Interrupted:
                 return interrupts.exit_status
         constants.save(found, folder / FILE_NAME)
-        path = constants_path(config)
-        constants.save(found, path)
         Console(width=None if sys.stdout.isatty() else 100).print(constants_table(found))
+        path = constants_path(config)
+        try:
+            constants.save(found, path)
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be written: {error.strerror}; what was measured is in {folder / FILE_NAME}: "
+                "make room, or set XDG_CACHE_HOME, and copy it there"
+            ) from error
         print(f"kept in {path}; plans for this cluster use it from now on")
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)

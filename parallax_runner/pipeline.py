@@ -23,7 +23,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.costing import cost_model
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
@@ -119,7 +119,7 @@ def _drive(
 
         check_protocol(config.comm.ps.protocol)
     summary |= {"comm": plan.comm, "workers": plan.workers, "servers": plan.servers}
-    summary["global_batch"] = config.data.batch_size * plan.contributors
+    summary["global_batch"] = report.global_batch(config, plan.contributors)
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
         if config.redirect_path is None and not partition_search.is_due(config, plan):
@@ -127,7 +127,7 @@ def _drive(
     if config.action == "plan":
         write_summary(run_dir, summary | {"status": "finished"})
         return None
-    start = Recovery.of(_with_start(config, single, run_dir), config.ckpt.resume)
+    start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
     frozen.freeze(start.config, run_dir)
     return _run(start, plan, single, dataset, summary, before, interrupts, measured)
 
@@ -203,7 +203,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
 
 
 @stage("find a checkpoint")
-def _with_start(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) -> DictConfig:
+def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> DictConfig:
     """The configuration with `ckpt.resume` settled: a checkpoint's prefix, or `never`."""
     from parallax_runner.train.checkpoint_files import prepare
     from parallax_runner.train.checkpoint_start import find_start
@@ -226,7 +226,7 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) ->
     if start is not None:
         from parallax_runner.train.checkpoint import check_fits
 
-        check_fits(start, single.variables)
+        check_fits(start, single.variables, numbering=numbering_of(dataset))
         log.info("resuming from %s", start)
     settled.ckpt.resume = "never" if start is None else str(start.resolve())
     _check_repeats(settled)

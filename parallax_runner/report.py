@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.console import Console
 
+from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import describe
@@ -71,9 +72,14 @@ def empty_summary(config: DictConfig) -> dict[str, Any]:
         "steps": 0,
         "first_step": 0,
         "restarts": 0,
-        "global_batch": config.data.batch_size * config.cluster.workers,
+        "global_batch": global_batch(config, config.cluster.workers),
         **dict.fromkeys(unknown.split()),
     }
+
+
+def global_batch(config: DictConfig, contributors: int) -> int | None:
+    """Examples in a step of so many replicas; None where a script feeds them, and only it knows how many."""
+    return None if config.model["_target_"] == SCRIPT else config.data.batch_size * contributors
 
 
 def summarize(record: RunRecord, done: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def supervise(
             last_step=start.first_step,
             log_every=log_every,
             contributors=plan.contributors if plan.backup_workers else None,
-            global_batch=config.data.batch_size * plan.contributors,
+            global_batch=report.global_batch(config, plan.contributors),
             words_per_example=dataset.words_per_example,
             tracker=NoTracker() if only_searches else tracker,
             display=display,

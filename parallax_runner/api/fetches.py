@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,7 +171,9 @@ def flatten(fetches: Any, leaf: Callable[[Any], Leaf], leaves: list[Leaf]) -> Ca
     """Adds the leaves of a nest of lists, tuples, named tuples and dicts; returns what makes the same of values."""
     if isinstance(fetches, Mapping):
         makers = {key: flatten(value, leaf, leaves) for key, value in fetches.items()}
-        kind = type(fetches) if isinstance(fetches, dict) else dict
+        kind: Callable[..., Any] = type(fetches) if isinstance(fetches, dict) else dict
+        if isinstance(fetches, defaultdict):
+            kind = partial(kind, fetches.default_factory)
         return lambda values: kind((key, make(values)) for key, make in makers.items())
     if isinstance(fetches, list | tuple) and not isinstance(fetches, tf.IndexedSlices | tf.SparseTensor):
         parts = [flatten(value, leaf, leaves) for value in fetches]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from parallax_runner.api.config import Config, ProfileConfig
-from parallax_runner.config.job_folder import quoted
+from parallax_runner.config.job_folder import in_quotes
 from parallax_runner.errors import ConfigError
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
@@ -113,7 +113,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def value_of(value: Any) -> str:
-    """A value in Hydra's grammar."""
+    """A value in Hydra's grammar. Raises ConfigError for a text that would be taken for an interpolation."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -122,5 +122,6 @@ def value_of(value: Any) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(value_of, value)) + "]"
-    # Interpolations are the configuration's own; here a dollar sign is a dollar sign.
-    return "'" + quoted(str(value) + " ")[1:-2] + "'"
+    if "${" in str(value):
+        raise ConfigError(f"{value}: ${{…}} cannot be passed on: the configuration takes it for a reference")
+    return in_quotes(str(value))

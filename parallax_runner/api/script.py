@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
-def start_it_plainly(**_: Any) -> NoReturn:
+def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
     """What `model=script` names; only parallel_run can bring the graph. Raises ConfigError."""
     raise ConfigError(
         "model=script: a script brings its own graph; start it plainly, as in `python train.py`, and it calls "

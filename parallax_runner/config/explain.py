@@ -104,7 +104,7 @@ def describe(entry: "dataclasses.Field[Any]") -> str:
 
 def syntax(line: str, error: Exception) -> ConfigError:
     """An argument that is not an override at all."""
-    lines = [one for one in str(error).splitlines() if one and "https://" not in one and not one.startswith("Error ")]
+    lines = [one for one in str(error).splitlines() if one and not one.startswith(("See https://hydra.cc", "Error "))]
     detail = re.sub(r" expecting .*", "", lines[0]).replace("missing EQUAL", "missing '='").replace("<EOF>", "the end")
     if detail.startswith("LexerNoViableAlt"):
         column = lines[1].index("^") - lines[0].index(line)

@@ -56,7 +56,9 @@ def leave_out_fixed(overrides: Sequence[Override], swept_by_sweeper: Collection[
 
 def quoted(path: str) -> str:
     """A path as a value in Hydra's grammar, whatever characters it has."""
-    if re.fullmatch(r"[\w/.+-]+", path, flags=re.ASCII):
-        return path
-    # A backslash means itself but before a quote.
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + found[2].replace("'", "\\'"), path) + "'"
+    return path if re.fullmatch(r"[\w/.+-]+", path, flags=re.ASCII) else in_quotes(path)
+
+
+def in_quotes(text: str) -> str:
+    """A string in Hydra's grammar. A backslash means itself there but before a quote."""
+    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + found[2].replace("'", "\\'"), text) + "'"

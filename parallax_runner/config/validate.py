@@ -219,8 +219,15 @@ def _check_data(config: DictConfig, origins: Origins) -> None:
     batch_size = data.get("batch_size")
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise refusal("data.batch_size", origins, "expected an integer, at least 1", value=batch_size)
+    seed = data.get("seed")
+    if isinstance(seed, int) and seed < 0:
+        raise refusal("data.seed", origins, "expected an integer, at least 0", value=seed)
     for name, path in data.items():
-        if isinstance(path, str) and (name == "path" or name.endswith("_path")):
+        is_of_files = name in ("path", "cache_dir") or str(name).endswith("_path")
+        if is_of_files and path is not None and not isinstance(path, str):
+            hint = f"data.{name}=\"'{path}'\""
+            raise refusal(f"data.{name}", origins, "expected a path, and this is no text", hint=hint, value=path)
+        if isinstance(path, str) and name != "cache_dir" and is_of_files:
             reason = unreadable(os.path.expanduser(path))
             if reason:
                 raise refusal(f"data.{name}", origins, reason, value=path)
@@ -289,7 +296,7 @@ def unreadable(path: str) -> str | None:
     if os.path.isdir(path):
         if not os.access(path, os.R_OK | os.X_OK):
             return "this folder cannot be read"
-        if not any(files for _, _, files in os.walk(path)):
+        if not any(files for _, _, files in os.walk(path, followlinks=True)):
             return "this folder has no file in it"
         return None
     return None if os.access(path, os.R_OK) else "this file cannot be read"

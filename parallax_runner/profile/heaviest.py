@@ -48,11 +48,14 @@ class OpTotals:
 
     def __init__(self) -> None:
         self.ops: dict[OpName, Total] = {}
+        self._busy_ns = 0
 
     def add(self, timeline: StepTimeline) -> None:
         """Counts every execution of a step."""
         for op in timeline.ops:
-            _count(self.ops, OpName.of(op), op.end_ns - op.start_ns, 1)
+            name, ns = OpName.of(op), op.end_ns - op.start_ns
+            _count(self.ops, name, ns, 1)
+            self._busy_ns += 0 if name.op_class is OpClass.WAITING else ns
 
     def heaviest(self, *, waiting: bool) -> list[tuple[OpName, Total]]:
         """The ops that only wait, or all the others; longest first."""
@@ -66,8 +69,7 @@ class OpTotals:
 
     def share(self, total: Total) -> float:
         """Of the time of all executions that do not only wait, 0 to 1. What ran side by side counts twice."""
-        busy_ns = sum(one.total_ns for name, one in self.ops.items() if name.op_class is not OpClass.WAITING)
-        return total.total_ns / busy_ns if busy_ns else 0.0
+        return total.total_ns / self._busy_ns if self._busy_ns else 0.0
 
     def _grouped(self, key: Callable[[OpName], Key]) -> list[tuple[Key, Total]]:
         groups: dict[Key, Total] = {}

@@ -132,7 +132,7 @@ def format_line(standing: Standing) -> str:
 
 
 def format_rates(standing: Standing) -> str:
-    """What is known of loss, speed and time left; words a second, or else examples a second."""
+    """What is known of loss, speed and time left; words a second, or else examples, or else steps."""
     parts = []
     if standing.loss is not None:
         parts.append(f"loss {standing.loss:.4f}")
@@ -140,6 +140,8 @@ def format_rates(standing: Standing) -> str:
         parts.append(f"{standing.words_per_sec:,.0f} words/s")
     elif standing.examples_per_sec is not None:
         parts.append(f"{standing.examples_per_sec:,.0f} examples/s")
+    elif standing.steps_per_sec is not None:
+        parts.append(f"{standing.steps_per_sec:,.3g} steps/s")
     if standing.left_secs is not None:
         parts.append(f"left {format_duration(standing.left_secs)}")
     return "  ".join(parts)

@@ -26,15 +26,16 @@ MAX_BINS = 32  # of the histogram of staleness, each a metric
 
 @dataclass
 class RunRecord:
-    """What is known of a run so far. `workers` ranks report; `global_batch` examples a step, of `words_per_example`
-    words each where words make sense. `validation_metric` names the exponential of the validation loss, if it has a
-    name; `on_validated` is told each step whose validation is complete, and its loss. `contributors`, where they are
-    less than `workers`, is how many gradients make a step; the others' losses do not count."""
+    """What is known of a run so far. `workers` ranks report; `global_batch` examples a step (None: only a script knows
+    them), of `words_per_example` words each where words make sense. `validation_metric` names the exponential of the
+    validation loss, if it has a name; `on_validated` is told each step whose validation is complete, and its loss.
+    `contributors`, where they are less than `workers`, is how many gradients make a step; the others' losses do not
+    count."""
 
     workers: int
     steps: int | None
     log_every: int
-    global_batch: int
+    global_batch: int | None
     words_per_example: int | None
     tracker: Tracker
     display: ProgressDisplay
@@ -159,7 +160,7 @@ class RunRecord:
 
     def rates(self, steps_per_sec: float | None) -> dict[str, float | None]:
         """Examples and words a second over all ranks."""
-        examples = None if steps_per_sec is None else steps_per_sec * self.global_batch
+        examples = None if steps_per_sec is None or self.global_batch is None else steps_per_sec * self.global_batch
         words = None if examples is None or self.words_per_example is None else examples * self.words_per_example
         return {"examples_per_sec": examples, "words_per_sec": words}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.integration.runs import launch
@@ -82,3 +83,45 @@ def test_auto_with_a_server_that_it_names(tmp_path: Path) -> None:
     assert "a short trial" in run.stderr
     routes = {variable["name"]: variable["route"] for variable in run.plan["variables"]}
     assert routes["slope"] == "ps" and run.summary["steps"] == 3
+
+
+def test_models_of_another_project_in_the_folder(tmp_path: Path) -> None:
+    """A module of that name, a folder without `__init__.py` with the user's own model, and one with it."""
+    plan = ("action=plan", "comm=mpi", "data=linear", "optimizer=gradient_descent")
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "models.py").write_text("WHATEVER = 1\n")
+    launch("model=simple", *plan, cwd=tmp_path / "module").expect_success()
+    for name, init in (("folder", False), ("package", True)):
+        cwd = tmp_path / name
+        (cwd / "models").mkdir(parents=True)
+        (cwd / "models" / "mine.py").write_text(MODEL)
+        if init:
+            (cwd / "models" / "__init__.py").touch()
+        (cwd / "myconf" / "model").mkdir(parents=True)
+        (cwd / "myconf" / "model" / "mine.yaml").write_text(CONFIG.format(target="models.mine.build"))
+        launch("--config-dir", "myconf", "model=mine", *plan, cwd=cwd, name="mine").expect_success()
+        launch("model=simple", *plan, cwd=cwd, name="ours").expect_success()
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("data._target_=mydata.laod", "ModuleNotFoundError: No module named 'mydata'"),
+        ("model._target_=models.simple.biuld", "ModuleNotFoundError: No module named 'models.simple.biuld'"),
+        ("optimizer._target_=tensorflow.compat.v1.train.Adan", "AttributeError: "),
+    ],
+)
+def test_what_a_group_names_and_is_not_there(override: str, fault: str, tmp_path: Path) -> None:
+    run = launch("model=simple", "comm=mpi", override, cwd=tmp_path)
+    assert run.exit_status == 2
+    assert f"parallax_runner: {override}: cannot be imported: {fault}" in run.stderr
+    assert "Traceback" not in run.stderr
+    run.expect_nothing_started()
+
+
+def test_a_script_is_not_started_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    run = launch("model=script", "data=script", "model.path=train.py", "comm=mpi", cwd=tmp_path)
+    assert run.exit_status == 2 and "Traceback" not in run.stderr
+    assert "plainly" in run.stderr
+    run.expect_nothing_started()

@@ -44,8 +44,12 @@ def test_without_waiting_for_each_other(tmp_path: Path) -> None:
 def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
     config = {"run_option": "PS", "search_partitions": True}
     overrides = ["partition.max=2", "partition.steps_per_trial=2"]
-    done = run(tmp_path, partitioner=1, config=config, overrides=overrides)
-    expect(done)
+    (tmp_path / "short").mkdir()
+    short = run(tmp_path / "short", partitioner=1, config=config, overrides=overrides)
+    expect(short)
+    assert "search: the training ends before a trial of 7 steps does" in short.stderr
+    done = run(tmp_path, steps=12, partitioner=1, config=config, overrides=overrides)
+    assert done.status == 0, done.stderr
     summary = json.loads((done.run_dir / "summary.json").read_text())
     assert sorted(summary["partition_candidates"]) == [1, 2]
     (table,) = [v for v in done.plan["variables"] if v["name"].startswith("embedding/table")]

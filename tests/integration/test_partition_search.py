@@ -198,7 +198,7 @@ def test_without_synchronisation_trials_go_on_from_checkpoints(lm: tuple[str, ..
 def wait_for_worker(running: Running, trial: str, rank: int) -> psutil.Process:
     """The process of a worker in the trial of that folder, once it has done a step."""
     log = running.run_dir / "search" / trial / "logs" / f"worker_{rank}.log"
-    deadline = time.monotonic() + LAUNCH_SECS
+    deadline = time.monotonic() + LAUNCH_SECS / 4
     while not (log.exists() and "initialize" in log.read_text()):
         assert running.process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
@@ -207,7 +207,7 @@ def wait_for_worker(running: Running, trial: str, rank: int) -> psutil.Process:
 
 def test_without_synchronisation_a_killed_search_goes_on_too(lm: tuple[str, ...], tmp_path: Path) -> None:
     """As above: the trial in which a worker dies is made again, and nothing that was trained is lost."""
-    arguments = (*lm, "comm=ps", "comm.sync=false", "partition=search", "partition.max=64", "tracking=off")
+    arguments = (*lm, "comm=ps", "comm.sync=false", "partition=search", "partition.max=2", "tracking=off")
     slow = ("partition.steps_per_trial=150", "train.steps=1000000", "train.max_restarts=1")
     with started(*arguments, *slow, cwd=tmp_path) as running:
         wait_for_trials(running, 1)
@@ -226,7 +226,7 @@ def test_without_synchronisation_a_killed_search_goes_on_too(lm: tuple[str, ...]
     again = launch(*arguments, *slow[:1], f"train.steps={saved + 3}", cwd=tmp_path).expect_success()
     assert (again.summary["first_step"], again.summary["steps"]) == (saved, saved + 3)
     tried = run.summary["partition_candidates"]
-    assert tried[:2] == [1, 2] and again.summary["partition_candidates"] == tried
+    assert tried == again.summary["partition_candidates"] == [1, 2]
 
 
 def test_a_trial_for_which_too_few_steps_are_left_is_not_made(lm: tuple[str, ...], tmp_path: Path) -> None:

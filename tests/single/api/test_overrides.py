@@ -11,7 +11,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 import parallax_runner as parallax
-from parallax_runner.api.overrides import overrides_of
+from parallax_runner.api.overrides import overrides_of, value_of
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.schema import PsConfig
 from parallax_runner.config.validate import validate
@@ -158,3 +158,14 @@ def test_no_search_without_a_partitioner() -> None:
 def test_profile_steps_and_range_are_never_both() -> None:
     with pytest.raises(ConfigError, match="one of the two"):
         composed(parallax.Config(profile_config=parallax.ProfileConfig(profile_steps=[1], profile_range=(1, 2))))
+
+
+def test_texts_come_back_whatever_they_end_in() -> None:
+    texts = ["a\\", "\\", "it's", "\\'", "", " ", "$HOME", "a\\\\"]
+    job = Composer().job(["model=script", "data=script", "model.path=x.py", f"model.arguments={value_of(texts)}"])
+    assert list(job.config.model.arguments) == texts
+
+
+def test_what_would_be_taken_for_a_reference_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"\$\{train.seed\}: .* cannot be passed on"):
+        value_of(["--pattern", "${train.seed}"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ def test_nests_of_fetches(two_replicas: Any) -> None:
         "tuple": ("loss:0", ("ids:0", [])),
         "named": Pair("loss:0", {"x": "ids:0"}),
         "ordered": OrderedDict(b="loss:0", a="ids:0"),
+        "default": defaultdict(list, b="loss:0"),
     }
     found = two_replicas.run(nest, feed={two_replicas.graph.get_tensor_by_name("ids:0"): IDS})
     loss = [2.0, 2.0]
@@ -101,6 +102,7 @@ def test_nests_of_fetches(two_replicas: Any) -> None:
         np.testing.assert_array_equal(ids, IDS)
     assert isinstance(found["tuple"], tuple) and isinstance(found["named"], Pair) and found["tuple"][1][1] == []
     assert list(found["ordered"]) == ["b", "a"]
+    assert found["default"] == {"b": loss} and found["default"]["c"] == []
     assert two_replicas.run([]) == []
 
 

@@ -348,6 +348,9 @@ COMMAND_LINES = {
     "syntax": ("train.steps==", "train.steps== (command line)", "expected key=value"),
     "no value": ("train.steps", "train.steps (command line)", "expected key=value"),
     "no key": ("=5", "=5 (command line)", "expected key=value"),
+    "unquoted behind an address": ("tracking.uri=https://a/#/", "'#', which has to stand in quotes"),
+    "number for a path": ("data=text data.path=2024", "data.path=2024 (command line)", "data.path=\"'2024'\""),
+    "negative seed": ("data.seed=-1", "data.seed=-1 (command line)", "at least 0"),
     "unquoted": ("data.path=~/text", "data.path=~/text (command line)", "'~', which has to stand in quotes"),
     "unclosed": ("train.steps='5", "train.steps='5 (command line)", "a string that does not end"),
     "sweep of an unknown size": (

@@ -16,7 +16,8 @@ from parallax_runner.track.progress import ProgressDisplay, Standing, format_dur
             "step 120/1000  loss 5.4321  12,346 words/s  left 1:28",
         ),
         (Standing(10, 10, examples_per_sec=999.6, steps_per_sec=2.0), "step 10/10  1,000 examples/s  left 0:00"),
-        (Standing(1, 10, loss=float("nan"), steps_per_sec=0.0), "step 1/10  loss nan"),
+        (Standing(1, 10, loss=float("nan"), steps_per_sec=0.0), "step 1/10  loss nan  0 steps/s"),
+        (Standing(5, 10, steps_per_sec=1234.0), "step 5/10  1.23e+03 steps/s  left 0:00"),
     ],
 )
 def test_lines(standing: Standing, line: str) -> None:
