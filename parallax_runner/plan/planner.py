@@ -33,6 +33,11 @@ REASONS = {
 }
 
 
+COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
+# What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc).
+CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"])
+
+
 class Cut(Enum):
     """How many pieces sparse variables get: each the same number, or all pieces about the same bytes."""
 
@@ -74,6 +79,7 @@ def make_plan(
     routes = {
         variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
     }
+    _refuse_what_ranks_cannot_send(variables, routes, comm)
     shards = _place(variables, routes, servers, measured)
     shares_counters = not sync or backup_workers > 0
     planned = tuple(
@@ -117,6 +123,18 @@ def make_plan(
         backup_workers=backup_workers,
         counters=_counters(variables, sync) if shares_counters else (),
     )
+
+
+def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, Route], comm: str) -> None:
+    """Raises PlanError for a variable that a collective would have to carry, if only its initial value, and cannot."""
+    if not set(routes.values()) & COLLECTIVE:
+        return
+    for variable in variables:
+        if routes[variable.name] is not Route.PS and variable.dtype not in CARRIED:
+            raise PlanError(
+                f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, which Horovod does not carry "
+                "among the ranks: choose comm=ps, or another dtype"
+            )
 
 
 def _reason(variable: VariableInfo, route: Route, shares_counters: bool) -> str:

@@ -49,6 +49,16 @@ def routes(made: Plan) -> dict[str, str]:
     return {variable.name: variable.route.value for variable in made.variables}
 
 
+@pytest.mark.parametrize("comm", ["mpi", "hybrid", "sharded"])
+@pytest.mark.parametrize("kind", ["dense", "none"])
+def test_a_dtype_that_ranks_cannot_send_is_refused(comm: str, kind: str) -> None:
+    odd = info("odd", kind, dtype="bfloat16")
+    with pytest.raises(PlanError, match=rf"comm={comm}: variable «odd» is of dtype bfloat16.* choose comm=ps"):
+        plan(odd, DENSE, comm=comm)
+    for other in ("ps", "local"):
+        assert plan(odd, DENSE, comm=other).variables[0].dtype == "bfloat16"
+
+
 @pytest.mark.parametrize(
     ("comm", "dense", "sparse", "servers", "collectives"),
     [
