@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.counters import find_counters
+from parallax_runner.analysis.effects import Effects
 from parallax_runner.analysis.moments import Moments
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
@@ -42,7 +43,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         gradients[gradient.variable].append(gradient)
     owners = slot_owners(graph, boundary, single.variables)
     step = edit.ancestors([graph.get_operation_by_name(single.train_op)])
-    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners), step)
+    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners), step, Effects.of(graph))
     immovable = _immovable_ops(graph, boundary, single, owners)
     counters = find_counters(
         graph,
@@ -179,18 +180,21 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gra
     return None
 
 
-def _refuse_rank_dependent_updates(boundary: Boundary, updated: set[str], step: set[tf.Operation]) -> None:
+def _refuse_rank_dependent_updates(
+    boundary: Boundary, updated: set[str], step: set[tf.Operation], effects: Effects
+) -> None:
     names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
     own = _written_by_each_rank(step, updated, names)
     for op in sorted(boundary.region, key=lambda op: op.name):
-        handles = edit.handle_of(op)
-        if not handles or handles[0].name not in updated or not is_write(op):
+        written = [name for name in effects.written_by(op) if name in updated]
+        if not written:
             continue
         for source in edit.ancestors([op], stop_at=names, control=False):
-            why = f"({source.type})" if draws_or_consumes(source) else own.get(source.name)
+            draws = draws_or_consumes(source) or effects.draws(source)
+            why = f"({source.type})" if draws else own.get(source.name)
             if why is not None:
                 raise PlanError(
-                    f"the update of «{handles[0].name}» reads «{source.name}» {why}, which differs by rank: "
+                    f"the update of «{written[0]}» reads «{source.name}» {why}, which differs by rank: "
                     "what is applied to an aggregated gradient must be the same on all ranks"
                 )
 

@@ -90,8 +90,13 @@ def handle_of(op: Op) -> list[Op]:
 
 def is_write(op: Op) -> bool:
     """Whether the op changes the variable behind its first input."""
-    return op.type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
-        op.type.startswith("Assign") and op.type.endswith("VariableOp")
+    return writes(op.type)
+
+
+def writes(op_type: str) -> bool:
+    """Whether ops of a type change a variable."""
+    return op_type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
+        op_type.startswith("Assign") and op_type.endswith("VariableOp")
     )
 
 

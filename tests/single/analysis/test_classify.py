@@ -21,6 +21,7 @@ from tests.single.small_models import (
     as_they_are,
     captured,
     clip,
+    dense_model,
     infos,
     lookup_model,
     sparse_model,
@@ -279,6 +280,48 @@ def test_a_learning_rate_out_of_a_count_of_steps_is_fine() -> None:
         return {"loss": loss, "train_op": tf.train.MomentumOptimizer(rate, 0.9).minimize(loss)}
 
     assert infos(capture(build, FEATURES, seed=1))["table"].gradient == "sparse"
+
+
+def branching(predicate: Callable[[tf.Tensor, list[Any]], tf.Tensor]) -> Callable[[Features], dict[str, Any]]:
+    """A model that updates only in steps of which `predicate` (of the loss and the gradients) holds."""
+
+    def build(features: Features) -> dict[str, Any]:
+        loss = tf.reduce_mean(tf.square(dense_model(features) - features["y"]))
+        optimizer, step = tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step()
+        pairs = optimizer.compute_gradients(loss)
+        chosen = predicate(loss, [gradient for gradient, _ in pairs])
+        train_op = tf.cond(chosen, lambda: optimizer.apply_gradients(pairs, step), lambda: tf.no_op())
+        return {"loss": loss, "train_op": train_op}
+
+    return build
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_an_update_in_a_branch_that_each_rank_chooses_is_refused(v2: bool) -> None:
+    (tf.enable_control_flow_v2 if v2 else tf.disable_control_flow_v2)()
+    try:
+        by_loss = capture(branching(lambda loss, _: loss < 10.0), FEATURES, seed=1)
+        alike = (
+            capture(branching(lambda _, gradients: tf.linalg.global_norm(gradients) < 10.0), FEATURES, seed=1),
+            capture(branching(lambda _, __: tf.train.get_global_step() % 2 < 1), FEATURES, seed=1),
+        )
+    finally:
+        tf.enable_control_flow_v2()
+    with pytest.raises(PlanError, match=r"«weights» reads «features/\w» \(Placeholder\), which differs by rank"):
+        infos(by_loss)
+    for single in alike:
+        assert infos(single)["weights"].gradient == "dense"
+
+
+def test_noise_in_a_branch_is_refused() -> None:
+    def noisy(gradients: list[Any]) -> list[Any]:
+        early = tf.train.get_or_create_global_step() < 10
+        noise = tf.cond(
+            early, lambda: tf.random.normal([WIDTH], dtype=tf.float64), lambda: tf.zeros([WIDTH], tf.float64)
+        )
+        return [gradients[0], gradients[1] + noise]
+
+    assert "«weights»" in refused(noisy) and "differs by rank" in refused(noisy)
 
 
 def test_noise_on_a_gradient_is_refused() -> None:

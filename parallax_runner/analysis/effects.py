@@ -1,0 +1,53 @@
+"""What an op does to variables and draws, also inside the functions that it calls: branches, loops, `tf.function`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import function_pb2
+
+from parallax_runner.graph import edit
+
+# Between a variable and its use in a branch or a loop of TensorFlow 1.
+HANDED_ON = frozenset({"Enter", "Identity", "Switch"})
+
+
+@dataclass
+class Effects:
+    """Of the ops of one graph; `functions` are its own, by name."""
+
+    functions: dict[str, function_pb2.FunctionDef] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: tf.Graph) -> Effects:
+        """Of a graph's ops."""
+        return cls({one.signature.name: one for one in graph.as_graph_def().library.function})
+
+    def written_by(self, op: tf.Operation) -> list[str]:
+        """The `VarHandleOp`s of variables that an op writes, or may write inside a function."""
+        handles = [handle.name for handle in map(_handle, op.inputs) if handle is not None]
+        if edit.is_write(op):
+            return handles[:1]
+        return handles if any(edit.writes(node.op) for node in self._inside(op.node_def)) else []
+
+    def draws(self, op: tf.Operation) -> bool:
+        """Whether a random op is in a function that an op calls."""
+        return any("seed2" in node.attr for node in self._inside(op.node_def))
+
+    def _inside(self, node: tf.NodeDef, above: frozenset[str] = frozenset()) -> Iterator[tf.NodeDef]:
+        called = {value.func.name for value in node.attr.values() if value.HasField("func")}
+        called |= {func.name for value in node.attr.values() for func in value.list.func}
+        called |= {node.op}  # a function may be an op's type
+        for name in sorted(called & self.functions.keys() - above):
+            for inner in self.functions[name].node_def:
+                yield inner
+                yield from self._inside(inner, above | {name})
+
+
+def _handle(tensor: tf.Tensor) -> tf.Operation | None:
+    op = tensor.op
+    while op.type in HANDED_ON:
+        op = op.inputs[0].op
+    return op if op.type == "VarHandleOp" else None
