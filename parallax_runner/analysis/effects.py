@@ -30,11 +30,11 @@ class Effects:
         handles = [handle.name for handle in map(_handle, op.inputs) if handle is not None]
         if edit.is_write(op):
             return handles[:1]
-        return handles if any(edit.writes(node.op) for node in self._inside(op.node_def)) else []
+        return handles if handles and any(edit.writes(node.op) for node in self._inside(op.node_def)) else []
 
     def draws(self, op: tf.Operation) -> bool:
         """Whether a random op is in a function that an op calls."""
-        return any("seed2" in node.attr for node in self._inside(op.node_def))
+        return bool(self.functions) and any("seed2" in node.attr for node in self._inside(op.node_def))
 
     def _inside(self, node: tf.NodeDef, above: frozenset[str] = frozenset()) -> Iterator[tf.NodeDef]:
         called = {value.func.name for value in node.attr.values() if value.HasField("func")}
