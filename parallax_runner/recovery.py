@@ -66,7 +66,10 @@ class Recovery:
         return self.newest_own() or (None if began == "never" or not self.config.ckpt.enabled else Path(began))
 
     def _has_written(self, prefix: Path) -> bool:
-        written_ns = _times(Path(self.config.ckpt.dir)).get(prefix)
+        try:
+            written_ns = _times(Path(self.config.ckpt.dir)).get(prefix)
+        except OSError:  # the disk may be what failed
+            return False
         return written_ns is not None and written_ns != self.before.get(prefix)
 
     def again(self) -> DictConfig:
@@ -112,10 +115,12 @@ class Recovery:
             print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
 
 
-def may_start_again(result: RunResult, *, restarts: int, max_restarts: int, was_stopped: bool) -> bool:
-    """Whether there is to be another attempt after this one: it has failed, might do better, and is wanted."""
+def to_try_again(result: RunResult, *, restarts: int, max_restarts: int, was_stopped: bool) -> Failure | None:
+    """The failure after which there is to be another attempt, since it might do better and is wanted; None: none is."""
     failure = result.failure
-    return failure is not None and not failure.recurs and not was_stopped and restarts < max_restarts
+    if failure is None or failure.recurs or was_stopped or restarts >= max_restarts:
+        return None
+    return failure
 
 
 def forget_failure(run_dir: Path) -> None:

@@ -83,11 +83,11 @@ def supervise(
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, interrupts=interrupts)
             restarts, was_stopped = summary["restarts"], interrupts.received
-            if not recovery.may_start_again(
+            failure = recovery.to_try_again(
                 result, restarts=restarts, max_restarts=max_restarts, was_stopped=was_stopped
-            ):
+            )
+            if failure is None:
                 return record, result
-            assert result.failure is not None
             try:
                 config = start.again()
                 frozen.freeze(config, run_dir)
@@ -97,7 +97,7 @@ def supervise(
             summary["restarts"] += 1
             summary["ckpt_path"] = None if config.ckpt.resume == "never" else config.ckpt.resume
             step = recovery.step_of(config)
-            report.tell_restart(result.failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
             record.restart()
             record.last_step = step
 

@@ -52,14 +52,14 @@ def search_apart(
             config.ckpt.resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
         if result.status != "finished":
             result, restarts = _named(result, search.partitions, folder), summary["restarts"]
-            if not recovery.may_start_again(
+            failure = recovery.to_try_again(
                 result, restarts=restarts, max_restarts=max_restarts, was_stopped=interrupts.received
-            ):
+            )
+            if failure is None:
                 return dataclasses.replace(start, config=config), result
-            assert result.failure is not None
             summary["restarts"] += 1
             step = step_of(config) if goes_on else 0
-            report.tell_restart(result.failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
         elif min(map(len, by_rank.values()), default=0) < WARM_UP_STEPS + LEAST_STEPS:
             reason = f"the training ends before a trial of {search.trial_steps} steps does (partition.steps_per_trial)"
             if config.action == "search":

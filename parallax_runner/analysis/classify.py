@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -43,14 +43,19 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         gradients[gradient.variable].append(gradient)
     owners = slot_owners(graph, boundary, single.variables)
     step = edit.ancestors([graph.get_operation_by_name(single.train_op)])
-    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners), step, Effects.of(graph))
+    effects = Effects.of(graph)
+
+    def differs_by_rank(op: tf.Operation) -> bool:
+        return draws_or_consumes(op) or effects.draws(op)
+
+    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners), step, effects, differs_by_rank)
     immovable = _immovable_ops(graph, boundary, single, owners)
     counters = find_counters(
         graph,
         boundary,
         [v.name for v in single.variables if v.name not in owners and not gradients[v.name]],
         is_write=is_write,
-        differs_by_rank=draws_or_consumes,
+        differs_by_rank=differs_by_rank,
         server_reads=SERVER_READS,
     )
     pieces = Counter(variable.full_name for variable in single.variables)
@@ -181,17 +186,20 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gra
 
 
 def _refuse_rank_dependent_updates(
-    boundary: Boundary, updated: set[str], step: set[tf.Operation], effects: Effects
+    boundary: Boundary,
+    updated: set[str],
+    step: set[tf.Operation],
+    effects: Effects,
+    differs_by_rank: Callable[[tf.Operation], bool],
 ) -> None:
     names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
-    own = _written_by_each_rank(step, updated, names)
+    own = _written_by_each_rank(step, updated, names, differs_by_rank)
     for op in sorted(boundary.region, key=lambda op: op.name):
         written = [name for name in effects.written_by(op) if name in updated]
         if not written:
             continue
         for source in edit.ancestors([op], stop_at=names, control=False):
-            draws = draws_or_consumes(source) or effects.draws(source)
-            why = f"({source.type})" if draws else own.get(source.name)
+            why = f"({source.type})" if differs_by_rank(source) else own.get(source.name)
             if why is not None:
                 raise PlanError(
                     f"the update of «{written[0]}» reads «{source.name}» {why}, which differs by rank: "
@@ -199,7 +207,12 @@ def _refuse_rank_dependent_updates(
                 )
 
 
-def _written_by_each_rank(step: set[tf.Operation], updated: set[str], names: frozenset[str]) -> dict[str, str]:
+def _written_by_each_rank(
+    step: set[tf.Operation],
+    updated: set[str],
+    names: frozenset[str],
+    differs_by_rank: Callable[[tf.Operation], bool],
+) -> dict[str, str]:
     """The variables that no gradient updates, and to which a step writes what differs by rank, such as a mean of its
     losses; with by what."""
     found: dict[str, str] = {}
@@ -209,7 +222,7 @@ def _written_by_each_rank(step: set[tf.Operation], updated: set[str], names: fro
         before = len(found)
         for op in sorted(writes, key=lambda op: op.name):
             sources = edit.ancestors([tensor.op for tensor in op.inputs[1:]], stop_at=names, control=False)
-            if any(draws_or_consumes(source) or source.name in found for source in sources):
+            if any(differs_by_rank(source) or source.name in found for source in sources):
                 found.setdefault(edit.handle_of(op)[0].name, f"(which «{op.name}» writes)")
     return found
 
