@@ -239,7 +239,7 @@ def fingerprint_of(graph_def: tf.GraphDef) -> str:
             copy.CopyFrom(node)
             copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]
             copy.attr.pop("_gradient_op_type", None)
-            if node.op in ("PyFunc", "PyFuncStateless", "EagerPyFunc"):
+            if node.op in edit.PYTHON_TYPES:
                 copy.attr.pop("token", None)
             if node.op != "VarHandleOp":
                 copy.attr.pop("shared_name", None)

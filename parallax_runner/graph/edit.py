@@ -9,6 +9,9 @@ import tensorflow.compat.v1 as tf
 
 Op: TypeAlias = tf.Operation
 
+# What runs a Python function, which only the process that made it has.
+PYTHON_TYPES = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
 
 def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), control: bool = True) -> set[Op]:
     """All ops that `starts` need, themselves included; edges of tensors named in `stop_at` are not followed."""
@@ -98,6 +101,12 @@ def writes(op_type: str) -> bool:
     return op_type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
         op_type.startswith("Assign") and op_type.endswith("VariableOp")
     )
+
+
+def is_plain(op: Op) -> bool:
+    """Whether the op gives the same for the same inputs on any process: no state, no draws, no Python, no function."""
+    calls = any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
+    return not (op.op_def.is_stateful or calls or op.type in PYTHON_TYPES)
 
 
 def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:

@@ -31,6 +31,7 @@ def ask_for_admission(rewrite: Rewrite, turn: tf.Tensor) -> None:
             step = tf.raw_ops.ReadVariableOp(resource=begun, dtype=tf.int64)
         with tf.device(server_device(0)):
             steps_done, taken = _shared(rewrite, "steps_done"), _shared(rewrite, "taken")
+            step = tf.identity(step)  # here, before the turn is asked for
             with tf.control_dependencies([step.op]):
                 held = tf.raw_ops.MutexLock(mutex=turn)
             with tf.control_dependencies([held.op]):

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
+from parallax_runner.graph.devices import PS
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.plan.plan import Shard as PlannedShard
 from parallax_runner.rewrite.border import connect_casts, narrow_dtype
@@ -28,7 +29,7 @@ from parallax_runner.rewrite.sent import Sent
 
 def server_device(server: int) -> str:
     """The device of a server's variables."""
-    return f"/job:ps/task:{server}/device:CPU:0"
+    return f"/job:{PS}/task:{server}/device:CPU:0"
 
 
 def shard_variables(rewrite: Rewrite) -> None:

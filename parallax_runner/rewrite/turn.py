@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.devices import named_server
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.shards import server_device
 
@@ -24,27 +25,63 @@ def make_turn(rewrite: Rewrite) -> tf.Tensor:
 def take_turn(turn: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operation]) -> tf.Tensor:
     """Lets `guarded` ops of a step run only while it holds the lock; returns the lock that is held, to be given back.
 
-    The lock is asked for when all that these ops need from elsewhere has arrived, so that nobody waits for a replica
-    that is still computing.
+    The lock is asked for when all that these ops need from elsewhere has arrived where they are, and what is computed
+    between them is computed on server 0: who holds it waits for no worker, which may be busy with something else.
     """
     inside = _depending_on(guarded, step)
-    between = inside & edit.ancestors(guarded)
-    outside = {
-        need
-        for op in guarded | between
-        for need in (*(tensor.op for tensor in op.inputs), *op.control_inputs)
-        if need not in inside | guarded and need.type != "VarHandleOp"
-    }
-    with tf.device(server_device(0)), tf.control_dependencies([_group(outside)]):
+    between = (inside & edit.ancestors(guarded)) - guarded
+    for op in between:
+        if edit.is_plain(op) and named_server(op.device) is None:
+            op._set_device(server_device(0))
+    held_by = sorted(guarded | between, key=lambda op: op.name)
+    arrived = _bring_together(held_by, inside | guarded)
+    with tf.device(server_device(0)), tf.control_dependencies(arrived):
         held = tf.raw_ops.MutexLock(mutex=turn)
     by_device: dict[str, tf.Operation] = {}
-    for op in sorted(guarded, key=lambda op: op.name):
+    for op in held_by:
+        if op not in guarded:
+            continue
         if op.device not in by_device:
             # One message a device, however many ops wait for it there.
             with tf.device(op.device or None), tf.control_dependencies([held.op]):
                 by_device[op.device] = tf.no_op()
         op._add_control_input(by_device[op.device])
     return held
+
+
+def _bring_together(ops: list[tf.Operation], inside: set[tf.Operation]) -> list[tf.Operation]:
+    """Gives `ops` what they need from outside as tensors on their own devices; an op a device, which all is awaited by.
+
+    A tensor and the word that it is there would otherwise be two messages, and the word may be the first.
+    """
+    here: dict[tuple[str, str], tf.Tensor] = {}
+    needs: dict[str, set[tf.Operation]] = {}
+    for op in ops:
+        awaited = {control for control in op.control_inputs if control not in inside}
+        if awaited:
+            edit.set_control_inputs(op, set(op.control_inputs) - awaited)
+        of_device = needs.setdefault(op.device, set())
+        of_device |= awaited
+        for index, tensor in enumerate(op.inputs):
+            if tensor.op in inside or tensor.op.type == "VarHandleOp":
+                continue
+            key = (tensor.name, op.device)
+            if key not in here:
+                here[key] = _on_device(tensor, op.device)
+            op._update_input(index, here[key])
+            of_device.add(here[key].op)
+    arrived = []
+    for device, of_device in needs.items():
+        with tf.device(device or None):
+            arrived.append(_group(of_device))
+    return arrived
+
+
+def _on_device(tensor: tf.Tensor, device: str) -> tf.Tensor:
+    if tensor.op.device == device:
+        return tensor
+    with tf.device(device):
+        return tf.identity(tensor)
 
 
 def end_turn(held: tf.Tensor, after: Iterable[tf.Operation]) -> tf.Operation:

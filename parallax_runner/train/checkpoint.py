@@ -96,7 +96,9 @@ class CheckpointOps:
                 held = tf.raw_ops.MutexLock(mutex=turn)
         with tf.control_dependencies([] if held is None else [held.op]):
             read = [_read(variable, piece) for variable, piece in pairs if piece.own is None]
-            self.step = _read_step(distributed.admission)
+            # On a server where there are turns: this process may be busy with a step.
+            with tf.device(None if held is None else held.device):
+                self.step = _read_step(distributed.admission)
         own = [value for _, piece in pairs if piece.own is not None for value in piece.own.reads]
         reads = [value.op for value in (*read, *own, self.step)]
         values = iter(read)

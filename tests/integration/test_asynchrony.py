@@ -47,7 +47,8 @@ def note(x, ahead):
 def build(features, optimizer, *, ahead):
     weights = tf.get_variable("weights", [1000], tf.float64, initializer=tf.zeros_initializer())
     x = tf.numpy_function(lambda x: note(x, ahead), [features["x"]], tf.float32)
-    loss = tf.reduce_sum(weights) + tf.cast(0 * tf.reduce_sum(x), tf.float64)
+    one = tf.cast(1 + 0 * tf.reduce_sum(x), tf.float64)  # so that the gradient waits too
+    loss = tf.reduce_sum(weights * one)
     train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
     return {{"loss": loss, "train_op": train_op}}
 """

@@ -12,7 +12,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import PlanError
+from parallax_runner.graph import edit
 from parallax_runner.graph.capture import capture
+from parallax_runner.graph.devices import named_server
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
@@ -123,6 +125,24 @@ def sleeper(passing: threading.Event, pulled: threading.Event) -> SingleDeviceGr
 
 def with_sign(values: Values, sign: float) -> Values:
     return values | {"x": sign * np.abs(values["x"])}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_who_has_its_turn_waits_for_no_worker(optimizer: str) -> None:
+    """Whose only thread may be in something long: what a turn needs is on the servers when it is asked for."""
+    single = captured(optimizer=optimizer, process=clip)
+    graph = rewrite_for_rank(single, asynchronous(single, staleness=1), rank=1, seed=1).graph
+    held, end = (op for op in graph.get_operations() if op.type in ("MutexLock", "ConsumeMutexLock"))
+    before = edit.ancestors([held])
+    inside = {op for op in edit.ancestors([end]) - before if held in edit.ancestors([op])}
+    assert {op.inputs[0].op.name for op in inside if edit.is_write(op)} > {"global_step", "pace/VarHandleOp"}
+    for op in inside:
+        assert named_server(op.device) is not None
+        for tensor in op.inputs:
+            assert tensor.op in inside or tensor.device == op.device
+            if tensor.op not in inside | before:  # it may come late, but not from a worker
+                assert all(named_server(op.device) is not None for op in edit.ancestors([tensor.op]))
+        assert all(control in inside | before or named_server(control.device) == 0 for control in op.control_inputs)
 
 
 def test_a_slow_replica_delays_nobody_and_sees_how_stale_it_was() -> None:
