@@ -175,7 +175,10 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
     """The plan for this graph and cluster; `measured` is what is known of the rows that steps touch."""
     from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
+    from parallax_runner.analysis.held_back import check_held_back
 
+    if config.train.on_nan == "skip":
+        check_held_back(single)
     variables = classify(single)
     model = cost_model(config, variables, measured)
     plan = make_plan(

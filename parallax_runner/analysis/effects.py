@@ -10,9 +10,6 @@ from tensorflow.core.framework import function_pb2
 
 from parallax_runner.graph import edit
 
-# Between a variable and its use in a branch or a loop of TensorFlow 1.
-HANDED_ON = frozenset({"Enter", "Identity", "Switch"})
-
 
 @dataclass
 class Effects:
@@ -27,7 +24,7 @@ class Effects:
 
     def written_by(self, op: tf.Operation) -> list[str]:
         """The `VarHandleOp`s of variables that an op writes, or may write inside a function."""
-        handles = [handle.name for handle in map(_handle, op.inputs) if handle is not None]
+        handles = [handle.name for handle in map(edit.handle_behind, op.inputs) if handle is not None]
         if edit.is_write(op):
             return handles[:1]
         return handles if handles and any(edit.writes(node.op) for node in self._inside(op.node_def)) else []
@@ -44,10 +41,3 @@ class Effects:
             for inner in self.functions[name].node_def:
                 yield inner
                 yield from self._inside(inner, above | {name})
-
-
-def _handle(tensor: tf.Tensor) -> tf.Operation | None:
-    op = tensor.op
-    while op.type in HANDED_ON:
-        op = op.inputs[0].op
-    return op if op.type == "VarHandleOp" else None

@@ -9,6 +9,8 @@ import tensorflow.compat.v1 as tf
 
 Op: TypeAlias = tf.Operation
 
+# Between a variable and its use in a branch or a loop of TensorFlow 1.
+HANDED_ON = frozenset({"Enter", "Identity", "Switch"})
 # What runs a Python function, which only the process that made it has.
 PYTHON_TYPES = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
@@ -89,6 +91,14 @@ def set_control_inputs(op: Op, control_inputs: Iterable[Op]) -> None:
 def handle_of(op: Op) -> list[Op]:
     """The `VarHandleOp`s among the inputs of an op."""
     return [tensor.op for tensor in op.inputs if tensor.op.type == "VarHandleOp"]
+
+
+def handle_behind(tensor: tf.Tensor) -> Op | None:
+    """The `VarHandleOp` that a tensor comes from, also in a branch or a loop; None where it is no variable's handle."""
+    op = tensor.op
+    while op.type in HANDED_ON:
+        op = op.inputs[0].op
+    return op if op.type == "VarHandleOp" else None
 
 
 def is_write(op: Op) -> bool:

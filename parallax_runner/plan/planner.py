@@ -152,7 +152,8 @@ def _counters(variables: Sequence[VariableInfo], sync: bool) -> tuple[str, ...]:
         if variable.immovable_op is not None:
             raise PlanError(
                 f"{option}: variable «{variable.name}» counts the updates of all replicas on a server, and "
-                f"«{variable.immovable_op}» uses it directly (in a branch, a loop or a function): choose {remedy}"
+                f"«{variable.immovable_op}» uses it directly (in a branch, a loop or a function), or writes it before "
+                f"the gradients are computed: choose {remedy}"
             )
     return tuple(variable.name for variable in counters)
 

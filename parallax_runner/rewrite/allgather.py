@@ -10,6 +10,7 @@ from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sent import Sent
+from parallax_runner.rewrite.stages import apart
 
 
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
@@ -19,11 +20,10 @@ def allgather_sparse_gradients(rewrite: Rewrite) -> None:
     """
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
     mixed = [one for one in travelling_by(rewrite, Route.ALLREDUCE) if one.variables[0] not in sparse]
-    gradients = travelling_by(rewrite, Route.ALLGATHER) + mixed
+    gathered = [one for one in travelling_by(rewrite, Route.ALLGATHER) + mixed if one.indices is not None]
     last: tf.Operation | None = None
-    for gradient in gradients:
-        if gradient.indices is None:
-            continue
+    for gradient in (one for together in apart(rewrite, gathered) for one in together):
+        assert gradient.indices is not None
         with tf.name_scope(f"allgather/{gradient.name}/"):
             travelling = compress(rewrite, gradient.values)
             rows, ids = _gather(gradient.name, travelling, gradient.indices, rewrite.plan.use_allgatherv, after=last)

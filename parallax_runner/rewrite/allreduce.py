@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
@@ -13,6 +12,7 @@ from parallax_runner.rewrite.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sent import Sent
+from parallax_runner.rewrite.stages import apart
 
 # A bucket is an eighth of all, within these bounds: enough to pay for an exchange of its own, and little enough to
 # leave while the next one is computed.
@@ -30,12 +30,8 @@ def allreduce_dense_gradients(rewrite: Rewrite) -> None:
     Gradients that appear one after the other share an exchange, a bucket, which travels while the later ones are
     computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
     """
-    parts: dict[int, list[Aggregate]] = defaultdict(list)
-    for gradient in travelling_by(rewrite, Route.ALLREDUCE):
-        if gradient.indices is None:
-            parts[rewrite.single.part_of(gradient.variables[0])].append(gradient)
-    # An exchange waits for all that is in it, and a train op of its own must not wait for another's gradients.
-    for number, bucket in enumerate(bucket for part in sorted(parts) for bucket in _in_buckets(parts[part])):
+    dense = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.indices is None]
+    for number, bucket in enumerate(bucket for together in apart(rewrite, dense) for bucket in _in_buckets(together)):
         _allreduce(rewrite, bucket, name="gradients" if number == 0 else f"gradients_{number}")
 
 

@@ -18,18 +18,19 @@ from parallax_runner.rewrite.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sent import Sent
+from parallax_runner.rewrite.stages import apart
 
 
 def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
     """Replaces each sparse gradient of a variable that has only sparse ones, and goes by allreduce, by the merged rows
-    of all ranks, averaged if the plan says so; one fused exchange."""
+    of all ranks, averaged if the plan says so; one fused exchange for all that may share one."""
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
     gradients = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.variables[0] in sparse]
-    parts = [
-        Rows(gradient.variables[0], gradient.values, _ids(gradient), _rows(rewrite, gradient)) for gradient in gradients
-    ]
-    for gradient, aggregate in zip(gradients, aggregate_spread(rewrite, parts, name="densified"), strict=True):
-        rewrite.replace_gradient(gradient, aggregate.values, aggregate.ids)
+    for number, together in enumerate(apart(rewrite, gradients)):
+        parts = [Rows(one.variables[0], one.values, _ids(one), _rows(rewrite, one)) for one in together]
+        name = "densified" if number == 0 else f"densified_{number}"
+        for gradient, aggregate in zip(together, aggregate_spread(rewrite, parts, name=name), strict=True):
+            rewrite.replace_gradient(gradient, aggregate.values, aggregate.ids)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ def _as_sent(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _counts_steps(op: tf.Operation) -> bool:
-    return any(handle.name.rpartition("/")[2] == GLOBAL_STEP for handle in edit.handle_of(op))
+    handles = map(edit.handle_behind, op.inputs)
+    return any(handle is not None and handle.name.rpartition("/")[2] == GLOBAL_STEP for handle in handles)
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:

@@ -162,6 +162,7 @@ MODELS = {
     "mixed": mixed_model,
     "loop": loop_model,
     "plain": plain_model,
+    "chained": plain_model,
     "batch_norm": batch_norm_model,
     "random": random_model,
     "decay_after": plain_model,

@@ -83,9 +83,10 @@ class Case:
         """For pytest and file names."""
         return "-".join(str(value) for value in dataclasses.astuple(self))
 
-    def single(self) -> SingleDeviceGraph:
-        """The captured graph; the same in every process."""
-        shapes = {"ids": ((BATCH,), "int32"), "x": ((BATCH, WIDTH), "float64"), "y": ((BATCH,), "float64")}
+    def single(self, *, batches: int = 1) -> SingleDeviceGraph:
+        """The captured graph; the same in every process. For a rank's batch, or for several at once."""
+        size = batches * BATCH
+        shapes = {"ids": ((size,), "int32"), "x": ((size, WIDTH), "float64"), "y": ((size,), "float64")}
         if self.variables == "reference":
             tf.disable_resource_variables()
         try:
@@ -173,7 +174,19 @@ class Case:
         if self.model == "padding":
             with tf.control_dependencies([train_op]):
                 train_op = tf.group(*[keep_padding(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)])
+        if self.model == "chained":
+            train_op = self._train_another(features, after=train_op)
         return {"loss": loss, "train_op": train_op}
+
+    def _train_another(self, features: dict[str, tf.Tensor], *, after: tf.Operation) -> tf.Operation:
+        """A second model, trained in the same step by what the first one's update has made of the first."""
+        first = tf.trainable_variables()
+        with tf.control_dependencies([after]):
+            with tf.variable_scope("second_" + re.sub(r"\W", "_", self.name)):
+                known = tf.add_n([tf.reduce_sum(variable) for variable in first])
+                loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - known - features["y"]))
+            second = [variable for variable in tf.trainable_variables() if variable not in first]
+            return tf.group(after, OPTIMIZERS[self.optimizer]().minimize(loss, var_list=second))
 
 
 def pairwise(axes: dict[str, tuple[Any, ...]]) -> list[Case]:
@@ -223,6 +236,7 @@ def special_cases() -> list[Case]:
     ] + [
         Case(model="function", clip=True),
         *(Case(comm=comm, model="padding", ranks=3, partitions=4, clip=True) for comm in ("hybrid", "ps")),
+        *chained_cases(),
         *replicated_cases(),
         *placed_cases(),
         *device_cases(),
@@ -239,6 +253,17 @@ def special_cases() -> list[Case]:
         Case(comm="mpi", optimizer="adam", clip=True, spoilt_step=4),
         Case(comm="ps", ranks=3, optimizer="momentum", partitions=4, spoilt_step=4),
         Case(comm="hybrid", ranks=3, optimizer="adam", clip=True, partitions=4, spoilt_step=4),
+    ]
+
+
+def chained_cases() -> list[Case]:
+    """Two updates in one step, the second by gradients that are computed after the first."""
+    return [
+        Case(comm="mpi", model="chained", optimizer="adam"),
+        Case(comm="mpi", model="chained", optimizer="momentum", ranks=3, reroute=".allreduce"),
+        Case(comm="mpi", model="chained", optimizer="adagrad", ranks=3, use_allgatherv=True),
+        Case(comm="hybrid", model="chained", optimizer="rmsprop", ranks=3, partitions=4),
+        Case(comm="sharded", model="chained", optimizer="adam", ranks=3),
     ]
 
 

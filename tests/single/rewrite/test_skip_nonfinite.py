@@ -140,3 +140,25 @@ def test_each_rank_knows_whether_the_step_counted() -> None:
     ]
     for given, expected in ((batches(0, 2), True), (spoilt(1, 2), False), (batches(2, 2), True)):
         assert [applied for applied, _ in device.session.run(fetches, device.fed(given))] == [expected] * 2
+
+
+def test_an_update_in_a_branch_of_tensorflow_1() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        weights = tf.get_variable("weights", [2], tf.float64)
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(features["x"] * weights, axis=1) - features["y"]))
+        optimizer, step = OPTIMIZERS["momentum"](), tf.train.get_or_create_global_step()
+        pairs = optimizer.compute_gradients(loss)
+        few = tf.train.get_global_step() < 2
+        return {"loss": loss, "train_op": tf.cond(few, lambda: optimizer.apply_gradients(pairs, step), tf.no_op)}
+
+    tf.disable_control_flow_v2()
+    try:
+        single = capture(build, FEATURES, seed=1)
+    finally:
+        tf.enable_control_flow_v2()
+    (expected,) = trained(graph_of(single, "local"), [batches(0, 1)])
+    device = graph_of(single, "local", skip_nonfinite=True)
+    (found,) = trained(device, [batches(0, 1), spoilt(BAD, 1)])
+    assert_same(without_step(found), without_step(expected))
+    device.step(batches(2, 1))  # the branch is not taken, and nothing waits for it for ever
+    assert_same(device.variables(), found)

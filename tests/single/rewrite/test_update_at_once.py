@@ -101,6 +101,31 @@ def test_a_counter_that_only_a_branch_uses_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("options", [{"sync": False}, {"backup_workers": 1}])
+def test_a_counter_that_gradients_wait_for_is_refused(options: dict[str, Any]) -> None:
+    """Its write needs a turn, which is asked for with the gradients."""
+
+    def build(features: Features) -> dict[str, Any]:
+        weights = tf.get_variable("weights", [2], tf.float64)
+        step = tf.train.get_or_create_global_step()
+        with tf.control_dependencies([step.assign_add(1, name="early")]):
+            loss = tf.reduce_mean(tf.square(tf.reduce_sum(features["x"] * weights, axis=1) - features["y"]))
+            return {"loss": loss, "train_op": OPTIMIZERS["momentum"]().minimize(loss)}
+
+    single = capture(build, FEATURES, seed=1)
+    with pytest.raises(PlanError, match=r"«global_step» counts .* «early\w*» .* or writes it before the gradients"):
+        make_plan(
+            list(infos(single).values()),
+            comm="ps",
+            workers=2,
+            servers=1,
+            partitions=1,
+            average_sparse=True,
+            fingerprint="f",
+            **options,
+        )
+
+
 def sleeper(passing: threading.Event, pulled: threading.Event) -> SingleDeviceGraph:
     """Linear; between its pull and its push a step with a negative first «x» waits for `passing`."""
 

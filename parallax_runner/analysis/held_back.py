@@ -1,0 +1,32 @@
+"""Checks that every update of a step can be held back, as train.on_nan=skip needs."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.effects import Effects
+from parallax_runner.errors import PlanError
+from parallax_runner.graph import edit
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+
+def check_held_back(single: SingleDeviceGraph) -> None:
+    """Raises PlanError where a step writes a variable inside a branch, a loop or a function, after the loss is known.
+
+    What is inside cannot be made conditional from outside (rewrite/skip_nonfinite.py). What the loss itself waits for
+    is done before anybody knows that a step is to be skipped.
+    """
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(single.meta_graph.graph_def, name="")
+    step = edit.ancestors([graph.get_operation_by_name(single.train_op)])
+    late = step - edit.ancestors([graph.get_tensor_by_name(single.loss).op])
+    effects = Effects.of(graph)
+    for op in sorted(late, key=lambda op: op.name):
+        written = [] if edit.is_write(op) else effects.written_by(op)
+        if written:
+            raise PlanError(
+                f"train.on_nan=skip: «{op.name}» ({op.type}) updates «{written[0]}» inside a branch, a loop or a "
+                "function, and cannot be kept from it in a step that is to be skipped: update outside of it, or choose "
+                "train.on_nan=stop"
+            )
