@@ -16,6 +16,7 @@ from parallax_runner.graph import edit, shard_ids
 from parallax_runner.graph.boundary import Boundary, find_boundary
 from parallax_runner.graph.devices import named_server
 from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.fed import is_fed_scalar
 from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
@@ -27,6 +28,8 @@ SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "
 BY_PLACE = "ResourceScatterNd"
 # From these on, an optimizer has merged duplicates by itself, or hands the rows to an op that adds them one by one.
 MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
+# Takes the next of this process's data.
+CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
 
 
 def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
@@ -46,7 +49,9 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     effects = Effects.of(graph)
 
     def differs_by_rank(op: tf.Operation) -> bool:
-        return draws_or_consumes(op) or effects.draws(op)
+        # All ranks must feed such a number alike: rewrite/fed_alike.py sees to it.
+        is_alike = is_fed_scalar(op, single.features.values())
+        return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 
     _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners), step, effects, differs_by_rank)
     immovable = _immovable_ops(graph, boundary, single, owners)
@@ -232,7 +237,7 @@ def draws_or_consumes(op: tf.Operation) -> bool:
     attributes = op.node_def.attr
     return (
         op.type == "Placeholder"
-        or op.type.startswith("IteratorGetNext")
+        or op.type.startswith(CONSUMERS)
         or "seed2" in attributes
         or (shard_ids.ATTRIBUTE in attributes and attributes[shard_ids.ATTRIBUTE].s.decode() == shard_ids.SHARD_ID)
     )

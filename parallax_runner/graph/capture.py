@@ -11,7 +11,7 @@ import random
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ def from_graph(
             "(GradientTape is not seen)"
         )
     _refuse_updates_behind(imported, train_op.name, meta_graph, variables)
+    _refuse_what_nobody_feeds(imported, [train_op.name, loss.op.name], features.values())
     return SingleDeviceGraph(
         meta_graph=meta_graph,
         features=features,
@@ -123,6 +124,15 @@ def _refuse_updates_behind(
                 f"the train op's gradients wait for «{op.name}», an update by other gradients, which is no part of the "
                 "train op: compute all gradients of a step before its first update, and give the train op both updates "
                 "(tf.group)"
+            )
+
+
+def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Collection[str]) -> None:
+    for op in edit.in_order(edit.ancestors(map(graph.get_operation_by_name, fetched))):
+        if op.type == "Placeholder" and op.outputs[0].name not in features:
+            raise CaptureError(
+                f"the model has a placeholder «{op.name}», which nobody feeds: take data from the features, and "
+                "numbers from the model's arguments or its optimizer"
             )
 
 

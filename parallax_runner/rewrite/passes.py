@@ -28,6 +28,7 @@ from parallax_runner.rewrite.distributed_graph import (
     Rewrite,
     Shard,
 )
+from parallax_runner.rewrite.fed_alike import check_fed_alike
 from parallax_runner.rewrite.initialize import initialize_alike, together
 from parallax_runner.rewrite.integrity import check
 from parallax_runner.rewrite.merge import merge_sparse_gradients
@@ -46,6 +47,7 @@ from parallax_runner.rewrite.update_with_backup import update_with_backup
 from parallax_runner.rewrite.wishes import ask_all
 
 PASSES: tuple[Callable[[Rewrite], None], ...] = (
+    check_fed_alike,
     merge_sparse_gradients,
     skip_deduplication,
     allreduce_dense_gradients,

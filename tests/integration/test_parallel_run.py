@@ -1,10 +1,11 @@
-"""Scripts that call parallel_run under PS: replicas, another cluster, without waiting, the search for partitions."""
+"""Scripts that call parallel_run: replicas, another cluster, without waiting, the search for partitions, a fed rate."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
 from omegaconf import OmegaConf
 
 from tests.integration.scripted import STEPS, expect, run, told
@@ -55,3 +56,19 @@ def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
     (table,) = [v for v in done.plan["variables"] if v["name"].startswith("embedding/table")]
     assert len(table["shards"]) == summary["partition_choice"]
     assert len(told(done, 0, "values")) == 1  # what is printed in trials is for their logs
+
+
+@pytest.mark.parametrize("option", ["MPI", "HYBRID"])
+def test_a_learning_rate_that_is_fed(option: str, tmp_path: Path) -> None:
+    expect(run(tmp_path, config={"run_option": option}, rates=[0.1, 0.1]))
+
+
+def test_on_servers_the_first_worker_feeds_the_learning_rate(tmp_path: Path) -> None:
+    expect(run(tmp_path, config={"run_option": "PS"}, rates=[0.1, 0.2]))
+
+
+def test_a_learning_rate_that_is_fed_differently(tmp_path: Path) -> None:
+    done = run(tmp_path, config={"run_option": "HYBRID"}, rates=[0.1, 0.2])
+    assert done.status == 1
+    assert "«rate» is fed differently to the workers, and the update reads it; in their order they have" in done.stderr
+    assert "[0.1 0.2]" in done.stderr

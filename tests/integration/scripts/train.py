@@ -48,7 +48,8 @@ def build():
         step = tf.train.get_or_create_global_step()
         rows = tf.nn.embedding_lookup(table, ids)
         loss = tf.reduce_mean(tf.square(tf.reduce_sum(rows * weights, axis=1) - 3.0), name="loss")
-        optimizer = tf.train.GradientDescentOptimizer(LEARNING_RATE)
+        rate = tf.placeholder(tf.float32, [], name="rate") if ASKED.get("rates") else LEARNING_RATE
+        optimizer = tf.train.GradientDescentOptimizer(rate)
         pairs = optimizer.compute_gradients(loss)
         gradients, norm = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 1e6)
         tf.identity(norm, name="norm")
@@ -92,7 +93,8 @@ session.run("start", {"ids:0": feeds})
 for number in range(ASKED["steps"]):
     if session.should_stop() or ASKED.get("ends") == [worker, number]:
         break
-    fetched = session.run(["train", {"loss": "loss:0"}, ("norm:0",)], {"ids:0": feeds})
+    fed = {"rate:0": [ASKED["rates"][worker]] * replicas} if ASKED.get("rates") else {}
+    fetched = session.run(["train", {"loss": "loss:0"}, ("norm:0",)], {"ids:0": feeds, **fed})
     assert fetched[0] == [None] * replicas and len(fetched[1]["loss"]) == replicas
     if ASKED.get("critic"):
         session.run("train_critic", {"ids:0": feeds})

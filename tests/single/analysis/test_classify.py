@@ -11,6 +11,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.capture import capture
+from parallax_runner.graph.script_graph import capture_script
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from tests.single.small_models import (
     BATCH,
     FEATURES,
@@ -311,6 +313,29 @@ def test_an_update_in_a_branch_that_each_rank_chooses_is_refused(v2: bool) -> No
         infos(by_loss)
     for single in alike:
         assert infos(single)["weights"].gradient == "dense"
+
+
+def test_of_what_a_script_feeds_its_update_may_read_single_numbers() -> None:
+    def script(shape: list[int]) -> SingleDeviceGraph:
+        graph = tf.Graph()
+        with graph.as_default():
+            fed = tf.placeholder(tf.float32, shape, name="fed")
+            loss = tf.reduce_sum(tf.square(tf.get_variable("w", [3])))
+            tf.train.GradientDescentOptimizer(tf.reduce_max(fed)).minimize(loss)
+        return capture_script(graph)
+
+    assert classify(script([]))[0].name == "w"
+    with pytest.raises(PlanError, match=r"reads «fed» \(Placeholder\), which differs by rank"):
+        classify(script([1]))
+
+
+def test_a_learning_rate_out_of_a_queue_is_refused() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        rate = tf.FIFOQueue(1, [tf.float32], [[]]).dequeue(name="next")
+        tf.train.GradientDescentOptimizer(rate).minimize(tf.reduce_sum(tf.square(tf.get_variable("w", [3]))))
+    with pytest.raises(PlanError, match=r"reads «next» \(QueueDequeueV2\), which differs by rank"):
+        classify(capture_script(graph))
 
 
 def test_noise_in_a_branch_is_refused() -> None:

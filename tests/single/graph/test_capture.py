@@ -267,6 +267,16 @@ def test_a_feature_that_the_data_lacks_is_named() -> None:
         captured(lambda features: {}["y"])
 
 
+def test_a_placeholder_that_is_no_feature_is_refused() -> None:
+    def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        rate = tf.placeholder(tf.float32, [], name="rate")
+        loss = tf.reduce_sum(features["x"] * variable("w", (3,)))
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(rate).minimize(loss)}
+
+    with pytest.raises(CaptureError, match="placeholder «rate», which nobody feeds"):
+        captured(build)
+
+
 def test_a_shape_that_is_not_known_is_refused() -> None:
     def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
         start = tf.placeholder_with_default(tf.ones((3, 1)), (None, 1))
