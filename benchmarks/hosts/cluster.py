@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.hosts import counters
 from benchmarks.hosts.network import INTERFACE, Host, Link, Network, agent_command
@@ -36,10 +37,11 @@ SLEEP_WHEN_IDLE = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """`count` hosts, or as many workers on this machine's loopback where `hosts` is empty."""
+    """`count` hosts over links of `link_mbit`, or as many workers on this machine's loopback where `hosts` is empty."""
 
     count: int
     hosts: tuple[Host, ...] = ()
+    link_mbit: int = 0
 
     def overrides(self) -> list[str]:
         """What one of our runs needs to have a worker, and a server where there are any, on each host."""
@@ -88,12 +90,20 @@ class Cluster:
         """What each host's interface has sent so far; nothing on loopback, where no interface sees it."""
         return tuple(counters.read(host.pid, INTERFACE).sent_bytes for host in self.hosts)
 
+    def carried_bytes(self) -> tuple[int, ...]:
+        """What the hosts' links have carried so far, out and in: seen from where they are joined, by one look."""
+        if not self.hosts:
+            return ()
+        there = counters.parse_all(Path("/proc/self/net/dev").read_text(encoding="ascii"))
+        ends = [there[host.outer_interface] for host in self.hosts]
+        return tuple(number for end in ends for number in (end.received_bytes, end.sent_bytes))
+
 
 @contextmanager
 def shaped(count: int, link: Link) -> Iterator[Cluster]:
     """Hosts over links. Raises NoNetwork."""
     with Network(count, link) as network:
-        yield Cluster(count, tuple(network.hosts))
+        yield Cluster(count, tuple(network.hosts), link.mbit)
 
 
 def free_ports(count: int) -> list[int]:

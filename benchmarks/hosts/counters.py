@@ -21,9 +21,14 @@ def read(pid: int, interface: str) -> Traffic:
 
 def parse(text: str, interface: str) -> Traffic:
     """The counters of an interface in what /proc/net/dev shows. Raises ValueError where it is not there."""
-    for line in text.splitlines():
-        name, colon, numbers = line.partition(":")
-        if colon and name.strip() == interface:
-            fields = numbers.split()
-            return Traffic(received_bytes=int(fields[0]), sent_bytes=int(fields[8]))
-    raise ValueError(f"no interface {interface} among the counters")
+    found = parse_all(text)
+    if interface not in found:
+        raise ValueError(f"no interface {interface} among the counters")
+    return found[interface]
+
+
+def parse_all(text: str) -> dict[str, Traffic]:
+    """The counters of all interfaces in what /proc/net/dev shows, by name."""
+    lines = [line.partition(":") for line in text.splitlines() if ":" in line]
+    fields = {name.strip(): numbers.split() for name, _, numbers in lines}
+    return {name: Traffic(received_bytes=int(each[0]), sent_bytes=int(each[8])) for name, each in fields.items()}

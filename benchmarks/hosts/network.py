@@ -53,6 +53,11 @@ class Host:
         return f"h{self.number}"
 
     @property
+    def outer_interface(self) -> str:
+        """The end of its link at the bridge."""
+        return f"v{self.number}"
+
+    @property
     def address(self) -> str:
         """Its address on the bridge."""
         return f"10.9.0.{10 + self.number}"
@@ -70,7 +75,7 @@ def bridge_commands() -> list[list[str]]:
 
 def host_commands(host: Host, link: Link) -> list[list[str]]:
     """What joins a host to the bridge: both ends of its link let pass as much as the link does."""
-    outer = f"v{host.number}"
+    outer = host.outer_interface
     inside = enter_host(host.pid)
     shape = ["tbf", "rate", f"{link.mbit}mbit", "burst", str(link.burst_bytes), "latency", "100ms"]
     commands = [

@@ -37,11 +37,13 @@ def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
                 _bytes([one.sent_bytes for one in own]),
                 _bytes([one.counted_bytes for one in own]),
                 _bytes([one.predicted_bytes for one in own], bound=True),
+                _ms([one.occupancy.full_ms for one in own if one.occupancy]),
+                _ms([one.occupancy.neither_ms for one in own if one.occupancy]),
                 *(_times(ratios(measurements, mode, other)) for other in others),
             )
         )
     unit = measurements[0].unit
-    head = ("mode", unit, "least – most", "ms a step", "interface sent", "counted", "predicted")
+    head = ("mode", unit, "least – most", "ms a step", "interface sent", "counted", "predicted", "link full", "idle")
     return Rows((*head, *(f"× {other}" for other in others)), tuple(body))
 
 
@@ -71,6 +73,10 @@ def _bar(axes, place: int, numbers: Sequence[float], color: str) -> None:  # typ
 
 def _times(one: Spread) -> str:
     return f"{one.median:.2f} ({one.low:.2f} – {one.high:.2f})"
+
+
+def _ms(numbers: Sequence[float]) -> str:
+    return f"{statistics.median(numbers):.0f} ms" if numbers else "unknown"
 
 
 def _bytes(numbers: Sequence[float | None], *, bound: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import statistics
@@ -15,6 +16,7 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.hosts.cluster import Cluster, guarded, python
+from benchmarks.hosts.occupancy import Occupancy, Onlooker, occupancy
 from benchmarks.modes import IDEAL, STANDINGS, WARM_UP_STEPS
 from benchmarks.overlap import Told, over_common_time
 from benchmarks.runs import Run, RunFailed, Watched
@@ -41,8 +43,9 @@ class Measurement:
     """What one round says of one mode or peer.
 
     `rate` is words a second over all ranks, or examples where data has no words. `sent_bytes` is what an interface sent
-    in a step, the mean over hosts, and `of_each_host` what each did; None where no interface counts. `counted_bytes`
-    is what our run counted itself, a step and worker, and `predicted_bytes` what its plan foresaw.
+    in a step, the mean over hosts, and `of_each_host` what each did; None where no interface counts, and so
+    `occupancy`. `counted_bytes` is what our run counted itself, a step and worker, and `predicted_bytes` what its plan
+    foresaw.
     """
 
     round: int
@@ -52,6 +55,7 @@ class Measurement:
     step_ms: float
     sent_bytes: float | None
     of_each_host: tuple[float, ...]
+    occupancy: Occupancy | None
     counted_bytes: float | None
     predicted_bytes: int | None
     loss_last: float | None
@@ -107,14 +111,16 @@ def _measure_one(
     def on_told(told: Told) -> None:
         samples.append(Sample(told.step, told.secs, cluster.sent_bytes()))
 
-    if mode == IDEAL:
-        facts = _run_ideal(cluster.count, steps, overrides, folder)
-    elif mode in PEERS:
-        facts = _run_peer(mode, cluster, steps, overrides, folder, on_told)
-    else:
-        facts = _run_ours(mode, cluster, steps, overrides, folder, on_told)
+    with Onlooker(cluster.carried_bytes) as onlooker:
+        if mode == IDEAL:
+            facts = _run_ideal(cluster.count, steps, overrides, folder)
+        elif mode in PEERS:
+            facts = _run_peer(mode, cluster, steps, overrides, folder, on_told)
+        else:
+            facts = _run_ours(mode, cluster, steps, overrides, folder, on_told)
     common = over_common_time(facts["told"], min(WARM_UP_STEPS, steps // 2))
-    sent = sent_in_a_step(samples, min(WARM_UP_STEPS, steps // 2))
+    counted = [sample for sample in samples if sample.step >= min(WARM_UP_STEPS, steps // 2)]
+    sent = sent_in_a_step(counted)
     return Measurement(
         round=number,
         mode=mode,
@@ -123,6 +129,7 @@ def _measure_one(
         step_ms=1000 / statistics.fmean(common.steps_per_sec),
         sent_bytes=statistics.fmean(sent) if sent else None,
         of_each_host=sent,
+        occupancy=_occupancy(onlooker, counted, cluster),
         counted_bytes=facts.get("counted_bytes"),
         predicted_bytes=facts.get("predicted_bytes"),
         loss_last=facts["loss_last"],
@@ -130,14 +137,27 @@ def _measure_one(
     )
 
 
-def sent_in_a_step(samples: Sequence[Sample], warm_up_steps: int) -> tuple[float, ...]:
-    """Bytes that each host sent in a step, from `warm_up_steps` on: set-up and the first steps are left out."""
-    counted = [sample for sample in samples if sample.step >= warm_up_steps and sample.sent_bytes]
+def sent_in_a_step(samples: Sequence[Sample]) -> tuple[float, ...]:
+    """Bytes that each host sent in a step between the first and the last of `samples`."""
+    counted = [sample for sample in samples if sample.sent_bytes]
     if len(counted) < 2:
         return ()
     first, last = counted[0], counted[-1]
     steps = last.step - first.step
     return tuple((end - begin) / steps for begin, end in zip(first.sent_bytes, last.sent_bytes, strict=True))
+
+
+def _occupancy(onlooker: Onlooker, samples: Sequence[Sample], cluster: Cluster) -> Occupancy | None:
+    if len(samples) < 2:
+        return None
+    return occupancy(
+        onlooker.glances,
+        begin_secs=samples[0].secs,
+        end_secs=samples[-1].secs,
+        steps=samples[-1].step - samples[0].step,
+        link_mbit=cluster.link_mbit,
+        cores=os.cpu_count() or 1,
+    )
 
 
 def _pieces(mode: str, cluster: Cluster, overrides: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from benchmarks.__main__ import parse
 from benchmarks.hosts.cluster import Cluster, free_ports
 from benchmarks.hosts.measure import Measured
 from benchmarks.hosts.network import Host, Link
+from benchmarks.hosts.occupancy import Occupancy
 from benchmarks.hosts.results import ratios, rows_of_hosts
 from benchmarks.hosts.rounds import Measurement, Sample, sent_in_a_step, split_steps
 
@@ -32,16 +33,15 @@ def test_a_mode_may_bring_its_steps() -> None:
     assert split_steps("mpi", 40) == ("mpi", 40)
 
 
-def test_bytes_of_a_step_leave_out_what_came_before() -> None:
+def test_bytes_of_a_step_are_those_between_two_samples() -> None:
     samples = [
-        Sample(1, 0.0, (9_000_000, 9_000_000)),
         Sample(5, 1.0, (10_000_000, 20_000_000)),
         Sample(10, 2.0, (15_000_000, 25_000_000)),
         Sample(15, 3.0, (30_000_000, 40_000_000)),
     ]
-    assert sent_in_a_step(samples, warm_up_steps=5) == (2_000_000, 2_000_000)
-    assert sent_in_a_step(samples[:2], warm_up_steps=5) == ()
-    assert sent_in_a_step([Sample(5, 0.0, ()), Sample(10, 1.0, ())], warm_up_steps=5) == ()
+    assert sent_in_a_step(samples) == (2_000_000, 2_000_000)
+    assert sent_in_a_step(samples[:1]) == ()
+    assert sent_in_a_step([Sample(5, 0.0, ()), Sample(10, 1.0, ())]) == ()
 
 
 def test_our_runs_are_told_of_the_hosts() -> None:
@@ -84,6 +84,7 @@ def measured(number: int, mode: str, rate: float, sent_bytes: float | None = 5e6
         step_ms=1e6 / rate,
         sent_bytes=sent_bytes,
         of_each_host=(),
+        occupancy=Occupancy(full_ms=300, idle_ms=200, neither_ms=50) if mode == "mpi" else None,
         counted_bytes=4e6 if mode == "mpi" else None,
         predicted_bytes=6_000_000 if mode == "mpi" else None,
         loss_last=1.0,
@@ -111,8 +112,19 @@ def test_the_table_has_a_column_a_peer() -> None:
     rows = rows_of_hosts(ROUNDS)
     assert rows.head[-1] == "× horovod"
     assert rows.body == (
-        ("mpi", "1,000", "900 – 1,000", "1000.0", "5 MB", "4 MB", "≤ 6 MB", "2.50 (2.00 – 3.00)"),
-        ("horovod", "400", "300 – 500", "2500.0", "5 MB", "unknown", "unknown", "1.00 (1.00 – 1.00)"),
+        ("mpi", "1,000", "900 – 1,000", "1000.0", "5 MB", "4 MB", "≤ 6 MB", "300 ms", "50 ms", "2.50 (2.00 – 3.00)"),
+        (
+            "horovod",
+            "400",
+            "300 – 500",
+            "2500.0",
+            "5 MB",
+            "unknown",
+            "unknown",
+            "unknown",
+            "unknown",
+            "1.00 (1.00 – 1.00)",
+        ),
     )
     assert rows_of_hosts([measured(0, "mpi", 1000, None)]).body[0][4] == "unknown"
 
