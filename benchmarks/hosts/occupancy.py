@@ -27,8 +27,8 @@ class Glance:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Of a step: how long some link was full, how long the cores were idle (the share of them that was, times the time),
-    and how much of that while no link was full."""
+    """Of a step: how long some link was full, how long the cores were idle (the share of them, times the time), and how
+    much of that while no link was full."""
 
     full_ms: float
     idle_ms: float
