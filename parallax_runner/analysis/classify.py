@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -53,14 +53,16 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         is_alike = is_fed_scalar(op, single.features.values())
         return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 
-    _refuse_rank_dependent_updates(boundary, set(gradients) | set(owners), step, effects, differs_by_rank)
+    updated, names = set(gradients) | set(owners), _tensors(boundary)
+    own = _written_by_each_rank(step, updated, names, differs_by_rank)
+    _refuse_rank_dependent_updates(boundary, updated, own, effects, differs_by_rank)
     immovable = _immovable_ops(graph, boundary, single, owners)
     counters = find_counters(
         graph,
         boundary,
         [v.name for v in single.variables if v.name not in owners and not gradients[v.name]],
         is_write=is_write,
-        differs_by_rank=differs_by_rank,
+        differs_by_rank=lambda op: op.name in own or differs_by_rank(op),
         server_reads=SERVER_READS,
     )
     pieces = Counter(variable.full_name for variable in single.variables)
@@ -147,13 +149,16 @@ def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variabl
 
 def _gradients_behind(graph: tf.Graph, boundary: Boundary, write: tf.Operation) -> list[Gradient]:
     """The gradients that decide where (a scatter's ids) or what (an assignment's value) an op writes."""
-    source = write.inputs[1].name
-    names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
+    source, names = write.inputs[1].name, _tensors(boundary)
     found = edit.ancestors([graph.get_tensor_by_name(source).op], stop_at=names, control=False)
     read = {tensor.name for op in found for tensor in op.inputs} | {source}
     if write.type.startswith("ResourceScatter"):
         return [gradient for gradient in boundary.gradients if gradient.indices in read]
     return [gradient for gradient in boundary.gradients if gradient.values in read]
+
+
+def _tensors(boundary: Boundary) -> frozenset[str]:
+    return frozenset(name for one in boundary.gradients for name in (one.values, one.indices) if name)
 
 
 def _kind(gradients: list[Gradient]) -> GradientKind:
@@ -193,12 +198,11 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gra
 def _refuse_rank_dependent_updates(
     boundary: Boundary,
     updated: set[str],
-    step: set[tf.Operation],
+    own: Mapping[str, str],
     effects: Effects,
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> None:
-    names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
-    own = _written_by_each_rank(step, updated, names, differs_by_rank)
+    names = _tensors(boundary)
     for op in sorted(boundary.region, key=lambda op: op.name):
         written = [name for name in effects.written_by(op) if name in updated]
         if not written:

@@ -315,6 +315,22 @@ def test_an_update_in_a_branch_that_each_rank_chooses_is_refused(v2: bool) -> No
         assert infos(single)["weights"].gradient == "dense"
 
 
+def test_what_counts_by_a_variable_of_each_ranks_own_does_not_count() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        seen, total = (
+            tf.get_variable(name, [], tf.float64, initializer=tf.zeros_initializer(), trainable=False)
+            for name in ("seen", "total")
+        )
+        with tf.control_dependencies([seen.assign(tf.reduce_sum(features["y"]))]):
+            counted = total.assign_add(seen.read_value())
+        loss = tf.reduce_mean(tf.square(dense_model(features) - features["y"]))
+        step = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_or_create_global_step())
+        return {"loss": loss, "train_op": tf.group(step, counted)}
+
+    found = infos(capture(build, FEATURES, seed=1))
+    assert {name for name, info in found.items() if info.counts} == {"global_step"}
+
+
 def test_of_what_a_script_feeds_its_update_may_read_single_numbers() -> None:
     def script(shape: list[int]) -> SingleDeviceGraph:
         graph = tf.Graph()
