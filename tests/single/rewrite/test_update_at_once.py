@@ -24,7 +24,7 @@ from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batc
 from tests.single.small_models import BATCH, FEATURES, OPTIMIZERS, Features, captured, clip, infos
 
 
-def asynchronous(single: SingleDeviceGraph, *, workers: int = 2, staleness: int | None = None) -> Plan:
+def asynchronous(single: SingleDeviceGraph, *, workers: int = 2, **options: Any) -> Plan:
     return make_plan(
         list(infos(single).values()),
         comm="ps",
@@ -33,8 +33,7 @@ def asynchronous(single: SingleDeviceGraph, *, workers: int = 2, staleness: int 
         partitions=2,
         average_sparse=True,
         fingerprint=single.fingerprint,
-        sync=False,
-        staleness=staleness,
+        **({"sync": False} | options),
     )
 
 
@@ -101,7 +100,7 @@ def test_a_counter_that_only_a_branch_uses_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize("options", [{"sync": False}, {"backup_workers": 1}])
+@pytest.mark.parametrize("options", [{}, {"sync": True, "backup_workers": 1}])
 def test_a_counter_that_gradients_wait_for_is_refused(options: dict[str, Any]) -> None:
     """Its write needs a turn, which is asked for with the gradients."""
 
@@ -114,16 +113,7 @@ def test_a_counter_that_gradients_wait_for_is_refused(options: dict[str, Any]) -
 
     single = capture(build, FEATURES, seed=1)
     with pytest.raises(PlanError, match=r"«global_step» counts .* «early\w*» .* or writes it before the gradients"):
-        make_plan(
-            list(infos(single).values()),
-            comm="ps",
-            workers=2,
-            servers=1,
-            partitions=1,
-            average_sparse=True,
-            fingerprint="f",
-            **options,
-        )
+        asynchronous(single, **options)
 
 
 def sleeper(passing: threading.Event, pulled: threading.Event) -> SingleDeviceGraph:
