@@ -261,7 +261,9 @@ def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: dict[int, L
     tables = {"function": 1, "chained": 4}.get(case.model, 1 + case.user_parts)
     assert len(calls) == tables
     for before, call in itertools.pairwise(calls):
-        name = before.partition(" = ")[0]
+        name, after = before.partition(" = ")[0], call.partition(" = ")[0]
+        if "second_" in after and "second_" not in name:
+            continue  # behind the first model's update, and with it behind its calls: TensorFlow leaves the edge out
         assert f"^{name}" in call, "calls stand one behind the other"
 
 
