@@ -36,7 +36,7 @@ class Occupancy:
 
 
 class Onlooker:
-    """Looks every 20 ms, while entered; costs a hundredth of a core."""
+    """Looks every 20 ms, while entered."""
 
     def __init__(self, carried_bytes: Callable[[], tuple[int, ...]]) -> None:
         self.glances: list[Glance] = []

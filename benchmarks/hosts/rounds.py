@@ -118,8 +118,9 @@ def _measure_one(
             facts = _run_peer(mode, cluster, steps, overrides, folder, on_told)
         else:
             facts = _run_ours(mode, cluster, steps, overrides, folder, on_told)
-    common = over_common_time(facts["told"], min(WARM_UP_STEPS, steps // 2))
-    counted = [sample for sample in samples if sample.step >= min(WARM_UP_STEPS, steps // 2)]
+    warm_up_steps = min(WARM_UP_STEPS, steps // 2)
+    common = over_common_time(facts["told"], warm_up_steps)
+    counted = from_step(samples, warm_up_steps)
     sent = sent_in_a_step(counted)
     return Measurement(
         round=number,
@@ -135,6 +136,11 @@ def _measure_one(
         loss_last=facts["loss_last"],
         **around,
     )
+
+
+def from_step(samples: Sequence[Sample], step: int) -> list[Sample]:
+    """Without what came before: set-up and the first steps."""
+    return [sample for sample in samples if sample.step >= step]
 
 
 def sent_in_a_step(samples: Sequence[Sample]) -> tuple[float, ...]:

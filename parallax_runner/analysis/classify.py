@@ -53,8 +53,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         is_alike = is_fed_scalar(op, single.features.values())
         return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 
-    updated, names = set(gradients) | set(owners), _tensors(boundary)
-    own = _written_by_each_rank(step, updated, names, differs_by_rank)
+    updated = set(gradients) | set(owners)
+    own = _written_by_each_rank(step, updated, boundary.tensors, differs_by_rank)
     _refuse_rank_dependent_updates(boundary, updated, own, effects, differs_by_rank)
     immovable = _immovable_ops(graph, boundary, single, owners)
     counters = find_counters(
@@ -149,16 +149,12 @@ def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variabl
 
 def _gradients_behind(graph: tf.Graph, boundary: Boundary, write: tf.Operation) -> list[Gradient]:
     """The gradients that decide where (a scatter's ids) or what (an assignment's value) an op writes."""
-    source, names = write.inputs[1].name, _tensors(boundary)
-    found = edit.ancestors([graph.get_tensor_by_name(source).op], stop_at=names, control=False)
+    source = write.inputs[1].name
+    found = edit.ancestors([graph.get_tensor_by_name(source).op], stop_at=boundary.tensors, control=False)
     read = {tensor.name for op in found for tensor in op.inputs} | {source}
     if write.type.startswith("ResourceScatter"):
         return [gradient for gradient in boundary.gradients if gradient.indices in read]
     return [gradient for gradient in boundary.gradients if gradient.values in read]
-
-
-def _tensors(boundary: Boundary) -> frozenset[str]:
-    return frozenset(name for one in boundary.gradients for name in (one.values, one.indices) if name)
 
 
 def _kind(gradients: list[Gradient]) -> GradientKind:
@@ -202,12 +198,11 @@ def _refuse_rank_dependent_updates(
     effects: Effects,
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> None:
-    names = _tensors(boundary)
     for op in sorted(boundary.region, key=lambda op: op.name):
         written = [name for name in effects.written_by(op) if name in updated]
         if not written:
             continue
-        for source in edit.ancestors([op], stop_at=names, control=False):
+        for source in edit.ancestors([op], stop_at=boundary.tensors, control=False):
             why = f"({source.type})" if differs_by_rank(source) else own.get(source.name)
             if why is not None:
                 raise PlanError(

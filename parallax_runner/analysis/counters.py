@@ -22,13 +22,12 @@ def find_counters(
     """By name, those of `candidates` that count (global_step, Adam's beta powers); the value names an op, if any, that
     uses the variable as no server can, or writes it before the gradients are there. Batch statistics do not count:
     what they write differs by rank."""
-    names = frozenset(name for g in boundary.gradients for name in (g.values, g.indices) if name)
-    before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in names)
+    before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     found: dict[str, str | None] = {}
     for name in candidates:
         users = graph.get_operation_by_name(name).outputs[0].consumers()
         writes = [op for op in users if is_write(op) and op in boundary.region]
-        sources = edit.ancestors(writes, stop_at=names, control=False)
+        sources = edit.ancestors(writes, stop_at=boundary.tensors, control=False)
         if writes and not any(differs_by_rank(source) for source in sources):
             early = [op for op in writes if op in before_gradients]
             odd = [op.name for op in users if op in early or (op.type not in server_reads and not is_write(op))]

@@ -23,6 +23,11 @@ class Boundary:
     gradients: tuple[Gradient, ...]
     region: frozenset[tf.Operation]
 
+    @property
+    def tensors(self) -> frozenset[str]:
+        """The names of the gradients' values and indices."""
+        return frozenset(name for one in self.gradients for name in (one.values, one.indices) if name)
+
 
 def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) -> Boundary:
     """Keeps those of the recorded gradients that an op of the update region consumes.

@@ -25,7 +25,7 @@ def ask_for_admission(rewrite: Rewrite, turn: tf.Tensor) -> None:
     """Lets this replica push what it has only if it is admitted; sets `rewrite.admission` and `rewrite.leads`."""
     begun = _local(rewrite, "begun")
     gradients = travelling_by(rewrite, Route.PS)
-    computed = [tensor.op for one in gradients for tensor in (one.values, one.indices) if tensor is not None]
+    computed = [tensor.op for one in gradients for tensor in one.tensors]
     with tf.name_scope("admission/"):
         with tf.control_dependencies(computed):
             step = tf.raw_ops.ReadVariableOp(resource=begun, dtype=tf.int64)

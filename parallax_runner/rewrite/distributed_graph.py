@@ -193,6 +193,11 @@ class Aggregate:
     values: tf.Tensor
     indices: tf.Tensor | None
 
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """Its values, and its indices if it has some."""
+        return [self.values] if self.indices is None else [self.values, self.indices]
+
 
 @dataclass
 class Rewrite:

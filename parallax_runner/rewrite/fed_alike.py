@@ -31,9 +31,7 @@ def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
     """By scalar that is fed, the writes of variables that every rank has a copy of which read it."""
     on_servers = {name for one in rewrite.plan.by_route(Route.PS) for name in (one.name, *one.slots)}
     on_servers |= set(rewrite.plan.counters)
-    gradients = frozenset(
-        tensor.name for one in rewrite.gradients for tensor in (one.values, one.indices) if tensor is not None
-    )
+    gradients = frozenset(tensor.name for one in rewrite.gradients for tensor in one.tensors)
     features = set(rewrite.single.features.values())
     readers: dict[tf.Operation, list[tf.Operation]] = {}
     for op in sorted(filter(is_write, rewrite.region), key=lambda op: op.name):

@@ -25,24 +25,20 @@ def apart(rewrite: Rewrite, gradients: Sequence[Aggregate]) -> list[list[Aggrega
 
 def _stages(rewrite: Rewrite) -> dict[str, int]:
     """By gradient, how many exchanges must be over, one after the other, before it is computed."""
-    before = {one.name: rewrite.region & _ancestors([one]) for one in _after_updates(rewrite)}
-    waits_for = {
-        name: [one.name for one in rewrite.gradients if one.values.op in edit.ancestors(ops)]
-        for name, ops in before.items()
-    }
+    waits_for = {one.name: _awaited_by(rewrite, [one]) for one in rewrite.gradients} if _are_chained(rewrite) else {}
     stages = {one.name: 0 for one in rewrite.gradients}
     for name in TopologicalSorter(waits_for).static_order():
-        stages[name] = 1 + max((stages[other] for other in waits_for.get(name, ())), default=-1)
+        stages[name] = 1 + max((stages[other] for other in waits_for[name]), default=-1)
     return stages
 
 
-def _after_updates(rewrite: Rewrite) -> Sequence[Aggregate]:
-    """The gradients that wait for an op of the update region; looked for one by one only where there is one."""
-    if not rewrite.region & _ancestors(rewrite.gradients):
-        return []
-    return [one for one in rewrite.gradients if rewrite.region & _ancestors([one])]
+def _are_chained(rewrite: Rewrite) -> bool:
+    """Whether any gradient waits for another's update: told once for all, since few models have such a one."""
+    return bool(_awaited_by(rewrite, rewrite.gradients))
 
 
-def _ancestors(gradients: Sequence[Aggregate]) -> set[edit.Op]:
-    tensors = [tensor for one in gradients for tensor in (one.values, one.indices) if tensor is not None]
-    return edit.ancestors(tensor.op for tensor in tensors)
+def _awaited_by(rewrite: Rewrite, gradients: Sequence[Aggregate]) -> list[str]:
+    """The gradients that go into ops of the update region for which one of `gradients` waits."""
+    before = edit.ancestors(tensor.op for one in gradients for tensor in one.tensors)
+    updating = edit.ancestors(rewrite.region & before)
+    return [one.name for one in rewrite.gradients if one.values.op in updating]

@@ -33,14 +33,11 @@ def take_turn(turn: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operatio
     for op in between:
         if edit.is_plain(op) and named_server(op.device) is None:
             op._set_device(server_device(0))
-    held_by = sorted(guarded | between, key=lambda op: op.name)
-    arrived = _bring_together(held_by, inside | guarded)
+    arrived = _bring_together(guarded | between, inside | guarded)
     with tf.device(server_device(0)), tf.control_dependencies(arrived):
         held = tf.raw_ops.MutexLock(mutex=turn)
     by_device: dict[str, tf.Operation] = {}
-    for op in held_by:
-        if op not in guarded:
-            continue
+    for op in sorted(guarded, key=lambda op: op.name):
         if op.device not in by_device:
             # One message a device, however many ops wait for it there.
             with tf.device(op.device or None), tf.control_dependencies([held.op]):
@@ -49,14 +46,15 @@ def take_turn(turn: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operatio
     return held
 
 
-def _bring_together(ops: list[tf.Operation], inside: set[tf.Operation]) -> list[tf.Operation]:
-    """Gives `ops` what they need from outside as tensors on their own devices; an op a device, which all is awaited by.
+def _bring_together(ops: set[tf.Operation], inside: set[tf.Operation]) -> list[tf.Operation]:
+    """Gives `ops` what they need from outside as tensors on their own devices; returns, for each device, an op behind
+    which all of it is there.
 
     A tensor and the word that it is there would otherwise be two messages, and the word may be the first.
     """
     here: dict[tuple[str, str], tf.Tensor] = {}
     needs: dict[str, set[tf.Operation]] = {}
-    for op in ops:
+    for op in sorted(ops, key=lambda op: op.name):
         awaited = {control for control in op.control_inputs if control not in inside}
         if awaited:
             edit.set_control_inputs(op, set(op.control_inputs) - awaited)

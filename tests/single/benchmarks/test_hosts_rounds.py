@@ -12,7 +12,7 @@ from benchmarks.hosts.measure import Measured
 from benchmarks.hosts.network import Host, Link
 from benchmarks.hosts.occupancy import Occupancy
 from benchmarks.hosts.results import ratios, rows_of_hosts
-from benchmarks.hosts.rounds import Measurement, Sample, sent_in_a_step, split_steps
+from benchmarks.hosts.rounds import Measurement, Sample, from_step, sent_in_a_step, split_steps
 
 HOSTS = Cluster(2, (Host(1, 41), Host(2, 42)))
 ON_LOOPBACK = Cluster(2)
@@ -33,14 +33,15 @@ def test_a_mode_may_bring_its_steps() -> None:
     assert split_steps("mpi", 40) == ("mpi", 40)
 
 
-def test_bytes_of_a_step_are_those_between_two_samples() -> None:
+def test_bytes_of_a_step_leave_out_what_came_before() -> None:
     samples = [
+        Sample(1, 0.0, (9_000_000, 9_000_000)),
         Sample(5, 1.0, (10_000_000, 20_000_000)),
         Sample(10, 2.0, (15_000_000, 25_000_000)),
         Sample(15, 3.0, (30_000_000, 40_000_000)),
     ]
-    assert sent_in_a_step(samples) == (2_000_000, 2_000_000)
-    assert sent_in_a_step(samples[:1]) == ()
+    assert sent_in_a_step(from_step(samples, 5)) == (2_000_000, 2_000_000)
+    assert sent_in_a_step(from_step(samples[:2], 5)) == ()
     assert sent_in_a_step([Sample(5, 0.0, ()), Sample(10, 1.0, ())]) == ()
 
 
