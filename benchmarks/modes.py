@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.overlap import over_common_time
-from benchmarks.runs import Run, RunFailed
+from benchmarks.runs import Predicted, Run, RunFailed
 
 IDEAL = "ideal"
 WORKERS = 2
@@ -43,7 +43,7 @@ class Measurement:
     unit: str
     step_ms_p50: float
     sent_bytes: float
-    predicted_bytes: int | None
+    predicted: Predicted | None
     overlap: float | None
     load_average: float
     busy_share: float
@@ -101,7 +101,7 @@ def _measure_one(
         unit=unit,
         step_ms_p50=statistics.median(summary["step_ms_p50"] for summary in summaries),
         sent_bytes=statistics.fmean(summary["sent_bytes_per_step"] for summary in summaries),
-        predicted_bytes=runs[0].predicted_bytes(),
+        predicted=runs[0].predicted(),
         overlap=common.share if mode == IDEAL else None,
         **around,
     )
@@ -126,7 +126,7 @@ class ModeResult:
     share: Spread
     step_ms_p50: float
     sent_bytes: float
-    predicted_bytes: int | None
+    predicted: Predicted | None
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[ModeResult]:
@@ -143,7 +143,7 @@ def summarize(measurements: Sequence[Measurement]) -> list[ModeResult]:
                 share=spread([one.rate / ideal[one.round] for one in own]),
                 step_ms_p50=statistics.median(one.step_ms_p50 for one in own),
                 sent_bytes=statistics.median(one.sent_bytes for one in own),
-                predicted_bytes=own[0].predicted_bytes,
+                predicted=own[-1].predicted,
             )
         )
     return results

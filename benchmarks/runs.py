@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.overlap import Told
+from parallax_runner.plan.table import format_bytes
 
 RUN_TIMEOUT_SECS = 1800
 STANDING = re.compile(rb"^step (\d+)/\d+ ")
@@ -94,6 +96,17 @@ class Watched:
                 terminal.flush()
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """The bytes a step and worker that a plan foresees: a bound from shapes, unless rows had been measured."""
+
+    bytes: int
+    measured: bool
+
+    def __str__(self) -> str:
+        return f"{'≈' if self.measured else '≤'} {format_bytes(self.bytes)}" if self.bytes else format_bytes(0)
+
+
 class Run(Watched):
     """A run of `python -m parallax_runner`."""
 
@@ -108,8 +121,8 @@ class Run(Watched):
         self.wait_until_ended()
         return json.loads((self.run_dir / "summary.json").read_text(encoding="utf-8"))
 
-    def predicted_bytes(self) -> int | None:
-        """The bytes a step and worker that the plan foresees, an upper bound; None where it cannot know."""
+    def predicted(self) -> Predicted | None:
+        """None where the plan cannot know."""
         plan = json.loads((self.run_dir / "plan.json").read_text(encoding="utf-8"))
         each = [variable["sent_bytes_per_step"] for variable in plan["variables"]]
-        return None if None in each else sum(each)
+        return None if None in each else Predicted(sum(each), plan["rows_measured"])

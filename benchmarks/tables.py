@@ -13,6 +13,7 @@ from rich.table import Table
 from benchmarks.modes import ModeResult, Spread
 from parallax_runner.plan.table import format_bytes
 
+UNKNOWN = "unknown"
 PLAIN_WIDTH = 140  # columns where there is no terminal
 
 
@@ -38,7 +39,7 @@ def rows_of_modes(results: Sequence[ModeResult]) -> Rows:
             _span(result.share),
             f"{result.step_ms_p50:.1f}",
             format_bytes(round(result.sent_bytes)),
-            _predicted(result.predicted_bytes),
+            str(result.predicted or UNKNOWN),
         )
         for result in results
     )
@@ -78,9 +79,3 @@ def write_section(path: Path, *, title: str, facts: Sequence[str], rows: Rows) -
 
 def _span(spread: Spread) -> str:
     return f"{spread.low:.2f} – {spread.high:.2f}"
-
-
-def _predicted(number: int | None) -> str:
-    if number is None:
-        return "unknown"
-    return f"≤ {format_bytes(number)}" if number else format_bytes(0)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.hosts.rounds import PEERS, Measurement
 from benchmarks.modes import IDEAL, Spread, spread
-from benchmarks.tables import Rows
+from benchmarks.tables import UNKNOWN, Rows
 from parallax_runner.plan.table import format_bytes
 
 
@@ -36,7 +36,7 @@ def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
                 f"{statistics.median(one.step_ms for one in own):.1f}",
                 _bytes([one.sent_bytes for one in own]),
                 _bytes([one.counted_bytes for one in own]),
-                _bytes([one.predicted_bytes for one in own], bound=True),
+                str(own[-1].predicted or UNKNOWN),
                 _ms([one.occupancy.full_ms for one in own if one.occupancy]),
                 _ms([one.occupancy.neither_ms for one in own if one.occupancy]),
                 *(_times(ratios(measurements, mode, other)) for other in others),
@@ -76,12 +76,9 @@ def _times(one: Spread) -> str:
 
 
 def _ms(numbers: Sequence[float]) -> str:
-    return f"{statistics.median(numbers):.0f} ms" if numbers else "unknown"
+    return f"{statistics.median(numbers):.0f} ms" if numbers else UNKNOWN
 
 
-def _bytes(numbers: Sequence[float | None], *, bound: bool = False) -> str:
+def _bytes(numbers: Sequence[float | None]) -> str:
     known = [number for number in numbers if number is not None]
-    if not known:
-        return "unknown"
-    shown = format_bytes(round(statistics.median(known)))
-    return f"≤ {shown}" if bound and known[0] else shown
+    return format_bytes(round(statistics.median(known))) if known else UNKNOWN

@@ -19,7 +19,7 @@ from benchmarks.hosts.cluster import Cluster, guarded, python
 from benchmarks.hosts.occupancy import Occupancy, Onlooker, occupancy
 from benchmarks.modes import IDEAL, STANDINGS, WARM_UP_STEPS
 from benchmarks.overlap import Told, over_common_time
-from benchmarks.runs import Run, RunFailed, Watched
+from benchmarks.runs import Predicted, Run, RunFailed, Watched
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 HOROVOD = {"horovod": (), "horovod_dense": ("--sparse-as-dense",), "horovod_grouped": ("--grouped",)}
@@ -44,7 +44,7 @@ class Measurement:
 
     `rate` is words a second over all ranks, or examples where data has no words. `sent_bytes` is what an interface sent
     in a step, the mean over hosts, and `of_each_host` what each did; None where no interface counts, and so
-    `occupancy`. `counted_bytes` is what our run counted itself, a step and worker, and `predicted_bytes` what its plan
+    `occupancy`. `counted_bytes` is what our run counted itself, a step and worker, and `predicted` what its plan
     foresaw.
     """
 
@@ -57,7 +57,7 @@ class Measurement:
     of_each_host: tuple[float, ...]
     occupancy: Occupancy | None
     counted_bytes: float | None
-    predicted_bytes: int | None
+    predicted: Predicted | None
     loss_last: float | None
     load_average: float
     busy_share: float
@@ -132,7 +132,7 @@ def _measure_one(
         of_each_host=sent,
         occupancy=_occupancy(onlooker, counted, cluster),
         counted_bytes=facts.get("counted_bytes"),
-        predicted_bytes=facts.get("predicted_bytes"),
+        predicted=facts.get("predicted"),
         loss_last=facts["loss_last"],
         **around,
     )
@@ -193,7 +193,7 @@ def _run_ours(
     with Run(folder, given, cwd=folder.parent, on_told=on_told) as run:
         summary = run.wait()
     counted = summary["sent_bytes_per_step"]
-    facts = {"counted_bytes": counted, "predicted_bytes": run.predicted_bytes()}
+    facts = {"counted_bytes": counted, "predicted": run.predicted()}
     return facts | _facts_of(summary) | {"told": [run.told]}
 
 

@@ -31,8 +31,8 @@ def test_modes_beside_the_ideal(lm: tuple[str, ...], tmp_path: Path) -> None:
     assert (ideal["mode"], hybrid["mode"]) == ("ideal", "hybrid")
     assert ideal["unit"] == "words/s" and min(ideal["rate"], hybrid["rate"]) > 0
     assert 0 < ideal["overlap"] <= 1
-    assert ideal["sent_bytes"] == ideal["predicted_bytes"] == 0
-    assert 0 < hybrid["sent_bytes"] <= hybrid["predicted_bytes"]
+    assert ideal["sent_bytes"] == ideal["predicted"]["bytes"] == 0
+    assert 0 < hybrid["sent_bytes"] <= hybrid["predicted"]["bytes"]
     assert told["cores"] and told["cpu"] and told["command"].startswith("scripts/bench")
     assert (out / "modes.png").read_bytes().startswith(b"\x89PNG")
     # The ideal is two processes, each of which trained to the end.

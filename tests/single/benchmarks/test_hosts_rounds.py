@@ -13,6 +13,7 @@ from benchmarks.hosts.network import Host, Link
 from benchmarks.hosts.occupancy import Occupancy
 from benchmarks.hosts.results import ratios, rows_of_hosts
 from benchmarks.hosts.rounds import Measurement, Sample, from_step, sent_in_a_step, split_steps
+from benchmarks.runs import Predicted
 
 HOSTS = Cluster(2, (Host(1, 41), Host(2, 42)))
 ON_LOOPBACK = Cluster(2)
@@ -87,7 +88,7 @@ def measured(number: int, mode: str, rate: float, sent_bytes: float | None = 5e6
         of_each_host=(),
         occupancy=Occupancy(full_ms=300, idle_ms=200, neither_ms=50) if mode == "mpi" else None,
         counted_bytes=4e6 if mode == "mpi" else None,
-        predicted_bytes=6_000_000 if mode == "mpi" else None,
+        predicted=Predicted(6_000_000, measured=number > 0) if mode == "mpi" else None,
         loss_last=1.0,
         load_average=0.0,
         busy_share=0.0,
@@ -113,7 +114,7 @@ def test_the_table_has_a_column_a_peer() -> None:
     rows = rows_of_hosts(ROUNDS)
     assert rows.head[-1] == "× horovod"
     assert rows.body == (
-        ("mpi", "1,000", "900 – 1,000", "1000.0", "5 MB", "4 MB", "≤ 6 MB", "300 ms", "50 ms", "2.50 (2.00 – 3.00)"),
+        ("mpi", "1,000", "900 – 1,000", "1000.0", "5 MB", "4 MB", "≈ 6 MB", "300 ms", "50 ms", "2.50 (2.00 – 3.00)"),
         (
             "horovod",
             "400",

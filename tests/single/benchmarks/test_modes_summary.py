@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.modes import IDEAL, Measurement, summarize
+from benchmarks.runs import Predicted
 from benchmarks.tables import markdown, rows_of_modes
 
 
@@ -15,7 +16,7 @@ def measured(number: int, mode: str, rate: float, sent_bytes: float = 0.0) -> Me
         unit="words/s",
         step_ms_p50=1000 / rate,
         sent_bytes=sent_bytes,
-        predicted_bytes=4_970_000 if mode == "hybrid" else None,
+        predicted=Predicted(4_970_000, measured=False) if mode == "hybrid" else None,
         overlap=1.0 if mode == IDEAL else None,
         load_average=0.0,
         busy_share=0.0,
