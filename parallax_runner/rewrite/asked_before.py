@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.exchange import Exchange
 
@@ -39,18 +40,22 @@ def asked_before(rewrite: Rewrite, gradients: Sequence[Aggregate], *, name: str)
     """The exchange that brought the rows of which these are the gradients, merged; None where a gradient has other ids,
     or the rows came in several exchanges.
 
-    Gradients of several replicas are merged, and so have more ids than the lookup of one of them.
+    Gradients of several replicas are merged, and so have more ids than the lookup of one of them. What only validation
+    looks up is not asked for in a step.
     """
     if rewrite.plan.replicas_per_worker > 1:
         return None
-    found = [_lookup_of(rewrite, gradient.variables[0]) for gradient in gradients]
+    loss = rewrite.tensor(rewrite.single.loss).op
+    in_step = edit.ancestors([loss, *(gradient.values.op for gradient in gradients)])
+    asked = [one for one in rewrite.asked if one.exchange.arrived[one.number].op in in_step]
+    found = [_lookup_of(rewrite, gradient.variables[0], asked) for gradient in gradients]
     first = found[0]
     if first is None or any(one is None or one.exchange is not first.exchange for one in found):
         return None
     return first.exchange.of([one.number for one in found if one is not None], name=name)
 
 
-def _lookup_of(rewrite: Rewrite, variable: str) -> Asked | None:
+def _lookup_of(rewrite: Rewrite, variable: str, asked: Sequence[Asked]) -> Asked | None:
     raw = [one.indices for one in rewrite.single.gradients if one.variable == variable and one.indices]
     if len(raw) != 1:
         return None
@@ -58,4 +63,4 @@ def _lookup_of(rewrite: Rewrite, variable: str) -> Asked | None:
     if ids.op.type == OF_ANY_LENGTH:
         ids = ids.op.inputs[0]
     wanted = sources(ids)
-    return next((one for one in rewrite.asked if one.variable == variable and one.sources == wanted), None)
+    return next((one for one in asked if one.variable == variable and one.sources == wanted), None)

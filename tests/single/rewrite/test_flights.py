@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
+from parallax_runner.graph.capture import capture
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.rewrite import flights
 from parallax_runner.rewrite.asked_before import sources
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from tests.single.small_models import ROWS, WIDTH, Features, captured
+from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured
 
 
 def table(name: str, ids: tf.Tensor) -> tf.Tensor:
@@ -68,7 +71,10 @@ def doubled(features: Features) -> tf.Tensor:
 
 def graph_of(model: Callable[[Features], tf.Tensor], **options: int) -> tf.Graph:
     """Rank 0's of two under comm=sharded."""
-    single = captured(model)
+    return rank_0_of(captured(model), **options)
+
+
+def rank_0_of(single: SingleDeviceGraph, **options: int) -> tf.Graph:
     chosen = {"workers": 2, "servers": 0, "partitions": 1, **options}
     plan = make_plan(classify(single), comm="sharded", average_sparse=True, fingerprint=single.fingerprint, **chosen)
     return rewrite_for_rank(single, plan, rank=0, seed=1).graph
@@ -129,6 +135,19 @@ def test_ids_are_asked_for_once(model: Callable[[Features], tf.Tensor]) -> None:
 def test_a_gradient_of_other_ids_says_which(model: Callable[[Features], tf.Tensor], lookups: int) -> None:
     asking = [op.name for op in exchanges(graph_of(model)) if "/ids" in op.name]
     assert len(asking) == lookups + 1 and len([name for name in asking if "push_0" in name]) == 1
+
+
+def test_what_only_validation_looks_up_is_not_asked_for_in_a_step() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        shared = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+        validation = tf.reduce_sum(tf.nn.embedding_lookup(shared, features["ids"], name="a_first"))
+        loss = tf.reduce_sum(tf.square(tf.nn.embedding_lookup(shared, features["ids"], name="b_second")))
+        optimizer = tf.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
+        return {"loss": loss, "train_op": train_op, "validation_loss": validation}
+
+    asking = [op.name for op in exchanges(rank_0_of(capture(build, FEATURES, seed=1))) if op.name.endswith("/ids")]
+    assert len(asking) == 1
 
 
 def test_sources_are_what_the_numbers_come_from() -> None:
