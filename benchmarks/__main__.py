@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import loop, machine, modes, startup
-from benchmarks.hosts.measure import enter_network
+from benchmarks.hosts.measure import INTERRUPTED, enter_network
 from benchmarks.hosts.network import MAX_HOSTS, NoNetwork
+from benchmarks.hosts.rounds import split_steps
 from benchmarks.runs import RunFailed
 from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_section
 
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
         return INTERRUPTED_STATUS
     (folder / f"{asked.kind}.json").write_text(json.dumps(about | results, indent=1) + "\n", encoding="utf-8")
     tell(f"written to {folder}: {asked.kind}.json, and {asked.kind}.md to paste into docs/benchmarks.md")
+    if results.get("ended_early"):
+        tell(f"scripts/bench: ended early: {results['ended_early']}")
+        return INTERRUPTED_STATUS if results["ended_early"] == INTERRUPTED else 1
     return 0
 
 
@@ -78,6 +82,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     asked = parser.parse_intermixed_args(arguments[1:] if arguments[:1] == [kind] else arguments)
     if asked.out is not None and asked.out.exists():
         parser.error(f"--out {asked.out} exists already: name a new folder")
+    if kind == "hosts":
+        try:
+            for mode in asked.modes.split(","):
+                split_steps(mode, asked.steps)
+        except ValueError as error:
+            parser.error(f"--modes: {error}")
     asked.kind = kind
     return asked
 
@@ -139,6 +149,8 @@ def _hosts(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> di
     found = measure.measure_hosts(asked, folder / "runs", tell)
     busy = [one for one in found.measurements if one.busy_share > machine.BUSY_LIMIT]
     facts = [found.fact, *([f"not idle before {len(busy)} of {len(found.measurements)} measurements"] if busy else [])]
+    if found.ended_early:
+        facts.append(f"ended early, after {len(found.measurements)} measurements")
     _tell_all(results.rows_of_hosts(found.measurements), "hosts", folder, about, facts)
     results.draw(found.measurements, folder / "hosts.png", f"{found.fact}; {machine.sentence(about)}")
     return found.as_json() | {"steps": asked.steps, "overrides": asked.overrides}

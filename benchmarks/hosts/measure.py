@@ -14,17 +14,20 @@ from benchmarks.hosts import network, rounds
 from benchmarks.hosts.cluster import Cluster, shaped
 from benchmarks.hosts.network import Link, NoNetwork
 from benchmarks.hosts.rounds import Measurement
+from benchmarks.runs import RunFailed
 
 TERMINATED_STATUS = 143
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """All rounds; `link` is None where they were made on loopback."""
+    """All rounds; `link` is None where they were made on loopback. `ended_early` says why there are not all, if so."""
 
     hosts: int
     link: Link | None
     measurements: list[Measurement]
+    ended_early: str | None = None
 
     @property
     def fact(self) -> str:
@@ -43,7 +46,8 @@ class Measured:
         """All raw numbers."""
         mbit, latency_us = (None, None) if self.link is None else (self.link.mbit, self.link.latency_us)
         numbers = rounds.as_json(self.measurements)
-        return {"hosts": self.hosts, "mbit": mbit, "latency_us": latency_us, "measurements": numbers}
+        facts = {"hosts": self.hosts, "mbit": mbit, "latency_us": latency_us, "ended_early": self.ended_early}
+        return facts | {"measurements": numbers}
 
 
 def enter_network(tell: Callable[[str], None]) -> None:
@@ -55,13 +59,14 @@ def enter_network(tell: Callable[[str], None]) -> None:
 
 
 def measure_hosts(asked: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> Measured:
-    """Raises RunFailed, and NoNetwork where the hosts cannot be joined."""
+    """What was measured, also where a run failed, or somebody interrupted, before the last. Raises RunFailed or
+    KeyboardInterrupt where that was before the first, and NoNetwork where the hosts cannot be joined."""
     # What is entered below is left in order, as after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))
     folder.mkdir()
 
-    def measure(cluster: Cluster) -> list[Measurement]:
-        return rounds.measure(
+    def measure(cluster: Cluster, link: Link | None) -> Measured:
+        made = rounds.measure(
             asked.modes.split(","),
             cluster,
             repeats=asked.repeats,
@@ -70,12 +75,21 @@ def measure_hosts(asked: argparse.Namespace, folder: Path, tell: Callable[[str],
             folder=folder,
             tell=tell,
         )
+        found: list[Measurement] = []
+        try:
+            for one in made:
+                found.append(one)
+        except (RunFailed, KeyboardInterrupt) as error:
+            if not found:
+                raise
+            return Measured(asked.hosts, link, found, str(error) or INTERRUPTED)
+        return Measured(asked.hosts, link, found)
 
     if not network.is_inside():
-        return Measured(asked.hosts, None, measure(Cluster(asked.hosts)))
+        return measure(Cluster(asked.hosts), None)
     link = Link(asked.mbit, asked.latency_us)
     if link.latency_us and not network.has_netem():
         tell("this kernel has no netem: --latency-us is left out")
         link = Link(asked.mbit)
     with shaped(asked.hosts, link) as cluster:
-        return Measured(asked.hosts, link, measure(cluster))
+        return measure(cluster, link)

@@ -14,10 +14,11 @@ from benchmarks.tables import UNKNOWN, Rows
 from parallax_runner.plan.table import format_bytes
 
 
-def ratios(measurements: Sequence[Measurement], mode: str, other: str) -> Spread:
-    """How many times as fast `mode` is as `other`, each round's own."""
+def ratios(measurements: Sequence[Measurement], mode: str, other: str) -> Spread | None:
+    """How many times as fast `mode` is as `other`, each round's own; None where no round has both."""
     rates = {(one.mode, one.round): one.rate for one in measurements}
-    return spread([rate / rates[other, number] for (name, number), rate in rates.items() if name == mode])
+    common = [number for name, number in rates if name == mode and (other, number) in rates]
+    return spread([rates[mode, number] / rates[other, number] for number in common]) if common else None
 
 
 def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
@@ -71,8 +72,8 @@ def _bar(axes, place: int, numbers: Sequence[float], color: str) -> None:  # typ
         axes.plot([place] * len(numbers), numbers, "o", color=color)
 
 
-def _times(one: Spread) -> str:
-    return f"{one.median:.2f} ({one.low:.2f} – {one.high:.2f})"
+def _times(one: Spread | None) -> str:
+    return UNKNOWN if one is None else f"{one.median:.2f} ({one.low:.2f} – {one.high:.2f})"
 
 
 def _ms(numbers: Sequence[float]) -> str:

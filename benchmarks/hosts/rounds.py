@@ -8,7 +8,7 @@ import re
 import signal
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ HOROVOD = {"horovod": (), "horovod_dense": ("--sparse-as-dense",), "horovod_grou
 TENSORFLOW_PS = {"tensorflow_ps": (), "tensorflow_ps_plain": ("--plain",)}
 WITH_SERVERS = ("ps", "hybrid")
 PEERS = (*HOROVOD, *TENSORFLOW_PS)
+OURS = ("mpi", "ps", "hybrid", "sharded", "auto")
+MODES = (IDEAL, *OURS, *PEERS)
 FINISHED = re.compile(r"^finished: (\{.*\})$", re.MULTILINE)
 
 
@@ -72,12 +74,11 @@ def measure(
     overrides: Sequence[str],
     folder: Path,
     tell: Callable[[str], None],
-) -> list[Measurement]:
-    """Round after round each mode and peer; the runs' folders are in `folder`.
+) -> Iterator[Measurement]:
+    """Round after round each mode and peer, each when it is there; the runs' folders are in `folder`.
 
     A mode may bring a number of steps of its own, as in `horovod_dense:6`. Raises RunFailed.
     """
-    found = []
     for number in range(repeats):
         for mode, own_steps in (split_steps(mode, steps) for mode in modes):
             around = machine.look_around()
@@ -87,13 +88,16 @@ def measure(
             one = _measure_one(mode, number, cluster, own_steps, overrides, folder / f"{number}_{mode}", around)
             sent = "" if one.sent_bytes is None else f", {one.sent_bytes / 1e6:.2f} MB sent a step and rank"
             tell(f"round {number + 1}/{repeats} {mode}: {one.rate:,.0f} {one.unit}, {one.step_ms:.1f} ms a step{sent}")
-            found.append(one)
-    return found
+            yield one
 
 
 def split_steps(mode: str, steps: int) -> tuple[str, int]:
-    """`mpi` and `mpi:20` to a mode and its steps. Raises ValueError."""
+    """`mpi` and `mpi:20` to a mode and its steps. Raises ValueError where there is no such mode, or no such number."""
     name, colon, number = mode.partition(":")
+    if name not in MODES:
+        raise ValueError(f"no such mode: {name!r}; expected some of {', '.join(MODES)}")
+    if colon and not (number.isdecimal() and int(number) > 0):
+        raise ValueError(f"{mode!r}: expected a number of steps behind the colon")
     return name, int(number) if colon else steps
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks import __main__ as benchmark
 from benchmarks.hosts import measure, network
 from benchmarks.hosts.cluster import Cluster
 from benchmarks.hosts.network import Host, Link
+from benchmarks.hosts.rounds import Measurement
+from benchmarks.runs import RunFailed
+from tests.single.benchmarks.test_hosts_rounds import measured as measurement
 
 ASKED = argparse.Namespace(
     hosts=2, mbit=100, latency_us=10, modes="mpi,horovod", repeats=1, steps=5, overrides=["model=simple"]
@@ -43,6 +48,28 @@ def test_on_loopback(told: list[Any], tmp_path: Path, monkeypatch: pytest.Monkey
     found = measure.measure_hosts(ASKED, tmp_path / "runs", told.append)
     assert told == [(["mpi", "horovod"], Cluster(2))]
     assert found.link is None
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [(RunFailed("mpi: no words"), 1, "mpi: no words"), (KeyboardInterrupt(), 130, "interrupted")],
+)
+def test_what_was_measured_before_the_end_is_kept(
+    error: BaseException, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: Any, **__: Any) -> Iterator[Measurement]:
+        yield measurement(0, "mpi", 1000)
+        raise error
+
+    monkeypatch.delenv(network.INSIDE, raising=False)
+    monkeypatch.setattr(measure.rounds, "measure", measured)
+    monkeypatch.setattr(benchmark, "enter_network", lambda _: None)
+    before = signal.getsignal(signal.SIGTERM)
+    assert benchmark.main(["--hosts", "2", "--modes", "mpi,horovod", "--out", str(tmp_path / "out")]) == status
+    signal.signal(signal.SIGTERM, before)
+    kept = json.loads((tmp_path / "out" / "hosts.json").read_text())
+    assert [one["mode"] for one in kept["measurements"]] == ["mpi"] and kept["ended_early"] == said
+    assert "ended early, after 1 measurements" in (tmp_path / "out" / "hosts.md").read_text()
 
 
 def test_a_kernel_without_latency(told: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

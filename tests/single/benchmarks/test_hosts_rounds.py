@@ -24,7 +24,7 @@ def test_arguments() -> None:
     assert (asked.kind, asked.hosts, asked.mbit, asked.latency_us, asked.repeats) == ("hosts", 8, 200, 0, 3)
     assert "tensorflow_ps" in asked.modes.split(",")
     assert parse(["--hosts=2", "--mbit", "1000", "--latency-us", "10"]).mbit == 1000
-    for wrong in (["--hosts", "0"], ["--mbit", "100"], ["--hosts", "201"]):
+    for wrong in (["--hosts", "0"], ["--mbit", "100"], ["--hosts", "201"], ["--hosts", "2", "--modes", "mpi,horvod"]):
         with pytest.raises(SystemExit):
             parse(wrong)
 
@@ -32,6 +32,9 @@ def test_arguments() -> None:
 def test_a_mode_may_bring_its_steps() -> None:
     assert split_steps("horovod_dense:6", 40) == ("horovod_dense", 6)
     assert split_steps("mpi", 40) == ("mpi", 40)
+    for wrong in ("horvod", "mpi:x", "mpi:0", "mpi:", "local"):
+        with pytest.raises(ValueError, match=wrong):
+            split_steps(wrong, 40)
 
 
 def test_bytes_of_a_step_leave_out_what_came_before() -> None:
@@ -107,7 +110,11 @@ ROUNDS = [
 
 def test_ratios_are_of_the_same_round() -> None:
     ratio = ratios(ROUNDS, "mpi", "horovod")
+    assert ratio is not None
     assert (ratio.low, ratio.median, ratio.high) == pytest.approx((2.0, 2.5, 3.0))
+    ended_early = ratios(ROUNDS[:3], "mpi", "horovod")
+    assert ended_early is not None and ended_early.high == ended_early.low == 2.0
+    assert ratios(ROUNDS[:1], "mpi", "horovod") is None
 
 
 def test_the_table_has_a_column_a_peer() -> None:
