@@ -156,7 +156,8 @@ class PartitionSearch:
         if not self._was_tracked:
             track(self.trials, self.choice, self._tracker, self._run_dir)
         if self.choice is None:
-            tell(f"not finished: {len(self.trials)} trials are kept for a run that goes on")
+            kept = f"{len(self.trials)} trials are kept for a run that goes on"
+            tell(f"not finished: {kept}; a trial takes {self.trial_steps} steps")
 
     def _take_up(self) -> None:
         """What an earlier search has left, in this folder or elsewhere."""

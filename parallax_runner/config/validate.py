@@ -202,6 +202,8 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if hot_rows != 0 and comm.name not in ("sharded", "auto"):
         needed = f"under comm={comm.name} no rank owns rows: it goes with sharded and auto"
         raise refusal("comm.hot_rows", origins, needed, value=hot_rows)
+    if hot_rows != 0 and config.action == "simulate":
+        raise refusal("comm.hot_rows", origins, "action=simulate has no copies of rows in its model", value=hot_rows)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
     if comm.name == "auto" and config.model._target_ == SCRIPT:

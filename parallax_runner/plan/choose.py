@@ -12,12 +12,12 @@ from parallax_runner.plan.plan import Route
 
 # Rows have one kind of owner in a plan. What is paid once for a route, however many variables take it, makes a plan
 # without that route another one; servers and allgather cost nothing once, so that all plans are among these.
-FAMILIES = {
-    "with servers": (Route.ALLREDUCE, Route.ALLGATHER, Route.PS),
-    "with servers, without allreduce": (Route.ALLGATHER, Route.PS),
-    "with rows owned by ranks": (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL),
-    "with rows owned by ranks, without allreduce": (Route.ALLGATHER, Route.ALLTOALL),
-}
+FAMILIES = (
+    (Route.ALLREDUCE, Route.ALLGATHER, Route.PS),
+    (Route.ALLGATHER, Route.PS),
+    (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL),
+    (Route.ALLGATHER, Route.ALLTOALL),
+)
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,24 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_ro
 
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
-    families = {name: found for name, family in FAMILIES.items() if (found := _routes(variables, model, family))}
-    totals = {name: _total(variables, model, found, hot_rows) for name, found in families.items()}
-    best = min(totals, key=lambda name: totals[name])
-    told = ", ".join(f"{1000 * secs:.3g} ms {name}" for name, secs in sorted(totals.items(), key=lambda one: one[1]))
+    found = [routes for family in FAMILIES if (routes := _routes(variables, model, family))]
+    ways = {_named(routes): (_total(variables, model, routes, hot_rows), routes) for routes in found}
+    cheapest_first = sorted(ways, key=lambda name: ways[name][0])
+    best = ways[cheapest_first[0]][1]
+    told = ", ".join(f"{1000 * ways[name][0]:.3g} ms by {name}" for name in cheapest_first)
     return Choice(
-        routes=families[best],
-        reasons={variable.name: _reason(variable, model, families[best][variable.name]) for variable in variables},
-        notes=(f"auto: exchanges and updates of a step would take at best {told}",),
+        routes=best,
+        reasons={variable.name: _reason(variable, model, best[variable.name]) for variable in variables},
+        notes=(f"auto: exchanges and updates of a step would take at best {told}",)
+        if model.cluster.workers > 1
+        else (),
     )
+
+
+def _named(routes: Mapping[str, Route]) -> str:
+    """The routes that are taken; a family's cheapest plan need not take all of the family's."""
+    taken = [route.value for route in Route if route in routes.values() and route is not Route.LOCAL]
+    return " and ".join(taken) or "nothing that travels"
 
 
 def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:

@@ -7,6 +7,7 @@ from rich.table import Table
 from parallax_runner.plan.plan import Plan, Route, VariablePlan
 
 ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
+PAID_ONCE = (Route.ALLREDUCE, Route.ALLTOALL)  # however many variables take them (plan/cost.py)
 
 
 def cost_table(plan: Plan) -> Table:
@@ -43,7 +44,8 @@ def _cell(variable: VariablePlan, route: Route) -> str:
 
 
 def _why(variable: VariablePlan) -> str:
-    """The part that decides: of the chosen route and of the next one."""
+    """What the chosen route's cost is made of, and that another one is cheaper where only what is paid once for it, or
+    the wanted comm, speaks against it."""
     chosen = next((cost for cost in variable.costs if cost.route is variable.route), None)
     if chosen is None:
         return variable.route.value
@@ -57,8 +59,10 @@ def _step(plan: Plan) -> str:
     predicted = plan.predicted
     if predicted.exchange_ms is None:
         return "unknown: nobody knows how many rows travel; comm=auto measures"
-    once = f"{predicted.shared_ms:.3g} of them once for all allreduces"
-    exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms, {once}"
+    exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms"
+    if predicted.shared_ms:
+        kinds = [f"all {route.value}s" for route in PAID_ONCE if plan.by_route(route)]
+        exchanges += f", {predicted.shared_ms:.3g} of them once for {' and '.join(kinds)}"
     if predicted.step_ms is None:
         return f"{exchanges}; computing was not measured"
     overlap_ms = (predicted.compute_ms or 0.0) + predicted.exchange_ms - predicted.step_ms

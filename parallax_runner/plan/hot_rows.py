@@ -9,20 +9,34 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.plan.cost import CostModel
 from parallax_runner.plan.measured import RowStatistics
-from parallax_runner.plan.plan import Plan, Route, VariablePlan
+from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
 from parallax_runner.plan.touched import Touched
 from parallax_runner.plan.traffic import both_ways_of_owners, sent_by_route, traffic
 
 AUTO = "auto"
 
 
+class Gain(NamedTuple):
+    """Seconds a step that copies save, on the links and in working on what came; less than 0: what they cost."""
+
+    link_secs: float = 0.0
+    work_secs: float = 0.0
+
+    @property
+    def secs(self) -> float:
+        """Both."""
+        return self.link_secs + self.work_secs
+
+
 def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, wanted: int | str) -> Plan:
     """The plan with `wanted` hot rows of each variable on the alltoall route, the most touched ones; with AUTO as many
-    as pay by the cost model. None of a variable whose rows were not measured."""
+    as pay by the cost model. None of a variable whose rows were not measured. What copies save or cost is taken off the
+    prediction, as if none of it overlapped."""
     if wanted == 0:
         return plan
     if not plan.by_route(Route.ALLTOALL):
@@ -34,12 +48,19 @@ def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostMode
         note = "comm.hot_rows=auto copies no row: by the cost model none is cheaper on every rank than with its owner"
         return dataclasses.replace(plan, notes=(*plan.notes, note))
     planned = tuple(
-        _copied(variable, infos[variable.name], model, _choose(infos[variable.name], model, wanted)[0])
+        _copied(variable, infos[variable.name], model, *_choose(infos[variable.name], model, wanted))
         if variable.route is Route.ALLTOALL
         else variable
         for variable in plan.variables
     )
-    return dataclasses.replace(plan, variables=planned)
+    saved_ms = 1000 * copying_saves_secs(owned, model, wanted)
+    note = f"comm.hot_rows={wanted}: by the cost model copies cost {-saved_ms:.3g} ms a step more than they save"
+    return dataclasses.replace(
+        plan,
+        variables=planned,
+        notes=(*plan.notes, note) if saved_ms < 0 else plan.notes,
+        predicted=_sooner(plan.predicted, saved_ms),
+    )
 
 
 def copying_saves_secs(owned: Iterable[VariableInfo], model: CostModel, wanted: int | str) -> float:
@@ -50,21 +71,31 @@ def copying_saves_secs(owned: Iterable[VariableInfo], model: CostModel, wanted: 
     chosen = [_choose(variable, model, wanted) for variable in owned]
     if not any(rows for rows, _ in chosen):
         return 0.0
-    saved = sum(gain_secs for _, gain_secs in chosen) - model.constants.allreduce.overhead_secs
+    saved = sum(gain.secs for _, gain in chosen) - model.constants.allreduce.overhead_secs
     return max(0.0, saved) if wanted == AUTO else saved
 
 
-def _choose(variable: VariableInfo, model: CostModel, wanted: int | str) -> tuple[tuple[int, ...], float]:
-    """Hot rows, ascending, and the seconds a step that copying them saves."""
+def _sooner(predicted: Prediction, saved_ms: float) -> Prediction:
+    step_ms, exchange_ms = predicted.step_ms, predicted.exchange_ms
+    return dataclasses.replace(
+        predicted,
+        step_ms=None if step_ms is None else step_ms - saved_ms,
+        exchange_ms=None if exchange_ms is None else exchange_ms - saved_ms,
+    )
+
+
+def _choose(variable: VariableInfo, model: CostModel, wanted: int | str) -> tuple[tuple[int, ...], Gain]:
+    """Hot rows, ascending, and what copying them saves."""
     rows = None if model.measured is None else model.measured.of(variable.name)
     if rows is None:
-        return (), 0.0
-    gains = [(row, _gain_secs(variable, model, count / rows.samples)) for row, count in rows.hot]
-    kept = [(row, gain) for row, gain in gains if gain > 0] if wanted == AUTO else gains[: int(wanted)]
-    return tuple(sorted(row for row, _ in kept)), sum(gain for _, gain in kept)
+        return (), Gain()
+    gains = [(row, _gain(variable, model, count / rows.samples)) for row, count in rows.hot]
+    kept = [(row, gain) for row, gain in gains if gain.secs > 0] if wanted == AUTO else gains[: int(wanted)]
+    together = Gain(sum(gain.link_secs for _, gain in kept), sum(gain.work_secs for _, gain in kept))
+    return tuple(sorted(row for row, _ in kept)), together
 
 
-def _gain_secs(variable: VariableInfo, model: CostModel, chance: float) -> float:
+def _gain(variable: VariableInfo, model: CostModel, chance: float) -> Gain:
     """What a step saves by copying a row that each rank touches with this chance."""
     constants, ranks = model.constants, model.cluster.workers
     parts = traffic(variable, Touched(1.0, 1.0, is_bound=False), model.ps, model.compression)
@@ -72,15 +103,18 @@ def _gain_secs(variable: VariableInfo, model: CostModel, chance: float) -> float
     merged = 1 - (1 - chance) ** ranks
     apply_secs = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row
     copy_secs = constants.apply_dense_secs_per_byte
-    owned = chance * both_ways_of_owners(parts) * others * constants.alltoall.secs_per_byte
-    owned += chance * ((2 * parts.pulled + parts.pushed) * copy_secs + parts.pushed * constants.merge_secs_per_byte)
-    owned += merged * apply_secs / ranks
     row_bytes = parts.pulled + variable.itemsize
-    copied = 2 * row_bytes * others * constants.allreduce.secs_per_byte + 2 * row_bytes * copy_secs
-    return owned - copied - merged * apply_secs
+    owned_link = chance * both_ways_of_owners(parts) * others * constants.alltoall.secs_per_byte
+    copied_link = 2 * row_bytes * others * constants.allreduce.secs_per_byte
+    owned = chance * ((2 * parts.pulled + parts.pushed) * copy_secs + parts.pushed * constants.merge_secs_per_byte)
+    owned += merged * apply_secs / ranks
+    copied = 2 * row_bytes * copy_secs + merged * apply_secs
+    return Gain(owned_link - copied_link, owned - copied)
 
 
-def _copied(planned: VariablePlan, variable: VariableInfo, model: CostModel, hot: tuple[int, ...]) -> VariablePlan:
+def _copied(
+    planned: VariablePlan, variable: VariableInfo, model: CostModel, hot: tuple[int, ...], gain: Gain
+) -> VariablePlan:
     if not hot:
         return planned
     rows = None if model.measured is None else model.measured.of(variable.name)
@@ -92,9 +126,15 @@ def _copied(planned: VariablePlan, variable: VariableInfo, model: CostModel, hot
     parts = traffic(variable, cold, model.ps, model.compression)
     of_hot = len(hot) * (traffic(variable, Touched(1, 1, is_bound=False), model.ps, model.compression).pulled)
     of_hot += len(hot) * variable.itemsize
-    sent = sent_by_route(parts, Route.ALLTOALL, ranks) + 2 * of_hot * (ranks - 1) / ranks
+    sent = round(sent_by_route(parts, Route.ALLTOALL, ranks) + 2 * of_hot * (ranks - 1) / ranks)
+    costs = tuple(_with_copies(cost, sent, gain) if cost.route is Route.ALLTOALL else cost for cost in planned.costs)
     reason = f"{planned.reason}; {len(hot)} rows are touched so often that every rank has a copy"
-    return dataclasses.replace(planned, hot_rows=hot, sent_bytes_per_step=round(sent), reason=reason)
+    return dataclasses.replace(planned, hot_rows=hot, sent_bytes_per_step=sent, reason=reason, costs=costs)
+
+
+def _with_copies(cost: RouteCost, sent_bytes: int, gain: Gain) -> RouteCost:
+    link_secs, work_secs = cost.link_secs - gain.link_secs, cost.work_secs - gain.work_secs
+    return dataclasses.replace(cost, sent_bytes=sent_bytes, link_secs=link_secs, work_secs=work_secs)
 
 
 def _touches(rows: RowStatistics, hot: tuple[int, ...]) -> float:

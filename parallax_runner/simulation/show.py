@@ -10,7 +10,17 @@ from parallax_runner.plan.table import format_bytes
 from parallax_runner.simulation.simulate import COMMS, Point, Simulation, shown_numbers
 
 SIZE_INCHES = (11.0, 4.5)
-HEAD = ("workers", "comm", "step", "computing", "exchanges", "throughput", "efficiency", "sent by a rank", "routes")
+HEAD = (
+    "workers",
+    "comm",
+    "step",
+    "computing",
+    "exchanges and updates",
+    "throughput",
+    "efficiency",
+    "sent by a rank",
+    "routes",
+)
 
 
 def rows(simulation: Simulation) -> list[tuple[str, ...]]:

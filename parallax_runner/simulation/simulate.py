@@ -137,7 +137,8 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
         f"one device's step takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
         f"constants: {constants.source}",
         f"{workers_per_host} worker(s) a host; the links of a host are shared by its workers and its server, of which "
-        "each host has one; sparse variables are cut into one piece a server, all equally busy, dense ones are whole",
+        "each host has one; sparse variables are cut into one piece a server, all equally busy, dense ones are whole, "
+        "whatever cluster.servers and partition say",
         "exchanges share the links one after the other, beside the computing that does not wait for them",
         f"rows touched by several ranks together are computed from {samples} batches: the mean over choices of as "
         "many batches as ranks; beyond, extrapolated by Chao's estimate of rows not seen"

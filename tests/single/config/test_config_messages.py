@@ -92,6 +92,11 @@ COMMAND_LINES = {
         "comm.hot_rows=some",
         "expected a number of rows, at least 0, at most 4096, or auto",
     ),
+    "hot rows in a simulation": (
+        "comm=sharded action=simulate comm.hot_rows=5",
+        "comm.hot_rows=5 (command line)",
+        "no copies of rows in its model",
+    ),
     "hot rows of servers": (
         "comm=hybrid comm.hot_rows=5",
         "comm.hot_rows=5 (command line)",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.constants import DEFAULTS, Constants, Exchange
 from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.explain import explain
 from parallax_runner.plan.hot_rows import AUTO, with_hot_rows
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan, Route, load, save
@@ -37,7 +40,7 @@ def planned(
         measured=measured,
     )
     model = CostModel(Cluster(workers=RANKS, servers=0), constants, measured=measured)
-    return with_hot_rows(plan, variables, model, wanted)
+    return with_hot_rows(explain(plan, variables, model), variables, model, wanted)
 
 
 def hot(plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -57,7 +60,8 @@ def test_without_a_measurement_nobody_knows_which() -> None:
 
 def test_where_ranks_own_no_rows_the_plan_says_that_none_is_copied() -> None:
     assert "comm.hot_rows=3 copies no row: no variable's rows are owned by the ranks" in planned(3, comm="mpi").notes
-    assert not planned(3).notes and not planned(0, comm="mpi").notes
+    assert not any("copies no row" in note for note in planned(3).notes)
+    assert not planned(0, comm="mpi").notes
 
 
 def test_auto_copies_what_pays() -> None:
@@ -92,6 +96,32 @@ def test_auto_pays_for_the_exchange_too_and_says_why_not() -> None:
     plan = planned(AUTO)
     assert hot(plan)["table"] == ()
     assert any("comm.hot_rows=auto copies no row" in note for note in plan.notes)
+
+
+def test_the_prediction_counts_what_copies_save_or_cost() -> None:
+    at_once = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=1e-10)
+    slow = dataclasses.replace(at_once, secs_per_byte=1e-8)
+
+    def told(wanted: int, *, allreduce: Exchange, alltoall: Exchange) -> tuple[float, float, float, int, Plan]:
+        constants = dataclasses.replace(DEFAULTS, allreduce=allreduce, alltoall=alltoall)
+        plan = planned(wanted, constants=constants)
+        table = next(variable for variable in plan.variables if variable.name == "table")
+        cost = next(cost for cost in table.costs if cost.route is Route.ALLTOALL)
+        assert cost.sent_bytes == table.sent_bytes_per_step
+        assert plan.predicted.step_ms is not None and plan.predicted.exchange_ms is not None
+        return plan.predicted.step_ms, plan.predicted.exchange_ms, 1000 * cost.secs, len(plan.notes), plan
+
+    cheap = {"allreduce": at_once, "alltoall": slow}
+    before, after = told(0, **cheap), told(3, **cheap)
+    assert after[2] < before[2]
+    assert before[0] - after[0] == pytest.approx(before[2] - after[2])
+    assert before[1] - after[1] == pytest.approx(before[2] - after[2])
+    assert (before[3], after[3]) == (0, 0)
+
+    dear = {"allreduce": slow, "alltoall": at_once}
+    before, after = told(0, **dear), told(3, **dear)
+    assert after[2] > before[2] and after[1] > before[1]
+    assert "comm.hot_rows=3: by the cost model copies cost" in after[4].notes[0]
 
 
 def test_bytes_are_of_both_exchanges() -> None:
