@@ -12,13 +12,15 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.plan import constants
 from parallax_runner.plan.constants import DEFAULTS, Constants
 from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.cut import Cut, cut_variables
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.plan.server_load import ServerLoad
 
 
 def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
@@ -29,7 +31,12 @@ def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured
         constants=constants_of(config),
         ps=ps_options(config),
         measured=measured,
-        pieces=pieces_of(config, variables),
+        load=ServerLoad.of(
+            cut_variables(variables, config.partition.num, cut_of(config)),
+            config.cluster.servers,
+            measured,
+            together=config.comm.name == "ps",
+        ),
         compression=Compression(config.comm.compression),
     )
 
@@ -39,10 +46,9 @@ def ps_options(config: DictConfig) -> PsOptions:
     return PsOptions(**{option.name: config.comm.ps[option.name] for option in dataclasses.fields(PsOptions)})
 
 
-def pieces_of(config: DictConfig, variables: tuple[VariableInfo, ...]) -> int:
-    """Into how many shards all sparse variables together are cut."""
-    sparse = sum(variable.gradient is GradientKind.SPARSE for variable in variables)
-    return max(1, sparse * config.partition.num)
+def cut_of(config: DictConfig) -> Cut:
+    """How sparse variables share the configured number of pieces."""
+    return Cut(config.partition.cut)
 
 
 def constants_of(config: DictConfig) -> Constants:

@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config import frozen
-from parallax_runner.data.state import state_of
+from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import LaunchError, StorageError
 from parallax_runner.launch import processes
@@ -78,14 +78,13 @@ def _trial(config: DictConfig, alone: plan.Plan, folder: Path, interrupts: Inter
 
 
 def _kept(config: DictConfig, fingerprint: str) -> Path:
-    """Where a measurement is kept: named by all that it depends on."""
+    """Where a measurement is kept: named by all that it depends on; other seeds draw other rows, but as many."""
     content: Any = OmegaConf.to_container(config, resolve=True)
     depends_on = [
         measured.FORMAT,
         fingerprint,
-        content["data"],
+        drawn_from(content["data"]),
         state_of(content["data"]),
-        content["train"]["seed"],
         min(content["cluster"]["workers"], MOST_RANKS),
         content["cluster"]["threads_per_worker"],
         [platform.node(), os.cpu_count()],

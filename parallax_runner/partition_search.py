@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner import report
 from parallax_runner.config import frozen
-from parallax_runner.data.state import state_of
+from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import PlanError
 from parallax_runner.partition_results import fields_of, track
@@ -219,7 +219,7 @@ def _made_for(config: DictConfig, plan: Plan) -> dict[str, Any]:
     asked = {key: value for key, value in content["partition"].items() if key != "num"}
     return {
         "fingerprint": plan.fingerprint,
-        "data": content["data"],
+        "data": drawn_from(content["data"]),
         "files": state_of(content["data"]),
         "cluster": content["cluster"],
         "machine": [platform.node(), os.cpu_count()],

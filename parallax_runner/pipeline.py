@@ -5,6 +5,7 @@ config → data → captured graph → analysis → plan → launch (rank.py run
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -22,7 +23,7 @@ from parallax_runner.build import MODEL, Source
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
 from parallax_runner.config.resume_command import resume_command
-from parallax_runner.costing import cost_model
+from parallax_runner.costing import constants_of, cost_model, cut_of
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
@@ -34,8 +35,9 @@ from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.explain import explain
 from parallax_runner.plan.hot_rows import with_hot_rows
 from parallax_runner.plan.measured import Measured
+from parallax_runner.plan.placement import has_uneven_servers
 from parallax_runner.plan.plan import Compression, Plan
-from parallax_runner.plan.planner import Cut, make_plan
+from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
 from parallax_runner.run_lock import alone_in
@@ -52,6 +54,10 @@ if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 log = logging.getLogger(__name__)
+
+BALANCED_BY_BYTES = (
+    "servers are balanced by bytes alone; comm.measure_rows=true measures how often rows are touched, too"
+)
 
 
 def drive(config: DictConfig, source: Source = MODEL) -> float | None:
@@ -123,7 +129,7 @@ def _drive(
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
         if config.redirect_path is None and not partition_search.is_due(config, plan):
-            report.show_plan(plan, with_costs=config.action == "plan")
+            report.show_plan(plan, constants=constants_of(config) if config.action == "plan" else None)
     if config.action == "plan":
         write_summary(run_dir, summary | {"status": "finished"})
         return None
@@ -135,15 +141,15 @@ def _drive(
 def _measured(
     config: DictConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
 ) -> Measured | None:
-    """Which rows steps touch: by a trial where routes depend on it, otherwise if an earlier run has measured it.
+    """Which rows steps touch: by a trial where it is wanted, otherwise if an earlier run has measured it.
 
     Of a script nothing is known beforehand, since it feeds its data itself: then the plan has bounds.
     """
     if source is not MODEL:
         return None
-    if config.comm.name != "auto" and config.comm.hot_rows == 0:
-        return measurement.known(config, single.fingerprint)
-    return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
+    if config.comm.measure_rows or config.comm.hot_rows != 0:
+        return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
+    return measurement.known(config, single.fingerprint)
 
 
 def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interrupts, command: str | None) -> NoReturn:
@@ -198,10 +204,12 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         backup_workers=config.comm.ps.backup_workers,
         choice=choose_routes(variables, model, hot_rows=config.comm.hot_rows) if config.comm.name == "auto" else None,
         measured=measured,
-        cut=Cut.BY_BYTES if config.partition.name == "search" else Cut.ALIKE,
+        cut=cut_of(config),
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
+    if measured is None and config.model["_target_"] != frozen.SCRIPT and has_uneven_servers(plan):
+        plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BYTES))
     return with_hot_rows(explain(plan, variables, model), variables, model, config.comm.hot_rows)
 
 

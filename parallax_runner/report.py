@@ -11,11 +11,13 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.console import Console
 
+from parallax_runner.calibration.table import constants_table
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import describe
 from parallax_runner.plan import outcome
+from parallax_runner.plan.constants import Constants
 from parallax_runner.plan.cost_table import cost_table
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import plan_table
@@ -28,12 +30,14 @@ log = logging.getLogger(__name__)
 PLAIN_WIDTH = 140  # columns of tables where there is no terminal
 
 
-def show_plan(plan: Plan, *, with_costs: bool = False) -> None:
-    """Prints the table of variables and the plan's notes; between them, if asked, what each route would cost."""
+def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
+    """Prints the table of variables and the plan's notes; between them, if the cost model's `constants` are given, what
+    each route would cost, and them."""
     console = _console()
     console.print(plan_table(plan))
-    if with_costs and plan.workers > 1:
+    if constants is not None and plan.workers > 1:
         console.print(cost_table(plan))
+        console.print(constants_table(constants))
     for note in plan.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
 
@@ -44,15 +48,15 @@ def _console() -> Console:
 
 
 def leave_outcome(plan: Plan, summary: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
-    """Writes what the plan predicted beside what was measured; shows it where routes were chosen by prediction. `done`
-    has the ranks' last words."""
+    """Writes what the plan predicted beside what was measured; shows it where a time was predicted, since rows were
+    measured. `done` has the ranks' last words."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, summary, sent)
     try:
         outcome.save(found, run_dir)
     except OSError as error:
         log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
-    if plan.comm == "auto":
+    if found.predicted_step_ms is not None and plan.workers > 1:
         _console().print(outcome.outcome_table(found))
 
 
@@ -212,7 +216,12 @@ def tell_end(
             file=sys.stderr,
         )
     elif summary.get("action") == "search":
-        print(f"found: {summary['partition_choice']} partitions; {run_dir}", file=sys.stderr)
+        found = summary["partition_choice"]
+        print(
+            f"found: {found} partitions; {run_dir}\n"
+            f"without a search: partition=fixed partition.num={found} partition.cut=by_bytes",
+            file=sys.stderr,
+        )
     else:
         known = [name for name in dict.fromkeys(["loss_last", objective_of(summary)]) if summary[name] is not None]
         shown = "".join(

@@ -24,7 +24,8 @@ def fit(samples: Sequence[Sample], *, source: str) -> Constants:
     """The constants with the least squared relative errors, none negative; what was not measured is the defaults'.
 
     Relative errors, since times go from microseconds to tenths of a second and vary in proportion. Rounds are told
-    apart from the overhead where several numbers of ranks were measured; otherwise latency is the defaults'.
+    apart from the overhead where several numbers of ranks were measured; otherwise latency is the defaults'. What each
+    tensor takes is told from it where several were in flight together.
     """
     spread: dict[str, float] = {}
     exchanges = {name: _exchange(name, samples, spread) for name in EXCHANGES}
@@ -54,6 +55,9 @@ def _exchange(name: str, samples: Sequence[Sample], spread: dict[str, float]) ->
     volumes = [VOLUMES[name](sample.ranks, sample.bytes, sample.servers) for sample in own]
     secs = np.array([sample.secs for sample in own])
     columns = {"overhead_secs": np.ones(len(own)), "secs_per_byte": np.array([size for _, size in volumes], float)}
+    tensors = np.array([sample.tensors for sample in own], float)
+    if len(set(tensors)) > 1:
+        columns["each_secs"] = tensors
     rounds = np.array([number for number, _ in volumes], float)
     known = np.zeros(len(own))
     if len(set(rounds)) > 1:
@@ -61,7 +65,7 @@ def _exchange(name: str, samples: Sequence[Sample], spread: dict[str, float]) ->
     else:  # of what was measured no more than the fastest sample can be latency
         known = np.minimum(default.latency_secs * rounds, secs.min() / 2)
     found = _least_squares(columns, secs - known, secs, name, spread)
-    return Exchange(**{"latency_secs": float((known / rounds)[0])} | found)
+    return Exchange(**{"latency_secs": float((known / rounds)[0]), "each_secs": 0.0} | found)
 
 
 def _per_byte(name: str, samples: Sequence[Sample], spread: dict[str, float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.calibration.samples import EXCHANGE_BYTES, REPEATS, UPDATES, WARM_UP, Sample
+from parallax_runner.calibration.samples import EXCHANGE_BYTES, REPEATS, TENSORS, UPDATES, WARM_UP, Sample
 from parallax_runner.rewrite import collectives
 from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.shards import server_device
@@ -26,10 +27,15 @@ def exchanges(
     worker_device = f"/job:worker/task:{rank}"
     with tf.Graph().as_default() as graph, tf.device(worker_device):
         together = collectives.sum_over_ranks([tf.zeros([])], name="together")[0].op
-        probes = [(kind, size, op) for size in EXCHANGE_BYTES for kind, op in _exchanges(size, ranks, rank, server)]
+        asked = [(size, 1) for size in EXCHANGE_BYTES] + [(EXCHANGE_BYTES[0], tensors) for tensors in TENSORS]
+        probes = [
+            (Sample(kind, ranks, size * tensors, 0, 0.0, servers, tensors), ops)
+            for size, tensors in asked
+            for kind, ops in _exchanges(size, tensors, ranks, rank, server)
+        ]
         with open_session(graph) as session:
             session.run(tf.global_variables_initializer())
-            return [Sample(kind, ranks, size, 0, _secs(session, [op], together), servers) for kind, size, op in probes]
+            return [dataclasses.replace(made, secs=_secs(session, ops, together)) for made, ops in probes]
 
 
 def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
@@ -42,24 +48,27 @@ def work(open_session: Callable[[tf.Graph], tf.Session]) -> list[Sample]:
             return [Sample(kind, 1, size, rows, _secs(session, ops)) for kind, size, rows, ops in probes]
 
 
-def _exchanges(size: int, ranks: int, rank: int, server: int) -> Iterator[tuple[str, tf.Operation]]:
+def _exchanges(size: int, tensors: int, ranks: int, rank: int, server: int) -> Iterator[tuple[str, list[tf.Operation]]]:
+    """What hands over so many tensors of `size` bytes at once; alltoalls only of one, as plans have them."""
     number = size // FLOAT_BYTES // ranks * ranks
-    own = _variable([number])
-    yield "allreduce", collectives.sum_over_ranks([own.read_value()], name=f"allreduce_{size}")[0].op
-    yield "allgather", collectives.concat_over_ranks(own.read_value(), name=f"allgather_{size}").op
-    counts = tf.fill([ranks], number // ranks)
-    yield "alltoall", collectives.all_to_all(own.read_value(), counts, name=f"alltoall_{size}")[0].op
-    # Each rank's own: reading one after the other's writing is not what is timed.
-    worker_device = f"/job:worker/task:{rank}"
-    with tf.device(server_device(server)):
-        there = _variable([number], shared=f"pulled_{size}_{rank}")
-        # A server keeps what it is sent, or it would not be sent.
-        with tf.device(worker_device):
-            value = own.read_value()
-        kept = _variable([number], shared=f"pushed_{size}_{rank}").assign(value, read_value=False)
-        pulled = there.read_value()
-    with tf.device(worker_device):
-        yield "pull", tf.identity(pulled).op
+    name = f"{size}_{tensors}"
+    own = [_variable([number]).read_value() for _ in range(tensors)]
+    yield "allreduce", [summed.op for summed in collectives.sum_over_ranks(own, name=f"allreduce_{name}")]
+    named = ((one, f"allgather_{name}_{at}") for at, one in enumerate(own))
+    yield "allgather", [collectives.concat_over_ranks(one, name=apart).op for one, apart in named]
+    if tensors == 1:
+        counts = tf.fill([ranks], number // ranks)
+        yield "alltoall", [collectives.all_to_all(own[0], counts, name=f"alltoall_{name}")[0].op]
+    pulled, kept = [], []
+    for at, one in enumerate(own):
+        with tf.device(server_device(server)):
+            # Each rank's own: reading one after the other's writing is not what is timed.
+            there = _variable([number], shared=f"pulled_{name}_{at}_{rank}")
+            # A server keeps what it is sent, or it would not be sent.
+            kept.append(_variable([number], shared=f"pushed_{name}_{at}_{rank}").assign(one, read_value=False))
+            asked = there.read_value()
+        pulled.append(tf.identity(asked).op)
+    yield "pull", pulled
     yield "push", kept
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXCHANGE_BYTES = (4_096, 65_536, 524_288, 4_194_304, 16_777_216)
+# So many tensors in flight together, of the smallest size each; a plan's alltoalls are one, whatever they carry.
+TENSORS = (8, 32)
 # (rows, width) of float32 updates.
 UPDATES = ((256, 16), (256, 256), (4096, 16), (4096, 64), (4096, 256))
 REPEATS = 12
@@ -13,8 +15,9 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of one thing: an exchange of `ranks` ranks that hand over `bytes` each, among themselves or with
-    `servers` servers, or work on `rows` rows that are `bytes` in all (0 rows for work on a whole tensor)."""
+    """Seconds of one thing: an exchange of `ranks` ranks that hand over `bytes` each, in `tensors` tensors at once,
+    among themselves or with `servers` servers; or work on `rows` rows that are `bytes` in all (0 rows for work on a
+    whole tensor)."""
 
     kind: str
     ranks: int
@@ -22,3 +25,4 @@ class Sample:
     rows: int
     secs: float
     servers: int = 1
+    tensors: int = 1

@@ -10,7 +10,7 @@ from parallax_runner.plan.constants import EXCHANGES, Constants
 def constants_table(constants: Constants) -> Table:
     """A row an exchange, then one a kind of work; ± is the relative standard error of the fit."""
     table = Table(title=f"constants of the cost model: {constants.source}", title_justify="left")
-    for column in ("", "overhead", "latency a round", "speed"):
+    for column in ("", "overhead", "latency a round", "each", "speed"):
         table.add_column(column, justify="right" if column else "left")
     for name in EXCHANGES:
         exchange = getattr(constants, name)
@@ -18,17 +18,20 @@ def constants_table(constants: Constants) -> Table:
             name,
             f"{1e6 * exchange.overhead_secs:.4g} µs{_error(constants, name, 'overhead_secs')}",
             f"{1e6 * exchange.latency_secs:.4g} µs{_error(constants, name, 'latency_secs')}",
+            f"{1e6 * exchange.each_secs:.4g} µs{_error(constants, name, 'each_secs')}",
             _speed(exchange.secs_per_byte) + _error(constants, name, "secs_per_byte"),
         )
     table.add_section()
-    for name, secs in (
-        ("a server adds a push", constants.server_secs_per_byte),
-        ("merging rows by ids", constants.merge_secs_per_byte),
-        ("dense update", constants.apply_dense_secs_per_byte),
-        ("update of rows", constants.apply_sparse_secs_per_byte),
+    for told, name in (
+        ("a server adds a push", "server"),
+        ("merging rows by ids", "merge"),
+        ("dense update", "apply_dense"),
+        ("update of rows", "apply_sparse"),
     ):
-        table.add_row(name, "", "", _speed(secs))
-    table.add_row("a row's update, beside", f"{1e9 * constants.apply_sparse_secs_per_row:.4g} ns", "", "")
+        secs_per_byte = getattr(constants, f"{name}_secs_per_byte")
+        table.add_row(told, "", "", "", _speed(secs_per_byte) + _error(constants, name, "secs_per_byte"))
+    each = f"{1e9 * constants.apply_sparse_secs_per_row:.4g} ns{_error(constants, 'apply_sparse', 'secs_per_row')}"
+    table.add_row("a row's update, beside", "", "", each, "")
     return table
 
 

@@ -52,6 +52,7 @@ class CommConfig:
     sync: bool = MISSING
     average_sparse: bool = MISSING
     compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})
+    measure_rows: bool = False
     hot_rows: Any = 0  # rows of each variable, or "auto"
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
@@ -63,6 +64,7 @@ class PartitionConfig:
 
     name: str = field(default=MISSING, metadata={"choices": ("off", "fixed", "search")})
     num: int = field(default=MISSING, metadata={"minimum": 1})
+    cut: str = field(default="alike", metadata={"choices": ("alike", "by_bytes")})
     min: int | None = field(default=None, metadata={"minimum": 1})
     max: int | None = field(default=None, metadata={"minimum": 1})
     steps_per_trial: int | None = field(default=None, metadata={"minimum": 2})

@@ -204,6 +204,7 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
         raise refusal("comm.hot_rows", origins, needed, value=hot_rows)
     if hot_rows != 0 and config.action == "simulate":
         raise refusal("comm.hot_rows", origins, "action=simulate has no copies of rows in its model", value=hot_rows)
+    _check_measured(config, origins)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
     if comm.name == "auto" and config.model._target_ == SCRIPT:
@@ -214,6 +215,17 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
         raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name in ("ps", "hybrid") and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={comm.name} needs at least 1 server", value=0)
+
+
+def _check_measured(config: DictConfig, origins: Origins) -> None:
+    key, name = "comm.measure_rows", config.comm.name
+    if config.comm.measure_rows and name == "local":
+        raise refusal(key, origins, "under comm=local nothing travels", value=True)
+    if not config.comm.measure_rows and name == "auto":
+        raise refusal(key, origins, "comm=auto chooses by the rows that steps touch", value=False)
+    if config.comm.measure_rows and name != "auto" and config.model._target_ == SCRIPT:
+        needed = "a script feeds its data itself, so nobody knows which rows it touches: leave it out"
+        raise refusal(key, origins, needed, value=True)
 
 
 def _check_data(config: DictConfig, origins: Origins) -> None:

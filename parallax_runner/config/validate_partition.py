@@ -15,6 +15,9 @@ def check_partition(config: DictConfig, origins: Origins) -> None:
             "partition=off leaves variables whole",
             hint=f"partition=fixed partition.num={config.partition.num}",
         )
+    if config.partition.name == "off" and config.partition.cut != "alike":
+        hint = f"partition=fixed partition.cut={config.partition.cut}"
+        raise refusal("partition.cut", origins, "partition=off leaves variables whole", hint=hint)
     _check_search(config, origins)
 
 
@@ -38,6 +41,8 @@ def _check_search(config: DictConfig, origins: Origins) -> None:
     if partition.num != 1:
         hint = f"partition=fixed partition.num={partition.num}"
         raise refusal("partition.num", origins, "the search finds it", hint=hint, value=partition.num)
+    if partition.cut != "by_bytes":
+        raise refusal("partition.cut", origins, "a search cuts by bytes: leave it out", value=partition.cut)
     for name, least in (("min", 1), ("steps_per_trial", 2)):
         if partition[name] is None:
             raise refusal(f"partition.{name}", origins, f"a search needs an integer, at least {least}")

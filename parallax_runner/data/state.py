@@ -9,6 +9,11 @@ from typing import Any
 from parallax_runner.data.files import find_files
 
 
+def drawn_from(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides how data are on the whole: all but the seed, which decides the order, or what is drawn."""
+    return {key: value for key, value in data.items() if key != "seed"}
+
+
 def state_of(data: Mapping[str, Any]) -> list[list[int]]:
     """Of each file or folder that `path` or a `…_path` names, bytes and time of change in ns of all its files."""
     named = [value for key, value in data.items() if key == "path" or key.endswith("_path")]

@@ -10,13 +10,13 @@ from parallax_runner.plan.cost import CostModel
 from parallax_runner.plan.hot_rows import copying_saves_secs
 from parallax_runner.plan.plan import Route
 
-# Rows have one kind of owner in a plan. What is paid once for a route, however many variables take it, makes a plan
-# without that route another one; servers and allgather cost nothing once, so that all plans are among these.
-FAMILIES = (
-    (Route.ALLREDUCE, Route.ALLGATHER, Route.PS),
-    (Route.ALLGATHER, Route.PS),
-    (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL),
-    (Route.ALLGATHER, Route.ALLTOALL),
+OWNERS = (Route.PS, Route.ALLTOALL)
+# What is paid once for a route, however many variables take it, makes a plan without that route another one. Rows have
+# one kind of owner in a plan, or none.
+FAMILIES = tuple(
+    (*collectives, *owner)
+    for collectives in ((Route.ALLREDUCE, Route.ALLGATHER), (Route.ALLREDUCE,), (Route.ALLGATHER,), ())
+    for owner in ((Route.PS,), (Route.ALLTOALL,), ())
 )
 
 
@@ -36,10 +36,13 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_ro
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
     found = [routes for family in FAMILIES if (routes := _routes(variables, model, family))]
-    ways = {_named(routes): (_total(variables, model, routes, hot_rows), routes) for routes in found}
-    cheapest_first = sorted(ways, key=lambda name: ways[name][0])
-    best = ways[cheapest_first[0]][1]
-    told = ", ".join(f"{1000 * ways[name][0]:.3g} ms by {name}" for name in cheapest_first)
+    totals = [(_total(variables, model, routes, hot_rows), routes) for routes in found]
+    cheapest_first = sorted(totals, key=lambda pair: pair[0])
+    best = cheapest_first[0][1]
+    by_name: dict[str, float] = {}
+    for total_secs, routes in cheapest_first:
+        by_name.setdefault(_named(routes), total_secs)
+    told = ", ".join(f"{1000 * total_secs:.3g} ms by {name}" for name, total_secs in by_name.items())
     return Choice(
         routes=best,
         reasons={variable.name: _reason(variable, model, best[variable.name]) for variable in variables},
@@ -70,17 +73,19 @@ def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:
 
 
 def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[Route, ...]) -> dict[str, Route] | None:
-    """The cheapest routes of a family; None where a variable has none of them."""
+    """The cheapest routes of a family; None where a variable has none of them, or where nobody knows what it costs and
+    only a family with owners has the one that is taken then."""
     chosen: dict[str, Route] = {}
     for variable in variables:
-        routes = [
-            route for route in possible_routes(variable, model.cluster.servers) if route in (*family, Route.LOCAL)
-        ]
-        if variable.server is not None and Route.PS in possible_routes(variable, model.cluster.servers):
-            routes = [route for route in routes if route is Route.PS]  # as its device scope wants
+        possible = possible_routes(variable, model.cluster.servers)
+        if variable.server is not None and Route.PS in possible:
+            possible = (Route.PS,)  # as its device scope wants
+        routes = [route for route in possible if route in (*family, Route.LOCAL)]
+        costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}
+        if not costs:  # nobody knows how many rows travel: to their owner
+            routes = [route for route in routes if route in OWNERS or not set(OWNERS) & set(possible)]
         if not routes:
             return None
-        costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}
         chosen[variable.name] = min(costs, key=lambda route: costs[route]) if costs else routes[-1]
     return chosen
 
@@ -91,7 +96,7 @@ def _total(
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
     owned = [variable for variable in variables if routes[variable.name] is Route.ALLTOALL]
     saved_secs = copying_saves_secs(owned, model, hot_rows)
-    return model.shared_secs(routes.values()) + sum(cost.secs for cost in costs if cost is not None) - saved_secs
+    return model.once(routes.values()).secs + sum(cost.secs for cost in costs if cost is not None) - saved_secs
 
 
 def _reason(variable: VariableInfo, model: CostModel, route: Route) -> str:

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
 GBIT_BYTES = 1e9 / 8
 EXCHANGES = ("allreduce", "allgather", "alltoall", "pull", "push")
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Seconds of one exchange: `overhead_secs` + rounds · `latency_secs` + bytes on the busiest link · secs_per_byte.
+    """Seconds of exchanges of a kind in flight together: `overhead_secs` + rounds · `latency_secs` + their number ·
+    `each_secs` + bytes on the busiest link · secs_per_byte.
 
     A ring of N goes 2(N-1) rounds for allreduce and N-1 for allgather; an alltoall has N-1 messages; a server is asked
     and answers.
@@ -23,6 +24,7 @@ class Exchange:
 
     overhead_secs: float
     latency_secs: float
+    each_secs: float
     secs_per_byte: float
 
 
@@ -69,11 +71,11 @@ class Constants:
 # Orders of magnitude, for a cluster that nobody has calibrated: what scripts/calibrate cluster.workers=4 found on a
 # virtual machine of two busy cores (2026-11-21), rounded.
 DEFAULTS = Constants(
-    allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, secs_per_byte=0.8e-9),
-    allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, secs_per_byte=0.5e-9),
-    alltoall=Exchange(overhead_secs=1e-3, latency_secs=100e-6, secs_per_byte=0.5e-9),
-    pull=Exchange(overhead_secs=1e-3, latency_secs=50e-6, secs_per_byte=0.5e-9),
-    push=Exchange(overhead_secs=1e-3, latency_secs=50e-6, secs_per_byte=0.7e-9),
+    allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.8e-9),
+    allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.5e-9),
+    alltoall=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=0.0, secs_per_byte=0.5e-9),
+    pull=Exchange(overhead_secs=1e-3, latency_secs=50e-6, each_secs=150e-6, secs_per_byte=0.5e-9),
+    push=Exchange(overhead_secs=1e-3, latency_secs=50e-6, each_secs=250e-6, secs_per_byte=0.7e-9),
     server_secs_per_byte=0.1e-9,
     merge_secs_per_byte=0.5e-9,
     apply_dense_secs_per_byte=0.1e-9,

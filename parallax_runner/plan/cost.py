@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.constants import Constants, Exchange
 from parallax_runner.plan.critical_path import Travel, critical_path_secs
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, PsOptions, Route, RouteCost
+from parallax_runner.plan.server_load import ServerLoad
 from parallax_runner.plan.touched import Touched, touched_rows
 from parallax_runner.plan.traffic import Traffic, both_ways_of_owners, sent_by_route, traffic
 
@@ -41,16 +43,27 @@ class Cluster:
         return -(-self.workers // self.workers_per_host)
 
 
+class Once(NamedTuple):
+    """Seconds a step, before there are values to compute with and when there are gradients."""
+
+    before_secs: float
+    after_secs: float
+
+    @property
+    def secs(self) -> float:
+        """Both."""
+        return self.before_secs + self.after_secs
+
+
 @dataclass(frozen=True)
 class CostModel:
-    """`measured` says which rows steps touch; without it bounds do. `pieces` is into how many shards all sparse
-    variables together are cut, which bounds how many servers share their work."""
+    """`measured` says which rows steps touch; without it bounds do. `load` says how servers would share the work."""
 
     cluster: Cluster
     constants: Constants
     ps: PsOptions = field(default_factory=PsOptions)
     measured: Measured | None = None
-    pieces: int = 1
+    load: ServerLoad = field(default_factory=ServerLoad)
     compression: Compression = Compression.OFF
 
     def touched(self, variable: VariableInfo) -> Touched | None:
@@ -73,18 +86,26 @@ class CostModel:
         sent_bytes = round(sent_by_route(parts, route, self.cluster.workers))
         return RouteCost(route, sent_bytes, *ways[route](variable, touched, parts))
 
-    def shared_secs(self, routes: Iterable[Route]) -> float:
-        """What is paid once however many variables take part: allreduces are fused, and in flight together; rows of all
-        variables share an alltoall of ids and one of rows before the forward pass, and one behind the backward."""
-        used, workers, constants = set(routes), self.cluster.workers, self.constants
-        if workers == 1:
-            return 0.0
-        allreduce_secs = _waiting(constants.allreduce, 2 * (workers - 1)) if Route.ALLREDUCE in used else 0.0
-        return allreduce_secs + (3 * _waiting(constants.alltoall, workers - 1) if Route.ALLTOALL in used else 0.0)
+    def once(self, routes: Iterable[Route]) -> Once:
+        """What is paid once however many variables take part: those of a route are in flight together. Rows of ranks
+        take an alltoall of ids and one of rows before the forward pass, and one behind the backward."""
+        used, others, constants = set(routes), self.cluster.workers - 1, self.constants
+        before_secs = after_secs = 0.0
+        if Route.PS in used:
+            before_secs += _waiting(constants.pull, 2)
+            after_secs += _waiting(constants.push, 2)
+        if Route.ALLTOALL in used and others:
+            before_secs += 2 * _waiting(constants.alltoall, others)
+            after_secs += _waiting(constants.alltoall, others)
+        if Route.ALLREDUCE in used and others:
+            after_secs += _waiting(constants.allreduce, 2 * others)
+        if Route.ALLGATHER in used and others:
+            after_secs += _waiting(constants.allgather, others)
+        return Once(before_secs, after_secs)
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, Route]) -> float | None:
         """Of a step, all that is not computing; None where a part of it is unknown."""
-        total = self.shared_secs(routes[variable.name] for variable in variables)
+        total = self.once(routes[variable.name] for variable in variables).secs
         for variable in variables:
             cost = self.cost(variable, routes[variable.name])
             if cost is None:
@@ -110,9 +131,8 @@ class CostModel:
         costs = [self.cost(variable, routes[variable.name]) for variable in variables]
         if compute_secs is None or None in costs:
             return None
-        looked_up_secs = self.shared_secs(set(routes.values()) - {Route.ALLREDUCE}) * 2 / 3
-        after_secs = self.shared_secs(routes.values()) - looked_up_secs
-        travels = [Travel(needed_at=0.0, before_secs=looked_up_secs, appears_at=1.0, after_secs=after_secs)]
+        once = self.once(routes.values())
+        travels = [Travel(needed_at=0.0, before_secs=once.before_secs, appears_at=1.0, after_secs=once.after_secs)]
         for variable, cost in zip(variables, costs, strict=True):
             assert cost is not None
             after_secs = cost.secs - cost.before_secs
@@ -126,14 +146,13 @@ class CostModel:
         if variable.gradient is GradientKind.SPARSE:
             # Spread over all rows, and gathered from them again.
             work += self._copy(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
-        return self._ring(sent) * exchange.secs_per_byte, 0.0, work
+        return self._ring(sent) * exchange.secs_per_byte, self._each(exchange), work
 
     def _allgather(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         workers, exchange = self.cluster.workers, self.constants.allgather
         sent = sent_by_route(parts, Route.ALLGATHER, workers)
-        latency = _waiting(exchange, workers - 1) if workers > 1 else 0.0
         work = self._apply(variable, touched.merged) + parts.pushed * workers * self.constants.merge_secs_per_byte
-        return self._ring(sent) * exchange.secs_per_byte, latency, work
+        return self._ring(sent) * exchange.secs_per_byte, self._each(exchange), work
 
     def _alltoall(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         cluster, exchange = self.cluster, self.constants.alltoall
@@ -150,29 +169,24 @@ class CostModel:
     def _ps(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         cluster, constants = self.cluster, self.constants
         is_sparse = variable.gradient is GradientKind.SPARSE
-        share = self._busiest_share(is_sparse)
+        share = self.load.busiest_share.get(variable.gradient, 1 / max(1, cluster.servers))
         leaves = 1 - 1 / cluster.hosts if cluster.servers_beside_workers else 1.0
         # The busier of two ends: a host of ranks, and a server that serves all ranks.
         times = max(cluster.on_a_host, cluster.workers * share) * leaves
         pull = times * max(parts.asked, parts.pulled) * constants.pull.secs_per_byte
         push = times * parts.pushed * constants.push.secs_per_byte
-        latency = _waiting(constants.pull, 2) + _waiting(constants.push, 2)
+        shards = self.load.shards.get(variable.name, 1)
+        asking, giving = shards * constants.pull.each_secs, shards * constants.push.each_secs
         looking_up = self._copy(cluster.workers * parts.pulled * share + parts.pulled) if is_sparse else 0.0
         work = looking_up + cluster.workers * parts.pushed * share * constants.server_secs_per_byte
         if is_sparse:
             work += self._copy(parts.pushed)
-        before = pull + _waiting(constants.pull, 2) + looking_up
-        return pull + push, latency, work + self._apply(variable, touched.merged) * share, before
+        work += self._apply(variable, touched.merged) * share
+        return pull + push, asking + giving, work, pull + asking + looking_up
 
-    def _busiest_share(self, is_sparse: bool) -> float:
-        """Of all variables of a kind what the busiest server has. A dense variable is on one server, whole: where it is
-        most of them all, its server is as busy as that."""
-        servers = max(1, self.cluster.servers)
-        if is_sparse:
-            return 1 / min(servers, self.pieces)
-        known = () if self.measured is None else self.measured.variables
-        sizes = [variable.size_bytes for variable in known if variable.gradient is GradientKind.DENSE]
-        return max(1 / servers, max(sizes) / sum(sizes)) if sizes else 1 / servers
+    def _each(self, exchange: Exchange) -> float:
+        """Of one exchange among the ranks that is in flight with others."""
+        return exchange.each_secs if self.cluster.workers > 1 else 0.0
 
     def _local(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         if variable.gradient is GradientKind.NONE:

@@ -7,7 +7,6 @@ from rich.table import Table
 from parallax_runner.plan.plan import Plan, Route, VariablePlan
 
 ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
-PAID_ONCE = (Route.ALLREDUCE, Route.ALLTOALL)  # however many variables take them (plan/cost.py)
 
 
 def cost_table(plan: Plan) -> Table:
@@ -55,13 +54,17 @@ def _why(variable: VariablePlan) -> str:
     return told + (f"; {min(cheaper, key=lambda cost: cost.secs).route.value} alone is cheaper" if cheaper else "")
 
 
+def _all_of(route: Route) -> str:
+    return "all servers" if route is Route.PS else f"all {route.value}s"
+
+
 def _step(plan: Plan) -> str:
     predicted = plan.predicted
     if predicted.exchange_ms is None:
         return "unknown: nobody knows how many rows travel; comm=auto measures"
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms"
     if predicted.shared_ms:
-        kinds = [f"all {route.value}s" for route in PAID_ONCE if plan.by_route(route)]
+        kinds = [_all_of(route) for route in ROUTES if plan.by_route(route)]
         exchanges += f", {predicted.shared_ms:.3g} of them once for {' and '.join(kinds)}"
     if predicted.step_ms is None:
         return f"{exchanges}; computing was not measured"

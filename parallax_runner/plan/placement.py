@@ -2,7 +2,72 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.cut import pieces_of
+from parallax_runner.plan.measured import Measured, RowStatistics
+from parallax_runner.plan.plan import Plan, Route, Shard
+
+
+def place(
+    variables: Sequence[VariableInfo], servers: int, measured: Measured | None = None
+) -> dict[str, tuple[Shard, ...]]:
+    """Shards, by variable, of those that servers have; `plan/cut.py` says into how many pieces they are cut, and a row
+    is the smallest. Where rows were measured, a load is of bytes held and of bytes served."""
+    shards = {variable.name: _shards(variable) for variable in variables}
+    sizes, named, served = [], [], []
+    for variable in variables:
+        own = shards[variable.name]
+        sizes += [shard.rows * variable.row_bytes * (1 + len(variable.slots)) for shard in own]
+        named += [_named_server(variable, servers)] * len(own)
+        served += served_bytes(variable, own, measured)
+    chosen = iter(balance(sizes, servers, named, served if measured is not None else ()))
+    return {
+        name: tuple(Shard(shard.offset, shard.rows, server=next(chosen), step=shard.step) for shard in own)
+        for name, own in shards.items()
+    }
+
+
+def has_uneven_servers(plan: Plan) -> bool:
+    """Whether it matters how often rows are touched: a sparse variable, not the only one on servers, is not on all of
+    them alike."""
+    served = plan.by_route(Route.PS)
+    counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
+    return len(served) > 1 and any(len({count[server] for server in range(plan.servers)}) > 1 for count in counts)
+
+
+def served_bytes(variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None) -> list[float]:
+    """What each shard gives and takes for one rank in a step: of measured rows the hottest as often as each is touched,
+    and equal shares of the others; all of what was not measured, as of a dense variable."""
+    found = None if measured is None else measured.of(variable.name)
+    if found is None:
+        return [2.0 * shard.rows * variable.row_bytes for shard in shards]
+    return [2.0 * touched * variable.row_bytes for touched in _touched(shards, found)]
+
+
+def _touched(shards: Sequence[Shard], found: RowStatistics) -> list[float]:
+    """How many rows of each shard a rank touches in a step, from how often the hottest are touched."""
+    step = shards[0].step
+    hot_rows, hot_touched = [0] * step, [0.0] * step
+    for row, count in found.hot:
+        hot_rows[row % step] += 1
+        hot_touched[row % step] += count / found.samples
+    others = max(0.0, found.distinct - sum(hot_touched)) / max(1, found.rows - len(found.hot))
+    return [hot_touched[one.offset] + others * (one.rows - hot_rows[one.offset]) for one in shards]
+
+
+def _shards(variable: VariableInfo) -> list[Shard]:
+    """On no server yet."""
+    rows = variable.shape[0] if variable.shape else 1
+    pieces = max(1, min(rows, pieces_of(variable))) if variable.gradient is GradientKind.SPARSE else 1
+    return [Shard(number, part, server=0, step=pieces) for number, part in enumerate(split_rows(rows, pieces))]
+
+
+def _named_server(variable: VariableInfo, servers: int) -> int | None:
+    """The server of the variable's device scope; that it is there is checked with all other scopes."""
+    return variable.server if variable.server is not None and variable.server < servers else None
 
 
 def split_rows(rows: int, partitions: int) -> list[int]:

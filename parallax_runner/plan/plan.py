@@ -104,7 +104,7 @@ class PsOptions:
 @dataclass(frozen=True)
 class Prediction:
     """Milliseconds of a step by the cost model: its critical path, computing, exchanges and updates, and of these what
-    is paid once for all allreduces, and once for all alltoalls. What the path is shorter than computing and exchanges
+    is paid once for each route that is taken. What the path is shorter than computing and exchanges
     together may overlap. None where a part is unknown."""
 
     step_ms: float | None = None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.choose import Choice
+from parallax_runner.plan.cut import Cut, cut_variables, refuse_more_pieces_than_rows
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.placement import balance, split_rows
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, Shard, VariablePlan
+from parallax_runner.plan.placement import place
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
 PRESETS = {
@@ -36,13 +34,6 @@ REASONS = {
 COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
 # What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc).
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"])
-
-
-class Cut(Enum):
-    """How many pieces sparse variables get: each the same number, or all pieces about the same bytes."""
-
-    ALIKE = "alike"
-    BY_BYTES = "by bytes"
 
 
 def make_plan(
@@ -72,15 +63,14 @@ def make_plan(
     Raises PlanError where a variable has fewer rows than it would have shards.
     """
     ps = ps or PsOptions()
-    least = {variable.name: variable.min_partitions or 1 for variable in variables}
-    variables = _marked_to_cut(variables, partitions)
-    if cut is Cut.BY_BYTES:
-        variables = _in_equal_pieces(variables, least)
+    variables = cut_variables(variables, partitions, cut)
     routes = {
         variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
     }
     _refuse_what_ranks_cannot_send(variables, routes, comm)
-    shards = _place(variables, routes, servers, measured)
+    served = [variable for variable in variables if routes[variable.name] is Route.PS]
+    refuse_more_pieces_than_rows(served)
+    shards = place(served, servers, measured)
     shares_counters = not sync or backup_workers > 0
     planned = tuple(
         VariablePlan(
@@ -171,91 +161,6 @@ def _route(variable: VariableInfo, comm: str) -> Route:
         "directly (in a branch, a loop or a function, or before a forward pass of the same step): "
         "choose comm=hybrid or comm=mpi"
     )
-
-
-def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[VariableInfo]:
-    """The variables with their numbers of pieces in `min_partitions`: where a script has marked some with a
-    partitioner, the wanted number for these, but no less than the script wants, and 1 for the others."""
-    if all(variable.min_partitions is None for variable in variables):
-        return [dataclasses.replace(variable, min_partitions=partitions) for variable in variables]
-    return [
-        dataclasses.replace(
-            variable, min_partitions=1 if variable.min_partitions is None else max(variable.min_partitions, partitions)
-        )
-        for variable in variables
-    ]
-
-
-def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
-    """The variables with fewer pieces where they are smaller than the largest one that is as finely cut: shards of all
-    have about equal bytes. Never more than rows, and no fewer than `least`, which a script wants."""
-    sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
-    finest = max((variable.min_partitions or 1 for variable in sparse), default=1)
-    largest = max((_whole_bytes(one) for one in sparse if (one.min_partitions or 1) == finest), default=1)
-    return [
-        dataclasses.replace(variable, min_partitions=_share_of_pieces(variable, finest, largest, least[variable.name]))
-        for variable in variables
-    ]
-
-
-def _share_of_pieces(variable: VariableInfo, finest: int, largest_bytes: int, least: int) -> int:
-    wanted = variable.min_partitions or 1
-    rows = (variable.shape[0] if variable.shape else 1) * variable.pieces
-    share = round(finest * _whole_bytes(variable) / max(1, largest_bytes))
-    return min(wanted, rows, max(least, share))
-
-
-def _whole_bytes(variable: VariableInfo) -> int:
-    """Of all pieces that the user's partitioner has made of it."""
-    return variable.size_bytes * variable.pieces
-
-
-def _place(
-    variables: Sequence[VariableInfo], routes: dict[str, Route], servers: int, measured: Measured | None
-) -> dict[str, tuple[Shard, ...]]:
-    shards = {variable.name: _shard_rows(variable) for variable in variables if routes[variable.name] is Route.PS}
-    items = [
-        (rows * variable.row_bytes * (1 + len(variable.slots)), _named_server(variable, servers))
-        for variable in variables
-        for rows in shards.get(variable.name, ())
-    ]
-    served = [
-        _served_bytes(variable, rows, measured) for variable in variables for rows in shards.get(variable.name, ())
-    ]
-    sizes, named = [size_bytes for size_bytes, _ in items], [server for _, server in items]
-    chosen = iter(balance(sizes, servers, named, served if measured is not None else ()))
-    return {
-        name: tuple(Shard(number, rows, server=next(chosen), step=len(pieces)) for number, rows in enumerate(pieces))
-        for name, pieces in shards.items()
-    }
-
-
-def _served_bytes(variable: VariableInfo, rows: int, measured: Measured | None) -> float:
-    """What a shard of so many rows gives and takes for one rank in a step: all of a dense variable, and of a sparse one
-    its share of what is touched, since modulo spreads frequent rows."""
-    found = None if measured is None else measured.of(variable.name)
-    touched = rows if found is None else found.distinct * rows / found.rows
-    return 2.0 * touched * variable.row_bytes
-
-
-def _named_server(variable: VariableInfo, servers: int) -> int | None:
-    """The server of the variable's device scope; that it is there is checked with all other scopes."""
-    return variable.server if variable.server is not None and variable.server < servers else None
-
-
-def _shard_rows(variable: VariableInfo) -> list[int]:
-    rows = variable.shape[0] if variable.shape else 1
-    if variable.gradient is not GradientKind.SPARSE:
-        return [rows]
-    # What the user's own partitioner split already counts towards the wanted number.
-    partitions = variable.min_partitions or 1
-    wanted = math.ceil(partitions / variable.pieces)
-    if wanted > rows:
-        raise PlanError(
-            f"partition.num={partitions}: variable «{variable.name}» has {rows} rows; "
-            f"choose at most {rows * variable.pieces}"
-        )
-    return split_rows(rows, wanted)
 
 
 def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes: dict[str, Route]) -> list[str]:

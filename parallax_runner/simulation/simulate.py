@@ -10,9 +10,11 @@ from parallax_runner.errors import PlanError
 from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.constants import Constants
 from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.cut import Cut, cut_variables
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, PsOptions, Route
 from parallax_runner.plan.planner import make_plan
+from parallax_runner.plan.server_load import ServerLoad
 
 COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
 # All numbers of workers up to here, beyond only those that a table shows.
@@ -69,11 +71,17 @@ def simulate(
             for number in numbers_of_workers(workers):
                 hosts = -(-number // workers_per_host)
                 cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
-                points.append(_point(comm, CostModel(cluster, constants, ps, measured, hosts, compression)))
+                load = _load(measured, hosts, together=comm == "ps")
+                points.append(_point(comm, CostModel(cluster, constants, ps, measured, load, compression)))
         except PlanError as error:
             left_out.append(f"{comm} is left out: {error}")
             points = [point for point in points if point.comm != comm]
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
+
+
+def _load(measured: Measured, servers: int, *, together: bool) -> ServerLoad:
+    cut = cut_variables(measured.variables, servers, Cut.ALIKE)
+    return ServerLoad.of(cut, servers, measured, together=together)
 
 
 def numbers_of_workers(most: int) -> list[int]:
@@ -137,8 +145,8 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
         f"one device's step takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
         f"constants: {constants.source}",
         f"{workers_per_host} worker(s) a host; the links of a host are shared by its workers and its server, of which "
-        "each host has one; sparse variables are cut into one piece a server, all equally busy, dense ones are whole, "
-        "whatever cluster.servers and partition say",
+        "each host has one; sparse variables are cut into one piece a server, dense ones are whole, all placed as a "
+        "plan would, whatever cluster.servers and partition say",
         "exchanges share the links one after the other, beside the computing that does not wait for them",
         f"rows touched by several ranks together are computed from {samples} batches: the mean over choices of as "
         "many batches as ranks; beyond, extrapolated by Chao's estimate of rows not seen"

@@ -133,8 +133,8 @@ def test_calibrated_constants_are_used_by_the_next_plan(own_cache: object, lm: t
 @pytest.mark.parametrize("option", ["cluster.replicas_per_worker=2", "comm.sync=false", "comm.ps.backup_workers=1"])
 def test_a_simulation_measures_one_replica_alone(option: str, tmp_path: Path) -> None:
     """What the cluster's workers share is not in the trial of one process."""
-    seed = len(option)  # a measurement of its own
-    arguments = ("model=simple", "action=simulate", "comm=ps", option, f"train.seed={seed}")
+    batch = f"data.batch_size={len(option)}"  # a measurement of its own
+    arguments = ("model=simple", "action=simulate", "comm=ps", option, batch)
     run = launch(*arguments, cwd=tmp_path).expect_success()
     assert "a short trial" in run.stderr
     assert json.loads((run.run_dir / "measured.json").read_text())["step_secs"] > 0

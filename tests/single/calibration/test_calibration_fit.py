@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from pathlib import Path
 
 import pytest
 
 from parallax_runner.calibration.fit import VOLUMES, fit
-from parallax_runner.calibration.samples import EXCHANGE_BYTES, UPDATES, Sample
+from parallax_runner.calibration.samples import EXCHANGE_BYTES, TENSORS, UPDATES, Sample
 from parallax_runner.calibration.table import constants_table
 from parallax_runner.plan import constants
 from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
@@ -17,7 +18,12 @@ from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Excha
 TRUE = dataclasses.replace(
     DEFAULTS,
     **{
-        name: Exchange(overhead_secs=1e-3 * number, latency_secs=40e-6 * number, secs_per_byte=2e-9 / number)
+        name: Exchange(
+            overhead_secs=1e-3 * number,
+            latency_secs=40e-6 * number,
+            each_secs=0.0 if name == "alltoall" else 70e-6 * number,
+            secs_per_byte=2e-9 / number,
+        )
         for number, name in enumerate(EXCHANGES, start=1)
     },
     server_secs_per_byte=3e-9,
@@ -33,11 +39,15 @@ def samples_of(true: Constants, *, ranks: tuple[int, ...], noise: float = 0.0) -
     made = []
     for name in EXCHANGES:
         exchange = getattr(true, name)
-        for number in ranks:
-            for size in EXCHANGE_BYTES:
-                rounds, volume = VOLUMES[name](number, size, 1)
-                secs = exchange.overhead_secs + rounds * exchange.latency_secs + volume * exchange.secs_per_byte
-                made.append(Sample(name, number, size, 0, secs * draw.uniform(1 - noise, 1 + noise)))
+        in_flight = () if name == "alltoall" else TENSORS
+        sent = [(size, 1) for size in EXCHANGE_BYTES] + [
+            (tensors * EXCHANGE_BYTES[0], tensors) for tensors in in_flight
+        ]
+        for number, (size, tensors) in itertools.product(ranks, sent):
+            rounds, volume = VOLUMES[name](number, size, 1)
+            secs = exchange.overhead_secs + rounds * exchange.latency_secs + volume * exchange.secs_per_byte
+            secs = (secs + tensors * exchange.each_secs) * draw.uniform(1 - noise, 1 + noise)
+            made.append(Sample(name, number, size, 0, secs, tensors=tensors))
     for rows, width in UPDATES:
         size = 4 * rows * width
         sparse = 1e-5 + rows * true.apply_sparse_secs_per_row + size * true.apply_sparse_secs_per_byte
@@ -64,6 +74,7 @@ def test_exact_samples_give_exact_constants() -> None:
     for name in ("allreduce", "allgather", "alltoall"):
         assert getattr(found, name).latency_secs == pytest.approx(getattr(TRUE, name).latency_secs, rel=1e-6)
         assert getattr(found, name).overhead_secs == pytest.approx(getattr(TRUE, name).overhead_secs, rel=1e-6)
+        assert getattr(found, name).each_secs == pytest.approx(getattr(TRUE, name).each_secs, rel=1e-6)
     assert all(error < 1e-6 for error in found.spread.values())
 
 

@@ -12,10 +12,12 @@ from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.plan.choose import choose_routes, possible_routes
 from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
 from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.cut import Cut, cut_variables
 from parallax_runner.plan.explain import explain
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import PsOptions, Route
 from parallax_runner.plan.planner import make_plan
+from parallax_runner.plan.server_load import ServerLoad
 from parallax_runner.plan.traffic import predict_sent_bytes
 from tests.single.plan.test_planner import DENSE, NONE, SPARSE, info
 
@@ -33,7 +35,7 @@ def touching(alpha: float, merged: float | None = None, variable: VariableInfo =
 
 
 def model(measured: Measured | None = None, *, constants: Constants = DEFAULTS, **cluster: int) -> CostModel:
-    return CostModel(Cluster(**{"workers": 2, "servers": 2} | cluster), constants, measured=measured, pieces=2)
+    return CostModel(Cluster(**{"workers": 2, "servers": 2} | cluster), constants, measured=measured)
 
 
 def secs(variable: VariableInfo, route: Route, of: CostModel) -> float:
@@ -55,7 +57,7 @@ def test_faster_links_cost_less_and_latency_more(route: Route, gbit: float, fact
     def cost(gbit: float, latency_us: float) -> float:
         constants = DEFAULTS.with_link(gbit_per_sec=gbit, latency_us=latency_us)
         whole = model(touching(0.01), constants=constants, workers=workers)
-        return secs(BIG, route, whole) + whole.shared_secs([route])
+        return secs(BIG, route, whole) + whole.once([route]).secs
 
     assert cost(gbit * factor, 10) < cost(gbit, 10) < cost(gbit, 10 * factor)
 
@@ -74,16 +76,18 @@ def test_a_cost_is_the_sum_of_its_parts() -> None:
     """allgather of 1000 rows of 256 + 8 bytes on 4 ranks: three times round, all merged, all touched rows updated."""
     constants = dataclasses.replace(
         DEFAULTS,
-        allgather=Exchange(overhead_secs=0.5, latency_secs=0.01, secs_per_byte=2.0),
+        allgather=Exchange(overhead_secs=0.5, latency_secs=0.01, each_secs=0.125, secs_per_byte=2.0),
         merge_secs_per_byte=0.1,
         apply_sparse_secs_per_byte=0.3,
         apply_sparse_secs_per_row=5.0,
     )
-    cost = model(touching(0.01, 0.03, ranks=4), constants=constants, workers=4).cost(BIG, Route.ALLGATHER)
+    whole = model(touching(0.01, 0.03, ranks=4), constants=constants, workers=4)
+    cost = whole.cost(BIG, Route.ALLGATHER)
     assert cost is not None
     assert cost.sent_bytes == 3 * 1000 * 264
     assert cost.link_secs == pytest.approx(2.0 * 3 * 1000 * 264)
-    assert cost.latency_secs == pytest.approx(0.5 + 3 * 0.01)
+    assert cost.latency_secs == pytest.approx(0.125)
+    assert whole.once([Route.ALLGATHER]).secs == pytest.approx(0.5 + 3 * 0.01)
     assert cost.work_secs == pytest.approx(0.1 * 4 * 1000 * 264 + 3000 * (256 * 0.3 + 5))
 
 
@@ -106,12 +110,41 @@ def test_the_server_of_the_largest_dense_variable_is_as_busy_as_that_is_large() 
     def link_secs(*others: VariableInfo) -> float:
         variables = (DENSE, BIG, *others)
         known = Measured("f", 8, 1, 0.1, 8, None, variables, touching(0.01).rows, "2026-01-01")
-        cost = CostModel(Cluster(workers=8, servers=8), DEFAULTS, measured=known, pieces=8).cost(DENSE, Route.PS)
+        load = ServerLoad.of(cut_variables(variables, 8, Cut.ALIKE), 8, known, together=False)
+        cost = CostModel(Cluster(workers=8, servers=8), DEFAULTS, measured=known, load=load).cost(DENSE, Route.PS)
         assert cost is not None
         return cost.link_secs
 
     seven = [dataclasses.replace(DENSE, name=f"dense_{number}") for number in range(7)]
     assert link_secs() == pytest.approx(8 * link_secs(*seven))
+
+
+def test_what_is_in_flight_together_is_waited_for_once() -> None:
+    """A hundred variables on servers take a pull's and a push's overhead once, and each its own part of both."""
+    constants = dataclasses.replace(
+        DEFAULTS,
+        pull=Exchange(overhead_secs=0.5, latency_secs=0.25, each_secs=0.01, secs_per_byte=0.0),
+        push=Exchange(overhead_secs=0.75, latency_secs=0.125, each_secs=0.02, secs_per_byte=0.0),
+        server_secs_per_byte=0.0,
+        apply_dense_secs_per_byte=0.0,
+    )
+    variables = [dataclasses.replace(DENSE, name=f"dense_{number}") for number in range(100)]
+    whole = model(constants=constants)
+    assert whole.once([Route.PS]) == (0.5 + 2 * 0.25, 0.75 + 2 * 0.125)
+    routes = dict.fromkeys((variable.name for variable in variables), Route.PS)
+    assert whole.exchange_secs(variables, routes) == pytest.approx(2 + 100 * 0.03)
+
+
+def test_each_shard_travels_for_itself() -> None:
+    load = ServerLoad.of(cut_variables([BIG], 4, Cut.ALIKE), 2, None, together=False)
+    constants = dataclasses.replace(
+        DEFAULTS,
+        pull=Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=1.0, secs_per_byte=0.0),
+        push=Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=2.0, secs_per_byte=0.0),
+    )
+    cost = dataclasses.replace(model(touching(0.01), constants=constants), load=load).cost(BIG, Route.PS)
+    assert cost is not None
+    assert cost.latency_secs == 4 * 3
 
 
 def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
@@ -148,7 +181,7 @@ def test_few_rows_go_to_owners_and_nearly_all_rows_go_dense() -> None:
 
 
 def test_servers_win_where_exchanges_among_ranks_are_slow() -> None:
-    stalled = Exchange(overhead_secs=1.0, latency_secs=1.0, secs_per_byte=1e-6)
+    stalled = Exchange(overhead_secs=1.0, latency_secs=1.0, each_secs=0.0, secs_per_byte=1e-6)
     slow = dataclasses.replace(DEFAULTS, allreduce=stalled, allgather=stalled, alltoall=stalled)
     assert set(chosen(DENSE, BIG, measured=touching(0.01), constants=slow).values()) == {"ps"}
     assert "ps" not in chosen(DENSE, BIG, measured=touching(0.01), constants=slow, servers=0).values()

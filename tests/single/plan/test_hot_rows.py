@@ -65,7 +65,7 @@ def test_where_ranks_own_no_rows_the_plan_says_that_none_is_copied() -> None:
 
 
 def test_auto_copies_what_pays() -> None:
-    at_once = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=1e-10)
+    at_once = Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=0.0, secs_per_byte=1e-10)
     slow = dataclasses.replace(at_once, secs_per_byte=1e-8)
     # Rows that are owned are a hundred times as dear a byte as copies: worth it if touched often enough.
     cheap_copies = dataclasses.replace(DEFAULTS, allreduce=at_once, alltoall=slow)
@@ -76,12 +76,12 @@ def test_auto_copies_what_pays() -> None:
 
 def test_a_choice_of_routes_counts_what_copies_save() -> None:
     """Servers are a little cheaper than owners among the ranks, until these need not send what is touched most."""
-    free = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=0.0)
-    slow = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=1e-6)
+    free = Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=0.0, secs_per_byte=0.0)
+    slow = Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=0.0, secs_per_byte=1e-6)
     rows = RowStatistics("table", 1000, ids=4.0, distinct=2.5, merged=2.5, samples=40, hot=HOT)
     measured = Measured("f", RANKS, 10, 0.1, 8, None, (TABLE,), (rows,), "2026-01-01")
     constants = dataclasses.replace(DEFAULTS, allreduce=free, alltoall=slow, allgather=slow, pull=slow, push=free)
-    model = CostModel(Cluster(workers=RANKS, servers=RANKS), constants, measured=measured, pieces=RANKS)
+    model = CostModel(Cluster(workers=RANKS, servers=RANKS), constants, measured=measured)
 
     def chosen(hot_rows: int | str) -> Route:
         table = dataclasses.replace(TABLE, shape=(10_000_000, 64))
@@ -99,7 +99,7 @@ def test_auto_pays_for_the_exchange_too_and_says_why_not() -> None:
 
 
 def test_the_prediction_counts_what_copies_save_or_cost() -> None:
-    at_once = Exchange(overhead_secs=0.0, latency_secs=0.0, secs_per_byte=1e-10)
+    at_once = Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=0.0, secs_per_byte=1e-10)
     slow = dataclasses.replace(at_once, secs_per_byte=1e-8)
 
     def told(wanted: int, *, allreduce: Exchange, alltoall: Exchange) -> tuple[float, float, float, int, Plan]:

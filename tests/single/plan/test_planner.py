@@ -10,9 +10,10 @@ import pytest
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan import plan as plans
+from parallax_runner.plan.cut import Cut
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
-from parallax_runner.plan.planner import Cut, make_plan
+from parallax_runner.plan.planner import make_plan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
 

@@ -1,0 +1,76 @@
+"""What the busiest server has, and which server has hot shards."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.cut import Cut, cut_variables
+from parallax_runner.plan.measured import Measured, RowStatistics
+from parallax_runner.plan.placement import has_uneven_servers, place, served_bytes
+from parallax_runner.plan.plan import Shard
+from parallax_runner.plan.server_load import ServerLoad
+from tests.single.plan.test_planner import info, plan
+
+LARGE, SMALL = info("large", "sparse", (600, 10)), info("small", "sparse", (200, 10))
+KERNEL = info("kernel", "dense", (400, 10))
+
+
+def counted(variable: VariableInfo, distinct: float, hot: tuple[tuple[int, int], ...] = ()) -> RowStatistics:
+    rows = variable.shape[0]
+    return RowStatistics(variable.name, rows, ids=distinct, distinct=distinct, merged=distinct, samples=10, hot=hot)
+
+
+def measured(*rows: RowStatistics) -> Measured:
+    return Measured("f", 2, 5, 0.1, 8, None, (), rows, "2026-01-01")
+
+
+def load(*variables: VariableInfo, partitions: int = 1, together: bool = False) -> ServerLoad:
+    return ServerLoad.of(cut_variables(variables, partitions, Cut.ALIKE), 2, None, together=together)
+
+
+def test_the_busiest_server_has_the_largest_variable() -> None:
+    assert load(LARGE, SMALL).busiest_share[GradientKind.SPARSE] == pytest.approx(600 / 800)
+    assert load(LARGE, SMALL, partitions=2).busiest_share[GradientKind.SPARSE] == pytest.approx(0.5)
+    assert load(LARGE, SMALL, partitions=3).shards == {"large": 3, "small": 3}
+
+
+def test_kinds_are_placed_apart_or_together() -> None:
+    """Together the kernel goes where the large table is not, and the small one with it."""
+    apart, together = load(LARGE, SMALL, KERNEL), load(LARGE, SMALL, KERNEL, together=True)
+    assert apart.busiest_share == {GradientKind.DENSE: 1.0, GradientKind.SPARSE: pytest.approx(0.75)}
+    assert together.busiest_share == {GradientKind.DENSE: 1.0, GradientKind.SPARSE: pytest.approx(0.75)}
+    assert place([LARGE, SMALL, KERNEL], 2)["kernel"][0].server != place([LARGE, SMALL, KERNEL], 2)["large"][0].server
+
+
+def test_more_pieces_than_rows_are_rows() -> None:
+    assert load(info("few", "sparse", (3, 10)), partitions=8).shards == {"few": 3}
+
+
+def test_a_shard_serves_its_hot_rows_as_often_as_they_are_touched() -> None:
+    """Rows 0 and 2 are touched in each of 10 batches, row 1 in 5, and one of the 97 others."""
+    table = info("table", "sparse", (100, 10))
+    found = measured(counted(table, 3.5, hot=((0, 10), (2, 10), (1, 5))))
+    shards = [Shard(0, 50, 0, 2), Shard(1, 50, 0, 2)]
+    rows = [size_bytes / (2 * table.row_bytes) for size_bytes in served_bytes(table, shards, found)]
+    assert rows == pytest.approx([2 + 48 / 97, 0.5 + 49 / 97])
+
+
+def test_hot_shards_of_one_variable_do_not_share_a_server() -> None:
+    """Of four shards of a table of few rows the first and the third are touched: bytes alone put them together."""
+    table = dataclasses.replace(info("table", "sparse", (40, 10)), min_partitions=4)
+    found = measured(counted(table, 8.0, hot=tuple((row, 10) for row in range(40) if row % 4 in (0, 2))[:8]))
+    by_bytes, by_both = place([table], 2)["table"], place([table], 2, found)["table"]
+    assert by_bytes[0].server == by_bytes[2].server
+    assert by_both[0].server != by_both[2].server
+
+
+def test_rows_matter_where_servers_have_other_shares_of_tables() -> None:
+    assert has_uneven_servers(plan(LARGE, SMALL))
+    assert not has_uneven_servers(plan(LARGE, SMALL, partitions=2))
+    assert not has_uneven_servers(plan(LARGE, SMALL, servers=1))
+    assert not has_uneven_servers(plan(LARGE, KERNEL))
+    assert has_uneven_servers(plan(LARGE, KERNEL, comm="ps"))
+    assert not has_uneven_servers(plan(LARGE, SMALL, comm="sharded"))
