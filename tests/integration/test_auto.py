@@ -85,8 +85,28 @@ def test_a_later_plan_measures_nothing_again_and_shows_costs(auto: Run, lm: tupl
     assert "a short trial" not in again.stderr
     again.expect_nothing_started()
     assert "what each route would cost" in again.stderr
+    assert "constants of the cost model: defaults" in again.stderr
     routes = [{v["name"]: v["route"] for v in run.plan["variables"]} for run in (auto, again)]
     assert routes[0] == routes[1]
+
+
+def test_rows_are_measured_where_that_is_wanted_and_servers_balanced_by_them(
+    lm: tuple[str, ...], tmp_path: Path
+) -> None:
+    arguments = (*lm, "comm=ps", "cluster.servers=2", "data.batch_size=3", "tracking=off", "ckpt=off", "train.steps=10")
+    before = launch(*arguments, "action=plan", cwd=tmp_path, name="before").expect_success()
+    assert (before.plan["rows_measured"], before.plan["predicted"]["step_ms"]) == (False, None)
+    assert "comm.measure_rows=true measures how often rows are touched" in before.stderr
+    run = launch(*arguments, "comm.measure_rows=true", cwd=tmp_path, name="run").expect_success()
+    assert "a short trial" in run.stderr
+    assert "balanced by bytes alone" not in run.stderr
+    assert "measured / predicted" in run.stderr
+    found = json.loads((run.run_dir / "plan_measured.json").read_text())
+    assert found["predicted_step_ms"] > 0
+    assert found["predicted_sent_bytes"] == pytest.approx(found["measured_sent_bytes"], rel=0.15)
+    assert {shard["server"] for variable in run.plan["variables"] for shard in variable["shards"]} == {0, 1}
+    another_seed = launch(*arguments, "action=plan", "train.seed=7", cwd=tmp_path, name="seed").expect_success()
+    assert another_seed.plan["rows_measured"] is True
 
 
 def test_simulation_from_that_measurement(auto: Run, tmp_path: Path) -> None:

@@ -145,6 +145,15 @@ def test_action_search_tells_the_choice_and_trains_nothing(only_searched: Run) -
     assert re.search(r"^train:\n  steps: 200$", (only_searched.run_dir / "config.yaml").read_text(), re.M)
 
 
+def test_what_was_found_can_be_said_without_a_search(only_searched: Run, lm: tuple[str, ...], tmp_path: Path) -> None:
+    told = re.search(r"^without a search: (.*)$", only_searched.stderr, re.M)
+    assert told
+    arguments = ("action=plan", "comm=ps", "cluster.servers=2", *told[1].split(), "tracking=off")
+    planned = launch(*lm, *arguments, cwd=tmp_path).expect_success()
+    placed = [{v["name"]: v["shards"] for v in plan["variables"]} for plan in (planned.plan, only_searched.plan)]
+    assert placed[0] == placed[1]
+
+
 def wait_for_trials(running: Running, number: int) -> None:
     """Until so many trials have been written down."""
     path = running.run_dir / "search" / "choice.json"

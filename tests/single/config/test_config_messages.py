@@ -223,6 +223,27 @@ COMMAND_LINES = {
     "Allgatherv under ps": ("comm=ps comm.mpi.use_allgatherv=true", "comm=ps gathers nothing", "mpi and hybrid"),
     "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
     "pieces of a whole": ("partition.num=4", "partition.num=4 (command line)", "partition=fixed partition.num=4"),
+    "cut of a whole": (
+        "partition.cut=by_bytes",
+        "partition.cut=by_bytes (command line)",
+        "partition=fixed partition.cut=by_bytes",
+    ),
+    "a search that cuts alike": (
+        "partition=search partition.cut=alike",
+        "partition.cut=alike (command line)",
+        "a search cuts by bytes",
+    ),
+    "rows of one process": ("comm=local comm.measure_rows=true", "comm.measure_rows=true (command line)", "travels"),
+    "a choice without rows": (
+        "comm=auto comm.measure_rows=false",
+        "comm.measure_rows=false (command line)",
+        "comm=auto chooses by the rows",
+    ),
+    "rows of a script": (
+        "comm=hybrid comm.measure_rows=true model=script model.path=train.py",
+        "comm.measure_rows=true (command line)",
+        "a script feeds its data itself",
+    ),
     "search without servers": (
         "comm=mpi partition=search",
         "partition=search (command line)",
