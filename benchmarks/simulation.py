@@ -1,8 +1,8 @@
 """`python -m benchmarks.simulation PROFILE RESULTS…`: how far a simulation is from real runs over shaped links.
 
-PROFILE is a measured.json of the model that was run (comm=auto and action=simulate leave one). RESULTS are what a bench
-over hosts has written: its `hosts`, `mbit` and `latency_us`, and of each measurement `mode` and `step_ms`. Since all
-hosts share one machine's cores, a step without exchanges takes what its mode `ideal` took, where it has one.
+PROFILE is a measured.json of the model that was run (comm.measure_rows=true and action=simulate leave one). RESULTS are
+what a bench over hosts has written: its `hosts`, `mbit` and `latency_us`, and of each measurement `mode` and `step_ms`.
+Since all hosts share one machine's cores, a step without exchanges takes what its mode `ideal` took, where it has one.
 """
 
 from __future__ import annotations

@@ -26,15 +26,17 @@ from parallax_runner.plan.server_load import ServerLoad
 def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
     """Of the processes that the configuration starts: each counts as a host, as the constants are of processes too."""
     workers = 1 if config.comm.name == "local" else config.cluster.workers
+    known = constants_of(config)
     return CostModel(
         cluster=Cluster(workers=workers, servers=config.cluster.servers),
-        constants=constants_of(config),
+        constants=known,
         ps=ps_options(config),
         measured=measured,
         load=ServerLoad.of(
             cut_variables(variables, config.partition.num, cut_of(config)),
             config.cluster.servers,
             measured,
+            known,
             together=config.comm.name == "ps",
         ),
         compression=Compression(config.comm.compression),
@@ -48,7 +50,7 @@ def ps_options(config: DictConfig) -> PsOptions:
 
 def cut_of(config: DictConfig) -> Cut:
     """How sparse variables share the configured number of pieces."""
-    return Cut(config.partition.cut)
+    return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)
 
 
 def constants_of(config: DictConfig) -> Constants:

@@ -64,5 +64,5 @@ def _given(path: str) -> Measured:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"simulate.profile={path}: not a measurement ({error}): expected a file such as measured.json, which "
-            "comm=auto leaves in its run_dir"
+            "a run that measures rows leaves in its run_dir"
         ) from error

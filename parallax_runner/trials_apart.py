@@ -24,6 +24,7 @@ from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.partition_search import PartitionSearch, tell, with_partitions
 from parallax_runner.plan import plan as plans
+from parallax_runner.plan.cut import Cut
 from parallax_runner.recovery import Recovery, step_of
 from parallax_runner.search import record
 from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
@@ -101,7 +102,7 @@ def _trial_config(config: DictConfig, search: PartitionSearch, folder: Path, goe
     trial = with_partitions(config, search.partitions)
     trial.action = "search"  # by which ranks know that nothing is to be validated
     trial.run_dir = str(folder)
-    trial.partition = {"name": "fixed", "num": search.partitions}
+    trial.partition = {"name": "fixed", "num": search.partitions, "cut": Cut.BY_BYTES.value}
     first = step_of(config) if goes_on else 0
     trial.train.steps = first + search.trial_steps
     trial.train.log_every = search.trial_steps

@@ -228,7 +228,7 @@ def recorded_in(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> l
 
 
 def fingerprint_of(graph_def: tf.GraphDef) -> str:
-    """Hash of ops, edges, constants and functions, without what differs between two builds.
+    """Hash of ops, edges, constants and functions, without what differs between two builds, and without seeds of ops.
 
     Names of shared resources, functions, their arguments, custom gradients and Python callbacks contain a number that a
     process counts.
@@ -249,6 +249,9 @@ def fingerprint_of(graph_def: tf.GraphDef) -> str:
             copy.CopyFrom(node)
             copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]
             copy.attr.pop("_gradient_op_type", None)
+            if "seed2" in copy.attr:  # an op that draws; each rank gets seeds of its own anyway (graph/seeds.py)
+                copy.attr.pop("seed", None)
+                copy.attr.pop("seed2")
             if node.op in edit.PYTHON_TYPES:
                 copy.attr.pop("token", None)
             if node.op != "VarHandleOp":

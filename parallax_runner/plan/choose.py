@@ -94,8 +94,7 @@ def _total(
     variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route], hot_rows: int | str
 ) -> float:
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
-    owned = [variable for variable in variables if routes[variable.name] is Route.ALLTOALL]
-    saved_secs = copying_saves_secs(owned, model, hot_rows)
+    saved_secs = copying_saves_secs(variables, routes, model, hot_rows)
     return model.once(routes.values()).secs + sum(cost.secs for cost in costs if cost is not None) - saved_secs
 
 

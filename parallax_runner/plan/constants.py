@@ -69,13 +69,13 @@ class Constants:
 
 
 # Orders of magnitude, for a cluster that nobody has calibrated: what scripts/calibrate cluster.workers=4 found on a
-# virtual machine of two busy cores (2026-11-21), rounded.
+# virtual machine of two busy cores (2026-11-21; what each exchange and a server takes, 2026-11-23), rounded.
 DEFAULTS = Constants(
     allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.8e-9),
     allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.5e-9),
     alltoall=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=0.0, secs_per_byte=0.5e-9),
-    pull=Exchange(overhead_secs=1e-3, latency_secs=50e-6, each_secs=150e-6, secs_per_byte=0.5e-9),
-    push=Exchange(overhead_secs=1e-3, latency_secs=50e-6, each_secs=250e-6, secs_per_byte=0.7e-9),
+    pull=Exchange(overhead_secs=1.5e-3, latency_secs=50e-6, each_secs=150e-6, secs_per_byte=0.5e-9),
+    push=Exchange(overhead_secs=2e-3, latency_secs=50e-6, each_secs=250e-6, secs_per_byte=0.7e-9),
     server_secs_per_byte=0.1e-9,
     merge_secs_per_byte=0.5e-9,
     apply_dense_secs_per_byte=0.1e-9,

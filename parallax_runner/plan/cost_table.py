@@ -61,7 +61,7 @@ def _all_of(route: Route) -> str:
 def _step(plan: Plan) -> str:
     predicted = plan.predicted
     if predicted.exchange_ms is None:
-        return "unknown: nobody knows how many rows travel; comm=auto measures"
+        return "unknown: nobody has measured how many rows travel"
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms"
     if predicted.shared_ms:
         kinds = [_all_of(route) for route in ROUTES if plan.by_route(route)]

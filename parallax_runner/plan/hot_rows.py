@@ -8,7 +8,7 @@ cluster's constants, and few rows at most.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from parallax_runner.analysis.variable_info import VariableInfo
@@ -43,8 +43,9 @@ def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostMode
         note = f"comm.hot_rows={wanted} copies no row: no variable's rows are owned by the ranks"
         return dataclasses.replace(plan, notes=(*plan.notes, note))
     infos = {variable.name: variable for variable in variables}
-    owned = [infos[planned.name] for planned in plan.by_route(Route.ALLTOALL)]
-    if wanted == AUTO and copying_saves_secs(owned, model, AUTO) == 0.0:
+    routes = {planned.name: planned.route for planned in plan.variables}
+    saved_ms = 1000 * copying_saves_secs(variables, routes, model, wanted)
+    if wanted == AUTO and saved_ms == 0.0:
         note = "comm.hot_rows=auto copies no row: by the cost model none is cheaper on every rank than with its owner"
         return dataclasses.replace(plan, notes=(*plan.notes, note))
     planned = tuple(
@@ -53,7 +54,6 @@ def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostMode
         else variable
         for variable in plan.variables
     )
-    saved_ms = 1000 * copying_saves_secs(owned, model, wanted)
     note = f"comm.hot_rows={wanted}: by the cost model copies cost {-saved_ms:.3g} ms a step more than they save"
     return dataclasses.replace(
         plan,
@@ -63,15 +63,21 @@ def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostMode
     )
 
 
-def copying_saves_secs(owned: Iterable[VariableInfo], model: CostModel, wanted: int | str) -> float:
-    """Seconds a step that copies of `wanted` rows of each of these variables save, which ranks own; less than 0 where
-    they cost more than they save, and 0 where AUTO therefore makes none."""
+def copying_saves_secs(
+    variables: Iterable[VariableInfo], routes: Mapping[str, Route], model: CostModel, wanted: int | str
+) -> float:
+    """Seconds a step that copies of `wanted` rows save, of each variable that ranks own; less than 0 where they cost
+    more than they save, and 0 where AUTO therefore makes none."""
     if wanted == 0:
         return 0.0
-    chosen = [_choose(variable, model, wanted) for variable in owned]
-    if not any(rows for rows, _ in chosen):
+    owned = [variable for variable in variables if routes[variable.name] is Route.ALLTOALL]
+    copied = [gain for rows, gain in (_choose(variable, model, wanted) for variable in owned) if rows]
+    if not copied:
         return 0.0
-    saved = sum(gain.secs for _, gain in chosen) - model.constants.allreduce.overhead_secs
+    once = model.once([*routes.values(), Route.ALLREDUCE]).secs - model.once(routes.values()).secs
+    # The rows' gradients, and a count of the ranks that touched each.
+    each = 2 * len(copied) * model.constants.allreduce.each_secs
+    saved = sum(gain.secs for gain in copied) - once - each
     return max(0.0, saved) if wanted == AUTO else saved
 
 

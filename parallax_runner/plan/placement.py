@@ -40,10 +40,12 @@ def has_uneven_servers(plan: Plan) -> bool:
 
 def served_bytes(variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None) -> list[float]:
     """What each shard gives and takes for one rank in a step: of measured rows the hottest as often as each is touched,
-    and equal shares of the others; all of what was not measured, as of a dense variable."""
+    and equal shares of the others; of rows that were not measured equal shares of their bound; all of a dense one."""
     found = None if measured is None else measured.of(variable.name)
     if found is None:
-        return [2.0 * shard.rows * variable.row_bytes for shard in shards]
+        rows = sum(shard.rows for shard in shards)
+        touched = rows if variable.gradient_rows is None else min(rows, variable.gradient_rows)
+        return [2.0 * touched * variable.row_bytes * shard.rows / max(1, rows) for shard in shards]
     return [2.0 * touched * variable.row_bytes for touched in _touched(shards, found)]
 
 

@@ -6,31 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.constants import Constants
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import place, served_bytes
 
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """Of all bytes that servers give and take for variables of a kind, the busiest one's share (of a missing kind, an
-    equal share); and into how many shards each variable is cut, which travel each for itself. Two kinds need not be
-    busiest on one server: what their costs add up to is a bound."""
+    """Of all bytes that servers give and take for variables of a kind, the share of the server with most to do (of a
+    missing kind, an equal share); and into how many shards each variable is cut, which travel each for itself."""
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)
     shards: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, variables: Sequence[VariableInfo], servers: int, measured: Measured | None, *, together: bool
+        cls,
+        variables: Sequence[VariableInfo],
+        servers: int,
+        measured: Measured | None,
+        constants: Constants,
+        *,
+        together: bool,
     ) -> ServerLoad:
         """Of variables with their numbers of pieces (`plan/cut.py`), placed as a plan would place them: all `together`,
         as comm=ps does, or each kind as if servers had nothing else."""
-        servers = max(1, servers)
-        kinds = {
-            kind: [variable for variable in variables if variable.gradient is kind]
-            for kind in (GradientKind.DENSE, GradientKind.SPARSE)
-        }
-        groups = [[*kinds[GradientKind.DENSE], *kinds[GradientKind.SPARSE]]] if together else list(kinds.values())
+        servers, per_byte = max(1, servers), _secs_per_byte(constants)
+        kinds = (GradientKind.DENSE, GradientKind.SPARSE)
+        movable = [one for one in variables if one.gradient in kinds and one.immovable_op is None]
+        groups = [movable] if together else [[one for one in movable if one.gradient is kind] for kind in kinds]
         shares: dict[GradientKind, float] = {}
         shards: dict[str, int] = {}
         for group in groups:
@@ -41,5 +45,15 @@ class ServerLoad:
                 own = placed[variable.name]
                 for shard, size_bytes in zip(own, served_bytes(variable, own, measured), strict=True):
                     served[variable.gradient][shard.server] += size_bytes
-            shares |= {kind: max(loads) / sum(loads) for kind, loads in served.items() if any(loads)}
+            secs = [sum(per_byte[kind] * served[kind][server] for kind in kinds) for server in range(servers)]
+            busiest = secs.index(max(secs))
+            shares |= {kind: loads[busiest] / sum(loads) for kind, loads in served.items() if any(loads)}
         return cls(shares, shards)
+
+
+def _secs_per_byte(constants: Constants) -> dict[GradientKind, float]:
+    """What a byte keeps a server busy that half the time leaves it and half the time comes: its link, adding, and of
+    rows looking up and updating them. By it servers are compared."""
+    dense_secs = (constants.pull.secs_per_byte + constants.push.secs_per_byte + constants.server_secs_per_byte) / 2
+    of_rows_secs = (constants.apply_dense_secs_per_byte + constants.apply_sparse_secs_per_byte) / 2
+    return {GradientKind.DENSE: dense_secs, GradientKind.SPARSE: dense_secs + of_rows_secs}

@@ -71,7 +71,7 @@ def simulate(
             for number in numbers_of_workers(workers):
                 hosts = -(-number // workers_per_host)
                 cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
-                load = _load(measured, hosts, together=comm == "ps")
+                load = _load(measured, hosts, constants, together=comm == "ps")
                 points.append(_point(comm, CostModel(cluster, constants, ps, measured, load, compression)))
         except PlanError as error:
             left_out.append(f"{comm} is left out: {error}")
@@ -79,9 +79,9 @@ def simulate(
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
 
 
-def _load(measured: Measured, servers: int, *, together: bool) -> ServerLoad:
+def _load(measured: Measured, servers: int, constants: Constants, *, together: bool) -> ServerLoad:
     cut = cut_variables(measured.variables, servers, Cut.ALIKE)
-    return ServerLoad.of(cut, servers, measured, together=together)
+    return ServerLoad.of(cut, servers, measured, constants, together=together)
 
 
 def numbers_of_workers(most: int) -> list[int]:

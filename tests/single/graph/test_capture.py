@@ -319,6 +319,15 @@ def test_a_changed_constant_changes_the_fingerprint() -> None:
     assert captured(model, seed=1).fingerprint != captured(model, seed=2).fingerprint
 
 
+def test_another_seed_of_what_is_drawn_does_not_change_the_fingerprint() -> None:
+    def draws(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        kernel = tf.get_variable("kernel", (3, 1), initializer=tf.random_normal_initializer())
+        loss = tf.reduce_mean(features["x"] @ kernel * tf.random.uniform([]))
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.1).minimize(loss)}
+
+    assert len({captured(draws, seed=seed).fingerprint for seed in (1, 2)}) == 1
+
+
 def test_a_changed_constant_in_a_function_changes_the_fingerprint() -> None:
     builds: list[Builder] = [lambda features, times=times: with_loop(features, times) for times in (2.0, 3.0)]
     assert len({captured(build).fingerprint for build in builds}) == 2

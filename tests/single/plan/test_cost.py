@@ -86,7 +86,7 @@ def test_a_cost_is_the_sum_of_its_parts() -> None:
     assert cost is not None
     assert cost.sent_bytes == 3 * 1000 * 264
     assert cost.link_secs == pytest.approx(2.0 * 3 * 1000 * 264)
-    assert cost.latency_secs == pytest.approx(0.125)
+    assert cost.latency_secs == pytest.approx(2 * 0.125)  # of values and ids
     assert whole.once([Route.ALLGATHER]).secs == pytest.approx(0.5 + 3 * 0.01)
     assert cost.work_secs == pytest.approx(0.1 * 4 * 1000 * 264 + 3000 * (256 * 0.3 + 5))
 
@@ -110,7 +110,7 @@ def test_the_server_of_the_largest_dense_variable_is_as_busy_as_that_is_large() 
     def link_secs(*others: VariableInfo) -> float:
         variables = (DENSE, BIG, *others)
         known = Measured("f", 8, 1, 0.1, 8, None, variables, touching(0.01).rows, "2026-01-01")
-        load = ServerLoad.of(cut_variables(variables, 8, Cut.ALIKE), 8, known, together=False)
+        load = ServerLoad.of(cut_variables(variables, 8, Cut.ALIKE), 8, known, DEFAULTS, together=False)
         cost = CostModel(Cluster(workers=8, servers=8), DEFAULTS, measured=known, load=load).cost(DENSE, Route.PS)
         assert cost is not None
         return cost.link_secs
@@ -136,7 +136,7 @@ def test_what_is_in_flight_together_is_waited_for_once() -> None:
 
 
 def test_each_shard_travels_for_itself() -> None:
-    load = ServerLoad.of(cut_variables([BIG], 4, Cut.ALIKE), 2, None, together=False)
+    load = ServerLoad.of(cut_variables([BIG], 4, Cut.ALIKE), 2, None, DEFAULTS, together=False)
     constants = dataclasses.replace(
         DEFAULTS,
         pull=Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=1.0, secs_per_byte=0.0),

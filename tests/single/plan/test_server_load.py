@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.constants import DEFAULTS
 from parallax_runner.plan.cut import Cut, cut_variables
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.placement import has_uneven_servers, place, served_bytes
@@ -28,21 +29,34 @@ def measured(*rows: RowStatistics) -> Measured:
 
 
 def load(*variables: VariableInfo, partitions: int = 1, together: bool = False) -> ServerLoad:
-    return ServerLoad.of(cut_variables(variables, partitions, Cut.ALIKE), 2, None, together=together)
+    return ServerLoad.of(cut_variables(variables, partitions, Cut.ALIKE), 2, None, DEFAULTS, together=together)
 
 
 def test_the_busiest_server_has_the_largest_variable() -> None:
-    assert load(LARGE, SMALL).busiest_share[GradientKind.SPARSE] == pytest.approx(600 / 800)
-    assert load(LARGE, SMALL, partitions=2).busiest_share[GradientKind.SPARSE] == pytest.approx(0.5)
+    wide = info("wide", "sparse", (200, 30))
+    assert load(wide, SMALL).busiest_share[GradientKind.SPARSE] == pytest.approx(30 / 40)
+    assert load(wide, SMALL, partitions=2).busiest_share[GradientKind.SPARSE] == pytest.approx(0.5)
     assert load(LARGE, SMALL, partitions=3).shards == {"large": 3, "small": 3}
 
 
-def test_kinds_are_placed_apart_or_together() -> None:
-    """Together the kernel goes where the large table is not, and the small one with it."""
-    apart, together = load(LARGE, SMALL, KERNEL), load(LARGE, SMALL, KERNEL, together=True)
-    assert apart.busiest_share == {GradientKind.DENSE: 1.0, GradientKind.SPARSE: pytest.approx(0.75)}
-    assert together.busiest_share == {GradientKind.DENSE: 1.0, GradientKind.SPARSE: pytest.approx(0.75)}
-    assert place([LARGE, SMALL, KERNEL], 2)["kernel"][0].server != place([LARGE, SMALL, KERNEL], 2)["large"][0].server
+def test_kinds_are_placed_apart_or_as_a_plan_places_them_together() -> None:
+    """Of four equal ones in turn every second goes to the same server."""
+    variables = [info(f"{kind}_{at}", kind, gradient_rows=100) for at in range(2) for kind in ("sparse", "dense")]
+    apart, together = load(*variables), load(*variables, together=True)
+    assert apart.busiest_share == {GradientKind.DENSE: 0.5, GradientKind.SPARSE: 0.5}
+    # Rows are more work: the server that has them is the busiest, and has no dense variable.
+    assert together.busiest_share == {GradientKind.DENSE: 0.0, GradientKind.SPARSE: 1.0}
+    placed = {one.name: one.shards[0].server for one in plan(*variables, comm="ps").variables}
+    assert placed == {"sparse_0": 0, "dense_0": 1, "sparse_1": 0, "dense_1": 1}
+
+
+def test_what_cannot_be_on_a_server_makes_none_busy() -> None:
+    fixed = dataclasses.replace(info("fixed", "sparse", (10_000, 10)), immovable_op="cond/Gather")
+    assert load(SMALL, dataclasses.replace(SMALL, name="other"), fixed).busiest_share[GradientKind.SPARSE] == 0.5
+
+
+def test_without_a_measurement_a_table_serves_the_rows_that_are_asked_for_however_many_it_has() -> None:
+    assert load(info("vast", "sparse", (1_000_000, 10)), SMALL).busiest_share[GradientKind.SPARSE] == 0.5
 
 
 def test_more_pieces_than_rows_are_rows() -> None:
