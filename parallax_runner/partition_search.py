@@ -21,6 +21,7 @@ from parallax_runner.data.token_cache import cache_root
 from parallax_runner.errors import PlanError
 from parallax_runner.partition_results import fields_of, track
 from parallax_runner.plan import plan as plans
+from parallax_runner.plan.cut import Cut
 from parallax_runner.plan.plan import Plan
 from parallax_runner.search import record
 from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
@@ -204,7 +205,7 @@ class PartitionSearch:
 def with_partitions(config: DictConfig, partitions: int) -> DictConfig:
     """The configuration with another number of pieces."""
     settled = DictConfig(OmegaConf.to_container(config, resolve=True))
-    settled.partition.num = partitions
+    settled.partition.num, settled.partition.cut = partitions, Cut.BY_BYTES.value
     return settled
 
 
@@ -216,7 +217,7 @@ def _range(config: DictConfig, plan: Plan) -> Range | None:
 def _made_for(config: DictConfig, plan: Plan) -> dict[str, Any]:
     """What a choice holds for: the same graph, data, cluster, way to communicate, and search."""
     content: Any = OmegaConf.to_container(config, resolve=True)
-    asked = {key: value for key, value in content["partition"].items() if key != "num"}
+    asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
     return {
         "fingerprint": plan.fingerprint,
         "data": drawn_from(content["data"]),

@@ -147,7 +147,8 @@ def _measured(
     """
     if source is not MODEL:
         return None
-    if config.comm.name == "auto" or config.comm.measure_rows or config.comm.hot_rows != 0:
+    measures = config.comm.measure_rows and config.comm.name != "local"
+    if measures or config.comm.name == "auto" or config.comm.hot_rows != 0:
         return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
     return measurement.known(config, single.fingerprint)
 

@@ -112,6 +112,11 @@ class Origins:
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
         return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
 
+    def wishes(self, key: str) -> bool:
+        """Whether the command line sets it, or a file that is not a choice of the key's own group."""
+        group = key.partition(".")[0]
+        return key in self.given(group) or any(key in file.values for file in self.files if file.group != group)
+
     def added(self) -> list[str]:
         """The keys that the command line adds with a plus."""
         adding = [override for override in self._assignments if override.is_add() or override.is_force_add()]

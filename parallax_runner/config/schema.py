@@ -52,7 +52,7 @@ class CommConfig:
     sync: bool = MISSING
     average_sparse: bool = MISSING
     compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})
-    measure_rows: bool = False  # comm=auto and hot_rows measure in any case
+    measure_rows: bool = False  # hot_rows measure in any case
     hot_rows: Any = 0  # rows of each variable, or "auto"
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)

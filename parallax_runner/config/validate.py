@@ -219,9 +219,9 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
 
 def _check_measured(config: DictConfig, origins: Origins) -> None:
     key, name = "comm.measure_rows", config.comm.name
-    if config.comm.measure_rows and name == "local":
+    if config.comm.measure_rows and name == "local" and origins.wishes(key):
         raise refusal(key, origins, "under comm=local nothing travels", value=True)
-    if not config.comm.measure_rows and name == "auto" and key in origins.given("comm"):
+    if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
         raise refusal(key, origins, "comm=auto chooses by the rows that steps touch", value=False)
     if config.comm.measure_rows and name != "auto" and config.model._target_ == SCRIPT:
         needed = "a script feeds its data itself, so nobody knows which rows it touches: leave it out"

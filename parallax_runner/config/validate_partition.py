@@ -41,7 +41,7 @@ def _check_search(config: DictConfig, origins: Origins) -> None:
     if partition.num != 1:
         hint = f"partition=fixed partition.num={partition.num}"
         raise refusal("partition.num", origins, "the search finds it", hint=hint, value=partition.num)
-    if partition.cut != "by_bytes" and "partition.cut" in origins.given("partition"):
+    if partition.cut != "by_bytes" and origins.wishes("partition.cut"):
         raise refusal("partition.cut", origins, "a search cuts by bytes: leave it out", value=partition.cut)
     for name, least in (("min", 1), ("steps_per_trial", 2)):
         if partition[name] is None:

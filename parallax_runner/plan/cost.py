@@ -146,13 +146,13 @@ class CostModel:
         if variable.gradient is GradientKind.SPARSE:
             # Spread over all rows, and gathered from them again.
             work += self._copy(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
-        return self._ring(sent) * exchange.secs_per_byte, self._each(exchange, variable), work
+        return self._ring(sent) * exchange.secs_per_byte, self.each_secs(exchange, variable), work
 
     def _allgather(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         workers, exchange = self.cluster.workers, self.constants.allgather
         sent = sent_by_route(parts, Route.ALLGATHER, workers)
         work = self._apply(variable, touched.merged) + parts.pushed * workers * self.constants.merge_secs_per_byte
-        return self._ring(sent) * exchange.secs_per_byte, self._each(exchange, variable), work
+        return self._ring(sent) * exchange.secs_per_byte, self.each_secs(exchange, variable), work
 
     def _alltoall(self, variable: VariableInfo, touched: Touched, parts: Traffic) -> tuple[float, ...]:
         cluster, exchange = self.cluster, self.constants.alltoall
@@ -184,7 +184,7 @@ class CostModel:
         work += self._apply(variable, touched.merged) * share
         return pull + push, asking + giving, work, pull + asking + looking_up
 
-    def _each(self, exchange: Exchange, variable: VariableInfo) -> float:
+    def each_secs(self, exchange: Exchange, variable: VariableInfo) -> float:
         """Of what is in flight with others among the ranks: of rows their values, and their ids or a count of ranks."""
         tensors = 2 if variable.gradient is GradientKind.SPARSE else 1
         return tensors * exchange.each_secs if self.cluster.workers > 1 else 0.0

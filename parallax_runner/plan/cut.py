@@ -58,14 +58,12 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
     """The variables with fewer pieces where they are smaller than the largest one that is as finely cut: shards of all
-    have about equal bytes. Of these never more than rows, and no fewer than `least`, which a script wants."""
+    have about equal bytes. Never more than rows, and no fewer than `least`, which a script wants."""
     sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
     finest = max((variable.min_partitions or 1 for variable in sparse), default=1)
     largest = max((_whole_bytes(one) for one in sparse if (one.min_partitions or 1) == finest), default=1)
     return [
         dataclasses.replace(variable, min_partitions=_share_of_pieces(variable, finest, largest, least[variable.name]))
-        if _whole_bytes(variable) < largest or (variable.min_partitions or 1) < finest
-        else variable
         for variable in variables
     ]
 

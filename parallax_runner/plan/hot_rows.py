@@ -22,15 +22,16 @@ AUTO = "auto"
 
 
 class Gain(NamedTuple):
-    """Seconds a step that copies save, on the links and in working on what came; less than 0: what they cost."""
+    """Seconds a step that copies save on the links, in waiting and in work; less than 0: what they cost."""
 
     link_secs: float = 0.0
+    latency_secs: float = 0.0
     work_secs: float = 0.0
 
     @property
     def secs(self) -> float:
-        """Both."""
-        return self.link_secs + self.work_secs
+        """All three."""
+        return self.link_secs + self.latency_secs + self.work_secs
 
 
 def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, wanted: int | str) -> Plan:
@@ -48,6 +49,8 @@ def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostMode
     if wanted == AUTO and saved_ms == 0.0:
         note = "comm.hot_rows=auto copies no row: by the cost model none is cheaper on every rank than with its owner"
         return dataclasses.replace(plan, notes=(*plan.notes, note))
+    copies = any(_choose(infos[planned.name], model, wanted)[0] for planned in plan.by_route(Route.ALLTOALL))
+    once_more_ms = 1000 * _once_more_secs(routes, model) if copies else 0.0
     planned = tuple(
         _copied(variable, infos[variable.name], model, *_choose(infos[variable.name], model, wanted))
         if variable.route is Route.ALLTOALL
@@ -59,7 +62,7 @@ def with_hot_rows(plan: Plan, variables: Sequence[VariableInfo], model: CostMode
         plan,
         variables=planned,
         notes=(*plan.notes, note) if saved_ms < 0 else plan.notes,
-        predicted=_sooner(plan.predicted, saved_ms),
+        predicted=_sooner(plan.predicted, saved_ms, once_more_ms),
     )
 
 
@@ -74,19 +77,22 @@ def copying_saves_secs(
     copied = [gain for rows, gain in (_choose(variable, model, wanted) for variable in owned) if rows]
     if not copied:
         return 0.0
-    once = model.once([*routes.values(), Route.ALLREDUCE]).secs - model.once(routes.values()).secs
-    # The rows' gradients, and a count of the ranks that touched each.
-    each = 2 * len(copied) * model.constants.allreduce.each_secs
-    saved = sum(gain.secs for gain in copied) - once - each
+    saved = sum(gain.secs for gain in copied) - _once_more_secs(routes, model)
     return max(0.0, saved) if wanted == AUTO else saved
 
 
-def _sooner(predicted: Prediction, saved_ms: float) -> Prediction:
-    step_ms, exchange_ms = predicted.step_ms, predicted.exchange_ms
+def _once_more_secs(routes: Mapping[str, Route], model: CostModel) -> float:
+    """What the copies' allreduce takes if it is the only one."""
+    return model.once([*routes.values(), Route.ALLREDUCE]).secs - model.once(routes.values()).secs
+
+
+def _sooner(predicted: Prediction, saved_ms: float, once_more_ms: float) -> Prediction:
+    step_ms, exchange_ms, shared_ms = predicted.step_ms, predicted.exchange_ms, predicted.shared_ms
     return dataclasses.replace(
         predicted,
         step_ms=None if step_ms is None else step_ms - saved_ms,
         exchange_ms=None if exchange_ms is None else exchange_ms - saved_ms,
+        shared_ms=None if shared_ms is None else shared_ms + once_more_ms,
     )
 
 
@@ -97,7 +103,12 @@ def _choose(variable: VariableInfo, model: CostModel, wanted: int | str) -> tupl
         return (), Gain()
     gains = [(row, _gain(variable, model, count / rows.samples)) for row, count in rows.hot]
     kept = [(row, gain) for row, gain in gains if gain.secs > 0] if wanted == AUTO else gains[: int(wanted)]
-    together = Gain(sum(gain.link_secs for _, gain in kept), sum(gain.work_secs for _, gain in kept))
+    if not kept:
+        return (), Gain()
+    own_secs = model.each_secs(model.constants.allreduce, variable)
+    together = Gain(sum(gain.link_secs for _, gain in kept), -own_secs, sum(gain.work_secs for _, gain in kept))
+    if wanted == AUTO and together.secs <= 0:
+        return (), Gain()
     return tuple(sorted(row for row, _ in kept)), together
 
 
@@ -115,7 +126,7 @@ def _gain(variable: VariableInfo, model: CostModel, chance: float) -> Gain:
     owned = chance * ((2 * parts.pulled + parts.pushed) * copy_secs + parts.pushed * constants.merge_secs_per_byte)
     owned += merged * apply_secs / ranks
     copied = 2 * row_bytes * copy_secs + merged * apply_secs
-    return Gain(owned_link - copied_link, owned - copied)
+    return Gain(owned_link - copied_link, 0.0, owned - copied)
 
 
 def _copied(
@@ -139,8 +150,13 @@ def _copied(
 
 
 def _with_copies(cost: RouteCost, sent_bytes: int, gain: Gain) -> RouteCost:
-    link_secs, work_secs = cost.link_secs - gain.link_secs, cost.work_secs - gain.work_secs
-    return dataclasses.replace(cost, sent_bytes=sent_bytes, link_secs=link_secs, work_secs=work_secs)
+    return dataclasses.replace(
+        cost,
+        sent_bytes=sent_bytes,
+        link_secs=cost.link_secs - gain.link_secs,
+        latency_secs=cost.latency_secs - gain.latency_secs,
+        work_secs=cost.work_secs - gain.work_secs,
+    )
 
 
 def _touches(rows: RowStatistics, hot: tuple[int, ...]) -> float:

@@ -60,7 +60,7 @@ def make_plan(
     Cut.BY_BYTES of the largest one, and for the others so many that all shards have about equal bytes. With
     comm=auto `choice` has the routes. Where rows were `measured`, servers are balanced by what they serve too.
 
-    Raises PlanError where a variable has fewer rows than it would have shards.
+    Raises PlanError where a variable has fewer rows than it would have shards; Cut.BY_BYTES makes no more than rows.
     """
     ps = ps or PsOptions()
     variables = cut_variables(variables, partitions, cut)

@@ -13,8 +13,9 @@ from parallax_runner.plan.placement import place, served_bytes
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """Of all bytes that servers give and take for variables of a kind, the share of the server with most to do (of a
-    missing kind, an equal share); and into how many shards each variable is cut, which travel each for itself."""
+    """Of all that servers have to do for variables of a kind, the share of the server with most to do (of a missing
+    kind, an equal share); and into how many shards each variable is cut, which travel each for itself. Of kinds that
+    are placed together it is the share of both: what variables cost by it adds up to what the busiest server does."""
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)
     shards: Mapping[str, int] = field(default_factory=dict)
@@ -40,14 +41,13 @@ class ServerLoad:
         for group in groups:
             placed = place(group, servers, measured)
             shards |= {name: len(own) for name, own in placed.items()}
-            served = {kind: [0.0] * servers for kind in kinds}
+            secs = [0.0] * servers
             for variable in group:
                 own = placed[variable.name]
                 for shard, size_bytes in zip(own, served_bytes(variable, own, measured), strict=True):
-                    served[variable.gradient][shard.server] += size_bytes
-            secs = [sum(per_byte[kind] * served[kind][server] for kind in kinds) for server in range(servers)]
-            busiest = secs.index(max(secs))
-            shares |= {kind: loads[busiest] / sum(loads) for kind, loads in served.items() if any(loads)}
+                    secs[shard.server] += per_byte[variable.gradient] * size_bytes
+            if any(secs):
+                shares |= dict.fromkeys((one.gradient for one in group), max(secs) / sum(secs))
         return cls(shares, shards)
 
 

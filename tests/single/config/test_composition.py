@@ -12,6 +12,9 @@ from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, load
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.validate import validate
+from parallax_runner.costing import cut_of
+from parallax_runner.partition_search import with_partitions
+from parallax_runner.plan.cut import Cut
 
 # What a choice leaves to its user.
 NEEDED = {
@@ -111,6 +114,15 @@ def test_sweeps_whose_jobs_write_apart_are_valid() -> None:
     named = ["hydra/sweeper=optuna", "comm=choice(mpi,ps)", "hydra.sweep.subdir=${hydra.job.override_dirname}"]
     for lines in (["comm=mpi,ps", *apart], ["hydra/sweeper=optuna", "comm=choice(mpi,ps)", *apart], named):
         check(get_args_parser().parse_args(["-m", *lines]))
+
+
+def test_what_nobody_asked_for_is_not_refused() -> None:
+    """A choice by its name has the fields of another choice's file."""
+    assert compose("comm.name=auto").comm.measure_rows is False
+    assert compose("comm=auto", "comm.name=local").comm.measure_rows is True
+    searched = compose("partition.name=search", "partition.min=1", "partition.steps_per_trial=20")
+    assert cut_of(searched) is Cut.BY_BYTES
+    assert with_partitions(searched, 4).partition.cut == "by_bytes"
 
 
 def test_experiment_changes_what_stands_in_any_file() -> None:

@@ -24,9 +24,14 @@ HOT = ((7, 40), (3, 40), (9, 20), (2, 1))
 
 
 def planned(
-    wanted: int | str, *, constants: Constants = DEFAULTS, measures: bool = True, comm: str = "sharded"
+    wanted: int | str,
+    *,
+    constants: Constants = DEFAULTS,
+    measures: bool = True,
+    comm: str = "sharded",
+    has_dense: bool = True,
 ) -> Plan:
-    variables = (TABLE, OTHER, DENSE)
+    variables = (TABLE, OTHER, DENSE) if has_dense else (TABLE, OTHER)
     rows = RowStatistics("table", 1000, ids=100.0, distinct=60.0, merged=90.0, samples=40, hot=HOT)
     measured = Measured("f", RANKS, 10, 0.1, 8, None, variables, (rows,), "2026-01-01") if measures else None
     plan = make_plan(
@@ -96,6 +101,33 @@ def test_auto_pays_for_the_exchange_too_and_says_why_not() -> None:
     plan = planned(AUTO)
     assert hot(plan)["table"] == ()
     assert any("comm.hot_rows=auto copies no row" in note for note in plan.notes)
+
+
+def test_auto_copies_nothing_that_does_not_pay_for_its_own_tensors() -> None:
+    at_once = Exchange(overhead_secs=0.0, latency_secs=0.0, each_secs=0.0, secs_per_byte=1e-10)
+    slow = dataclasses.replace(at_once, secs_per_byte=1e-8)
+    before, after = (
+        planned(wanted, constants=dataclasses.replace(DEFAULTS, allreduce=at_once, alltoall=slow)).predicted.exchange_ms
+        for wanted in (0, AUTO)
+    )
+    assert before is not None and after is not None
+    for share, copied in ((0.49, (3, 7, 9)), (0.51, ())):  # of rows and of how many ranks touched them
+        each = dataclasses.replace(at_once, each_secs=share * (before - after) / 1000)
+        plan = planned(AUTO, constants=dataclasses.replace(DEFAULTS, allreduce=each, alltoall=slow))
+        assert hot(plan)["table"] == copied
+
+
+def test_copies_pay_for_starting_an_allreduce_only_where_there_is_no_other() -> None:
+    waits = Exchange(overhead_secs=0.5, latency_secs=0.0, each_secs=0.0, secs_per_byte=0.0)
+    constants = dataclasses.replace(DEFAULTS, allreduce=waits)
+
+    def more_ms(*, has_dense: bool) -> float:
+        plans = [planned(wanted, constants=constants, has_dense=has_dense) for wanted in (0, 3)]
+        before, after = (plan.predicted.exchange_ms for plan in plans)
+        assert before is not None and after is not None
+        return after - before
+
+    assert more_ms(has_dense=False) - more_ms(has_dense=True) == pytest.approx(500)
 
 
 def test_the_prediction_counts_what_copies_save_or_cost() -> None:

@@ -44,8 +44,10 @@ def test_kinds_are_placed_apart_or_as_a_plan_places_them_together() -> None:
     variables = [info(f"{kind}_{at}", kind, gradient_rows=100) for at in range(2) for kind in ("sparse", "dense")]
     apart, together = load(*variables), load(*variables, together=True)
     assert apart.busiest_share == {GradientKind.DENSE: 0.5, GradientKind.SPARSE: 0.5}
-    # Rows are more work: the server that has them is the busiest, and has no dense variable.
-    assert together.busiest_share == {GradientKind.DENSE: 0.0, GradientKind.SPARSE: 1.0}
+    # The server that has the rows is busier than half of all, by the work that rows are beside their bytes.
+    share = together.busiest_share[GradientKind.SPARSE]
+    assert share == together.busiest_share[GradientKind.DENSE]
+    assert 0.5 < share < 1
     placed = {one.name: one.shards[0].server for one in plan(*variables, comm="ps").variables}
     assert placed == {"sparse_0": 0, "dense_0": 1, "sparse_1": 0, "dense_1": 1}
 
