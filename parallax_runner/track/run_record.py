@@ -56,7 +56,6 @@ class RunRecord:
     _recent_step_secs: list[float] = field(default_factory=list)
     _step_secs: array[float] = field(default_factory=lambda: array("d"))
     _first_ranks_steps: int = 0
-    _begun: set[int] = field(default_factory=set)
 
     def on_progress(
         self,
@@ -78,8 +77,6 @@ class RunRecord:
         for offset, loss in enumerate(losses):
             if loss is not None:
                 self._losses[step - len(losses) + 1 + offset][rank] = loss
-        is_first_step = rank not in self._begun and len(losses) == 1
-        self._begun.add(rank)
         self._note_times(rank, step_secs)
         means = {
             number: statistics.fmean(by_rank.values())
@@ -94,8 +91,7 @@ class RunRecord:
         if self.loss_first is None:
             self.loss_first = means[min(means)]
         self.loss_last, self.last_step = means[step], step
-        # An attempt's first step alone pays for set-up, and says nothing of those to come.
-        steps_per_sec = len(losses) / secs if secs > 0 and not is_first_step else None
+        steps_per_sec = len(losses) / secs if secs > 0 else None
         self._show(step, self.loss_last, steps_per_sec)
 
     def _note_times(self, rank: int, step_secs: list[float]) -> None:
@@ -134,7 +130,6 @@ class RunRecord:
         self._validations.clear()
         self._recent_step_secs = []
         self._first_ranks_steps = 0
-        self._begun.clear()
         self.display.restart()
 
     def end(self) -> None:

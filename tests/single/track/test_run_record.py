@@ -137,17 +137,6 @@ def test_data_without_words() -> None:
     assert account.record.rates(None) == {"examples_per_sec": None, "words_per_sec": None}
 
 
-def test_the_first_step_of_an_attempt_gives_no_rate() -> None:
-    """It pays for set-up: nobody is to be told that a whole run takes as long."""
-    account = Account(workers=1)
-    account.record.on_progress(0, 1, [1.0], [30.0])
-    account.record.on_progress(0, 10, [1.0] * 9, even(4.5, [1.0] * 9))
-    account.record.restart()
-    account.record.on_progress(0, 11, [1.0], [30.0])
-    account.record.on_progress(0, 12, [1.0], [0.5])
-    assert [standing.steps_per_sec for standing in account.display.standings] == [None, 2.0, None, 2.0]
-
-
 def test_no_time_no_rate() -> None:
     account = Account(workers=1)
     account.record.on_progress(0, 1, [1.0], even(0.0, [1.0]))
