@@ -35,7 +35,7 @@ from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.explain import explain
 from parallax_runner.plan.hot_rows import with_hot_rows
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.placement import has_uneven_servers
+from parallax_runner.plan.placement import rows_matter
 from parallax_runner.plan.plan import Compression, Plan
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
@@ -209,7 +209,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
-    if measured is None and config.model["_target_"] != frozen.SCRIPT and has_uneven_servers(plan):
+    if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BYTES))
     return with_hot_rows(explain(plan, variables, model), variables, model, config.comm.hot_rows)
 

@@ -30,12 +30,14 @@ def place(
     }
 
 
-def has_uneven_servers(plan: Plan) -> bool:
-    """Whether it matters how often rows are touched: a sparse variable, not the only one on servers, is not on all of
-    them alike."""
+def rows_matter(plan: Plan) -> bool:
+    """Whether servers may be balanced better by how often rows are touched: of several variables on servers a sparse
+    one is not on all of them alike, or a dense one could have a server to itself."""
     served = plan.by_route(Route.PS)
     counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
-    return len(served) > 1 and any(len({count[server] for server in range(plan.servers)}) > 1 for count in counts)
+    is_uneven = any(len({count[server] for server in range(plan.servers)}) > 1 for count in counts)
+    has_dense = any(one.gradient == GradientKind.DENSE for one in served)
+    return plan.servers > 1 and len(served) > 1 and bool(counts) and (is_uneven or has_dense)
 
 
 def served_bytes(variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None) -> list[float]:

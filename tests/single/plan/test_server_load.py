@@ -10,7 +10,7 @@ from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.constants import DEFAULTS
 from parallax_runner.plan.cut import Cut, cut_variables
 from parallax_runner.plan.measured import Measured, RowStatistics
-from parallax_runner.plan.placement import has_uneven_servers, place, served_bytes
+from parallax_runner.plan.placement import place, rows_matter, served_bytes
 from parallax_runner.plan.plan import Shard
 from parallax_runner.plan.server_load import ServerLoad
 from tests.single.plan.test_planner import info, plan
@@ -84,9 +84,11 @@ def test_hot_shards_of_one_variable_do_not_share_a_server() -> None:
 
 
 def test_rows_matter_where_servers_have_other_shares_of_tables() -> None:
-    assert has_uneven_servers(plan(LARGE, SMALL))
-    assert not has_uneven_servers(plan(LARGE, SMALL, partitions=2))
-    assert not has_uneven_servers(plan(LARGE, SMALL, servers=1))
-    assert not has_uneven_servers(plan(LARGE, KERNEL))
-    assert has_uneven_servers(plan(LARGE, KERNEL, comm="ps"))
-    assert not has_uneven_servers(plan(LARGE, SMALL, comm="sharded"))
+    assert rows_matter(plan(LARGE, SMALL))
+    assert not rows_matter(plan(LARGE, SMALL, partitions=2))
+    assert not rows_matter(plan(LARGE, SMALL, servers=1))
+    assert not rows_matter(plan(LARGE, KERNEL))
+    assert rows_matter(plan(LARGE, KERNEL, comm="ps", partitions=2))
+    assert not rows_matter(plan(LARGE, KERNEL, comm="ps", servers=1))
+    assert not rows_matter(plan(KERNEL, dataclasses.replace(KERNEL, name="other"), comm="ps"))
+    assert not rows_matter(plan(LARGE, SMALL, comm="sharded"))
