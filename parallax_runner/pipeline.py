@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BALANCED_BY_BYTES = (
-    "servers are balanced by bytes alone; comm.measure_rows=true measures how often rows are touched, too"
+BALANCED_BY_BOUNDS = (
+    "servers are balanced by the rows that a step may touch at most; "
+    "comm.measure_rows=true measures which it does touch"
 )
 
 
@@ -210,7 +211,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
-        plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BYTES))
+        plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
     return with_hot_rows(explain(plan, variables, model), variables, model, config.comm.hot_rows)
 
 

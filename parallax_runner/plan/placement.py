@@ -15,15 +15,15 @@ def place(
     variables: Sequence[VariableInfo], servers: int, measured: Measured | None = None
 ) -> dict[str, tuple[Shard, ...]]:
     """Shards, by variable, of those that servers have; `plan/cut.py` says into how many pieces they are cut, and a row
-    is the smallest. Where rows were measured, a load is of bytes held and of bytes served."""
+    is the smallest. A load is of bytes held and of bytes served."""
     shards = {variable.name: _shards(variable) for variable in variables}
-    sizes, named, served = [], [], []
+    held, served, named = [], [], []
     for variable in variables:
         own = shards[variable.name]
-        sizes += [shard.rows * variable.row_bytes * (1 + len(variable.slots)) for shard in own]
-        named += [_named_server(variable, servers)] * len(own)
+        held += [shard.rows * variable.row_bytes * (1 + len(variable.slots)) for shard in own]
         served += served_bytes(variable, own, measured)
-    chosen = iter(balance(sizes, servers, named, served if measured is not None else ()))
+        named += [_named_server(variable, servers)] * len(own)
+    chosen = iter(balance(held, served, servers, named))
     return {
         name: tuple(Shard(shard.offset, shard.rows, server=next(chosen), step=shard.step) for shard in own)
         for name, own in shards.items()
@@ -80,29 +80,26 @@ def split_rows(rows: int, partitions: int) -> list[int]:
 
 
 def balance(
-    sizes_bytes: Sequence[int],
+    held_bytes: Sequence[int],
+    served_bytes: Sequence[float],
     servers: int,
     named: Sequence[int | None] = (),
-    served_bytes: Sequence[float] = (),
 ) -> list[int]:
-    """The server of each item: of one that `named` has a server for that one; of the others, largest first, each time
-    the least loaded (Graham 1969, LPT rule).
+    """The server of each item: of one that `named` has a server for that one; of the others, most served first, each
+    time the least loaded (Graham 1969, LPT rule).
 
-    With `served_bytes`, what each item moves in a step, a load is the worse of two: the share of all bytes that are
-    held, and the share of all that are served. Then no server holds or serves more than twice the mean and the largest
-    share of an item.
+    A load is the worse of two: the share of all bytes that are held, and the share of all that are served in a step.
+    No server holds or serves more than twice the mean and the largest share of an item.
     """
-    wanted = list(named) or [None] * len(sizes_bytes)
-    items: list[tuple[float, float]] = [(size_bytes, 0) for size_bytes in sizes_bytes]
-    if served_bytes:
-        items = list(zip(_shares(sizes_bytes), _shares(served_bytes), strict=True))
-    loads: list[tuple[float, float]] = [(0, 0)] * servers
+    wanted = list(named) or [None] * len(held_bytes)
+    items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))
+    loads = [(0.0, 0.0)] * servers
     chosen = [server or 0 for server in wanted]
     for item, server in enumerate(wanted):
         if server is not None:
             loads[server] = _more(loads[server], items[item])
     free = [item for item, server in enumerate(wanted) if server is None]
-    for item in sorted(free, key=lambda item: (-max(items[item]), -sizes_bytes[item], item)):
+    for item in sorted(free, key=lambda item: (-served_bytes[item], -held_bytes[item], item)):
         after = [_more(load, items[item]) for load in loads]
         chosen[item] = min(range(servers), key=lambda server: (max(after[server]), sum(after[server]), server))
         loads[chosen[item]] = after[chosen[item]]

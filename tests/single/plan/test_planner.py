@@ -147,16 +147,24 @@ def test_only_sparse_variables_are_split() -> None:
     assert [v.partitions for v in made.variables] == [1, 4, 1]
 
 
-def test_shards_are_placed_by_the_bytes_of_rows_and_slots() -> None:
-    big = info("big", "dense", (60,))
-    slotted = info("slotted", "dense", (30,), slots=("a", "b"))  # 90 numbers in all
-    small = info("small", "dense", (30,))
-    made = plan(big, slotted, small, comm="ps")
+def test_slots_are_held_beside_the_rows() -> None:
+    """Without its slots the slotted one would have the narrow one beside it."""
+    slotted = info("slotted", "dense", (30,), slots=tuple("abcd"))  # 150 numbers in all
+    wide, narrow = info("wide", "dense", (60,)), info("narrow", "dense", (20,))
+    made = plan(slotted, wide, narrow, comm="ps")
     assert {v.name: v.shards for v in made.variables} == {
-        "slotted": (Shard(0, 30, server=0),),
-        "big": (Shard(0, 60, server=1),),
-        "small": (Shard(0, 30, server=1),),
+        "wide": (Shard(0, 60, server=0),),
+        "slotted": (Shard(0, 30, server=1),),
+        "narrow": (Shard(0, 20, server=0),),
     }
+
+
+def test_a_table_counts_by_the_rows_that_a_step_asks_for() -> None:
+    """By all it holds it had a server to itself, and the kernels, which each step moves whole, shared the other."""
+    table = info("table", "sparse", (100, 10), gradient_rows=5)
+    kernels = [info(name, "dense", (40, 10)) for name in ("one", "other")]
+    made = plan(table, *kernels, comm="ps")
+    assert [v.shards[0].server for v in made.variables] == [0, 0, 1]
 
 
 def test_a_scalar_on_a_server_is_one_row() -> None:
