@@ -10,6 +10,9 @@ from parallax_runner.plan.cut import pieces_of
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan, Route, Shard
 
+# The shares of all bytes that are held, and of all that are served in a step.
+Load = tuple[float, float]
+
 
 def place(
     variables: Sequence[VariableInfo], servers: int, measured: Measured | None = None
@@ -85,25 +88,42 @@ def balance(
     servers: int,
     named: Sequence[int | None] = (),
 ) -> list[int]:
-    """The server of each item: of one that `named` has a server for that one; of the others, most served first, each
-    time the least loaded (Graham 1969, LPT rule).
+    """The server of each item: of one that `named` has a server for that one; of the others, largest first, each time
+    the least loaded (Graham 1969, LPT rule).
 
     A load is the worse of two: the share of all bytes that are held, and the share of all that are served in a step.
-    No server holds or serves more than twice the mean and the largest share of an item.
+    No server holds or serves more than twice the mean and the largest share of an item. What is largest is tried both
+    ways, by what is served and by the worse share; the better outcome is taken, of equal ones that which serves evenly.
     """
     wanted = list(named) or [None] * len(held_bytes)
     items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))
+    free = [item for item, server in enumerate(wanted) if server is None]
+    by_served = sorted(free, key=lambda item: (-served_bytes[item], -held_bytes[item]))
+    by_worse = sorted(free, key=lambda item: (-max(items[item]), -held_bytes[item]))
+    outcomes = [_assign(items, servers, wanted, order) for order in (by_served, by_worse)]
+    chosen, _ = min(outcomes, key=lambda outcome: _worst(outcome[1]))
+    return chosen
+
+
+def _assign(
+    items: Sequence[Load], servers: int, wanted: Sequence[int | None], order: Sequence[int]
+) -> tuple[list[int], list[Load]]:
+    """The server of each item, those without a wanted one in this order, and the loads of servers."""
     loads = [(0.0, 0.0)] * servers
     chosen = [server or 0 for server in wanted]
     for item, server in enumerate(wanted):
         if server is not None:
             loads[server] = _more(loads[server], items[item])
-    free = [item for item, server in enumerate(wanted) if server is None]
-    for item in sorted(free, key=lambda item: (-served_bytes[item], -held_bytes[item], item)):
+    for item in order:
         after = [_more(load, items[item]) for load in loads]
         chosen[item] = min(range(servers), key=lambda server: (max(after[server]), sum(after[server]), server))
         loads[chosen[item]] = after[chosen[item]]
-    return chosen
+    return chosen, loads
+
+
+def _worst(loads: Sequence[Load]) -> Load:
+    """The largest share of either, and the largest that is served."""
+    return max(map(max, loads), default=0.0), max((served for _, served in loads), default=0.0)
 
 
 def _shares(amounts: Sequence[float]) -> list[float]:
@@ -111,5 +131,5 @@ def _shares(amounts: Sequence[float]) -> list[float]:
     return [amount / total if total else 0.0 for amount in amounts]
 
 
-def _more(load: tuple[float, float], item: tuple[float, float]) -> tuple[float, float]:
+def _more(load: Load, item: Load) -> Load:
     return load[0] + item[0], load[1] + item[1]

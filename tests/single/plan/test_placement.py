@@ -86,7 +86,18 @@ def test_what_is_held_alone_would_put_the_hot_shards_together() -> None:
 
 
 def test_one_that_serves_little_fills_the_server_that_has_less() -> None:
-    """A kernel that all ranks ask for, two halves of a softmax and two of an embedding: the kernel has the embedding
-    beside it. Taken in the order of what they hold, each server had a half of both, and one the kernel, too."""
-    held, served = [1, 50, 50, 49, 49], [33.0, 24.0, 24.0, 7.0, 7.0]
-    assert balance(held, served, 2) == [0, 1, 1, 0, 0]
+    """A kernel that all ranks ask for, two halves of an embedding and two of a softmax: the kernel has the embedding
+    beside it. Taken in the order of the larger share, each server had a half of both, and one the kernel, too."""
+    held, served = [1, 50, 50, 49, 49], [33.0, 7.0, 7.0, 23.0, 23.0]
+    assert balance(held, served, 2) == [0, 0, 0, 1, 1]
+
+
+def test_of_two_orders_that_is_taken_which_serves_more_evenly() -> None:
+    """Quarters of an embedding and of a softmax, and a kernel and a projection that all ranks ask for. By what is
+    served the quarters of the embedding come after the projection, and one of them lands beside the kernel."""
+    held = [124] * 4 + [5, 1] + [124] * 4
+    served = [36.0] * 4 + [327.0, 41.0] + [121.0] * 4
+    chosen = balance(held, served, 4)
+    assert [chosen.count(server) for server in range(4)].count(1) == 1
+    assert max(loads(served, chosen, 4)) == 327
+    assert max(loads(held, chosen, 4)) <= 3 * 124 + 1
