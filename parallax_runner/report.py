@@ -31,11 +31,11 @@ PLAIN_WIDTH = 140  # columns of tables where there is no terminal
 
 
 def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
-    """Prints the table of variables and the plan's notes; between them, if the cost model's `constants` are given, what
-    each route would cost, and them."""
+    """Prints the table of variables and the plan's notes; between them, if the cost model's `constants` are given and
+    it knows such plans, what each route would cost, and them."""
     console = _console()
     console.print(plan_table(plan))
-    if constants is not None and plan.workers > 1:
+    if constants is not None and plan.constants and plan.workers > 1:
         console.print(cost_table(plan))
         console.print(constants_table(constants))
     for note in plan.notes:

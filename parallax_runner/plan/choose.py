@@ -11,6 +11,9 @@ from parallax_runner.plan.hot_rows import copying_saves_secs
 from parallax_runner.plan.plan import Route
 
 OWNERS = (Route.PS, Route.ALLTOALL)
+COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
+# What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc).
+CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"])
 # What is paid once for a route, however many variables take it, makes a plan without that route another one. Rows have
 # one kind of owner in a plan, or none.
 FAMILIES = tuple(
@@ -35,8 +38,9 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_ro
 
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
-    found = [routes for family in FAMILIES if (routes := _routes(variables, model, family))]
-    totals = [(_total(variables, model, routes, hot_rows), routes) for routes in found]
+    found = [routes for family in FAMILIES if (routes := _routes(variables, model, family)) is not None]
+    can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
+    totals = [(_total(variables, model, routes, hot_rows), routes) for routes in can_be_sent or found]
     cheapest_first = sorted(totals, key=lambda pair: pair[0])
     best = cheapest_first[0][1]
     by_name: dict[str, float] = {}
@@ -62,6 +66,8 @@ def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:
     """The routes that rewriting knows for a variable; those of which a plan may have all or none come last."""
     if variable.gradient is GradientKind.NONE:
         return (Route.LOCAL,)
+    if variable.dtype not in CARRIED and variable.immovable_op is None and servers:
+        return (Route.PS,)
     routes = [Route.ALLREDUCE]
     if variable.gradient is GradientKind.SPARSE:
         routes.append(Route.ALLGATHER)
@@ -70,6 +76,15 @@ def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:
     if variable.immovable_op is None and variable.gradient is GradientKind.SPARSE:
         routes.append(Route.ALLTOALL)
     return tuple(routes)
+
+
+def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, Route]) -> VariableInfo | None:
+    """The first variable that a collective of these routes would have to carry, if only its initial value, and
+    cannot."""
+    if not set(routes.values()) & COLLECTIVE:
+        return None
+    kept = (variable for variable in variables if routes[variable.name] is not Route.PS)
+    return next((variable for variable in kept if variable.dtype not in CARRIED), None)
 
 
 def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[Route, ...]) -> dict[str, Route] | None:
@@ -109,7 +124,7 @@ def _reason(variable: VariableInfo, model: CostModel, route: Route) -> str:
     touched = model.touched(variable)
     rows = ""
     if variable.gradient is GradientKind.SPARSE and touched is not None:
-        alpha = min(1.0, touched.merged / variable.shape[0])
-        rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * alpha:.3g} % of its rows"
+        share = touched.share_of(variable)
+        rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of its rows"
     others = f"; {told}" if told else ""
     return f"{1000 * costs[route]:.3g} ms a step by {route.value}{others}{rows}"

@@ -11,12 +11,19 @@ from parallax_runner.plan.cost import CostModel
 from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
+NOT_MODELLED = (
+    "what a step takes is not predicted: the cost model knows steps that wait for all workers, of one replica each"
+)
+
 
 def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> Plan:
-    """The plan with costs, fractions of touched rows and a prediction; bytes as measured where rows were measured.
+    """The plan with costs, fractions of touched rows and a prediction; bytes as measured where rows were measured. Of a
+    plan that the model does not know a note says so, and that is all.
 
     `model` is of the cluster that the plan is for, with as many servers as are configured: the plan may use none.
     """
+    if not plan.sync or plan.backup_workers or plan.replicas_per_worker > 1:
+        return dataclasses.replace(plan, notes=(*plan.notes, NOT_MODELLED))
     by_name = {variable.name: variable for variable in variables}
     explained = tuple(_explained(planned, by_name[planned.name], model) for planned in plan.variables)
     routes = {planned.name: planned.route for planned in plan.variables}
@@ -42,7 +49,7 @@ def _explained(planned: VariablePlan, variable: VariableInfo, model: CostModel) 
     return dataclasses.replace(
         planned,
         costs=_costs(variable, planned.route, model),
-        alpha=min(1.0, touched.merged / variable.shape[0]) if is_sparse and touched else None,
+        alpha=touched.share_of(variable) if is_sparse and touched else None,
         sent_bytes_per_step=predict_sent_bytes(
             variable, planned.route, model.cluster.workers, model.ps, model.measured, model.compression
         ),

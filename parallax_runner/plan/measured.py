@@ -112,10 +112,13 @@ def save(measured: Measured, path: Path) -> None:
 def load(path: Path) -> Measured:
     """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError where it is not that."""
     fields = json.loads(path.read_text(encoding="utf-8"))
-    if fields.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {fields.get('format')}, expected {FORMAT}")
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise ValueError(f"{path}: expected a measurement of format {FORMAT}")
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
-    return Measured(variables=variables, rows=tuple(_rows(entry) for entry in fields.pop("rows")), **fields)
+    found = Measured(variables=variables, rows=tuple(_rows(entry) for entry in fields.pop("rows")), **fields)
+    if found.step_secs <= 0:
+        raise ValueError(f"{path}: step_secs is {found.step_secs}, expected a number above 0")
+    return found
 
 
 def _variable(entry: dict[str, Any]) -> VariableInfo:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.cut import pieces_of
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan, Route, Shard
+from parallax_runner.plan.table import format_bytes
 
+# Times what the fullest server would hold if bytes held alone were balanced: above it a plan tells.
+MOST_HELD = 1.25
 # The shares of all bytes that are held, and of all that are served in a step.
 Load = tuple[float, float]
 
@@ -23,7 +26,7 @@ def place(
     held, served, named = [], [], []
     for variable in variables:
         own = shards[variable.name]
-        held += [shard.rows * variable.row_bytes * (1 + len(variable.slots)) for shard in own]
+        held += [_held_bytes(variable, shard) for shard in own]
         served += served_bytes(variable, own, measured)
         named += [_named_server(variable, servers)] * len(own)
     chosen = iter(balance(held, served, servers, named))
@@ -31,6 +34,32 @@ def place(
         name: tuple(Shard(shard.offset, shard.rows, server=next(chosen), step=shard.step) for shard in own)
         for name, own in shards.items()
     }
+
+
+def held_unevenly(variables: Sequence[VariableInfo], shards: Mapping[str, Sequence[Shard]], servers: int) -> str | None:
+    """A sentence for people where a server holds much more than it would if nothing but bytes held were balanced."""
+    pieces = [(variable, shard) for variable in variables for shard in shards[variable.name]]
+    sizes = [_held_bytes(variable, shard) for variable, shard in pieces]
+    named = [_named_server(variable, servers) for variable, _ in pieces]
+    held = _sums(sizes, [shard.server for _, shard in pieces], servers)
+    least = _sums(sizes, balance(sizes, sizes, servers, named), servers)
+    if max(held, default=0) <= MOST_HELD * max(least, default=0):
+        return None
+    return (
+        f"server {held.index(max(held))} holds {format_bytes(max(held))} of {format_bytes(sum(held))}, optimizer slots "
+        "too, since what a step moves is balanced as well: more pieces (partition.num) may even out both"
+    )
+
+
+def _sums(sizes: Sequence[int], chosen: Sequence[int], servers: int) -> list[int]:
+    sums = [0] * servers
+    for size, server in zip(sizes, chosen, strict=True):
+        sums[server] += size
+    return sums
+
+
+def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
+    return shard.rows * variable.row_bytes * (1 + len(variable.slots))
 
 
 def rows_matter(plan: Plan) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.choose import Choice
+from parallax_runner.plan.choose import Choice, not_carried
 from parallax_runner.plan.cut import Cut, cut_variables, refuse_more_pieces_than_rows
 from parallax_runner.plan.measured import Measured
-from parallax_runner.plan.placement import place
+from parallax_runner.plan.placement import held_unevenly, place
 from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
 from parallax_runner.plan.traffic import predict_sent_bytes
 
@@ -29,11 +29,6 @@ REASONS = {
     (GradientKind.DENSE, Route.LOCAL): "one process",
     (GradientKind.SPARSE, Route.LOCAL): "one process",
 }
-
-
-COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
-# What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc).
-CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"])
 
 
 def make_plan(
@@ -58,7 +53,7 @@ def make_plan(
 ) -> Plan:
     """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable, or with
     Cut.BY_BYTES of the largest one, and for the others so many that all shards have about equal bytes. With
-    comm=auto `choice` has the routes. Where rows were `measured`, servers are balanced by what they serve too.
+    comm=auto `choice` has the routes. Servers are balanced by rows as `measured`, or else by how many may be touched.
 
     Raises PlanError where a variable has fewer rows than it would have shards; Cut.BY_BYTES makes no more than rows.
     """
@@ -96,6 +91,10 @@ def make_plan(
         notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
     if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
         notes.append("comm.ps.replicate_variables=true changes nothing: no dense variable is on a server")
+    if not ps.local_aggregation and replicas_per_worker == 1:
+        notes.append("comm.ps.local_aggregation=false changes nothing: a worker has one replica")
+    if (uneven := held_unevenly(served, shards, servers)) is not None:
+        notes.append(uneven)
     return Plan(
         comm=comm,
         workers=workers,
@@ -116,15 +115,11 @@ def make_plan(
 
 
 def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, Route], comm: str) -> None:
-    """Raises PlanError for a variable that a collective would have to carry, if only its initial value, and cannot."""
-    if not set(routes.values()) & COLLECTIVE:
-        return
-    for variable in variables:
-        if routes[variable.name] is not Route.PS and variable.dtype not in CARRIED:
-            raise PlanError(
-                f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, which Horovod does not carry "
-                "among the ranks: choose comm=ps, or another dtype"
-            )
+    if (variable := not_carried(variables, routes)) is not None:
+        raise PlanError(
+            f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, which Horovod does not carry "
+            "among the ranks: choose comm=ps, or another dtype"
+        )
 
 
 def _reason(variable: VariableInfo, route: Route, shares_counters: bool) -> str:

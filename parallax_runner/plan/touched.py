@@ -17,6 +17,11 @@ class Touched:
     merged: float
     is_bound: bool
 
+    def share_of(self, variable: VariableInfo) -> float:
+        """The fraction of the variable's rows that a step touches, merged over ranks, at most 1; of no rows none."""
+        rows = variable.shape[0] if variable.shape else 1
+        return min(1.0, self.merged / rows) if rows else 0.0
+
 
 def touched_rows(variable: VariableInfo, workers: int, measured: Measured | None) -> Touched | None:
     """All rows of a dense variable; None where only running can tell and nobody has measured."""

@@ -1,4 +1,4 @@
-"""Pass: sparse gradients by allreduce, where steps touch nearly all rows.
+"""Pass: sparse gradients by allreduce, where the plan says so: it pays for rows that steps touch nearly all.
 
 Each rank spreads its merged rows over a tensor of the variable's shape, and ranks add these up. A number for each row
 travels along: how many ranks touched it. By it the rows that no rank touched are left out again, and the update sees

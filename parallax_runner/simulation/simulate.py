@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from dataclasses import dataclass
 
@@ -63,7 +64,15 @@ def simulate(
     ps: PsOptions,
     compression: Compression = Compression.OFF,
 ) -> Simulation:
-    """Every way to communicate on 1 to `workers` ranks, with a server on each host, as the original has them."""
+    """Every way to communicate on 1 to `workers` ranks, with a server on each host, as the original has them.
+
+    Raises PlanError where none can be modelled.
+    """
+
+    @functools.cache
+    def load(hosts: int, together: bool) -> ServerLoad:
+        return _load(measured, hosts, constants, together=together)
+
     points: list[Point] = []
     left_out = []
     for comm in COMMS:
@@ -71,11 +80,13 @@ def simulate(
             for number in numbers_of_workers(workers):
                 hosts = -(-number // workers_per_host)
                 cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
-                load = _load(measured, hosts, constants, together=comm == "ps")
-                points.append(_point(comm, CostModel(cluster, constants, ps, measured, load, compression)))
+                servers = load(hosts, comm == "ps")
+                points.append(_point(comm, CostModel(cluster, constants, ps, measured, servers, compression)))
         except PlanError as error:
             left_out.append(f"{comm} is left out: {error}")
             points = [point for point in points if point.comm != comm]
+    if not points:
+        raise PlanError(f"action=simulate: no way to communicate can be modelled: {'; '.join(left_out)}")
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
 
 
@@ -147,6 +158,8 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
         f"{workers_per_host} worker(s) a host; the links of a host are shared by its workers and its server, of which "
         "each host has one; sparse variables are cut into one piece a server, dense ones are whole, all placed as a "
         "plan would, whatever cluster.servers and partition say",
+        "steps wait for all workers, of one replica each, whatever comm.sync, comm.ps.staleness, "
+        "comm.ps.backup_workers and cluster.replicas_per_worker say; mpi gathers by Horovod's allgather",
         "exchanges share the links one after the other, beside the computing that does not wait for them",
         f"rows touched by several ranks together are computed from {samples} batches: the mean over choices of as "
         "many batches as ranks; beyond, extrapolated by Chao's estimate of rows not seen"

@@ -426,6 +426,10 @@ def compressed_cases() -> list[Case]:
         Case(comm="sharded", compression="bf16", hot_rows=3, optimizer="adam"),
         Case(comm="mpi", compression="fp16", model="deep", optimizer="momentum", ranks=3),
         Case(comm="mpi", compression="bf16", optimizer="momentum", reroute=".allreduce"),
+        Case(comm="mpi", compression="fp16", optimizer="momentum", use_allgatherv=True),
+        Case(comm="ps", compression="fp16", optimizer="momentum", partitions=4, replicas=2),
+        Case(comm="ps", compression="bf16", optimizer="momentum", replicas=2, local_aggregation=False),
+        Case(comm="ps", compression="fp16", optimizer="momentum", replicate_variables=True),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -277,6 +278,38 @@ def test_without_a_measurement_there_are_bounds_and_no_time_of_computing() -> No
     assert plan.variables[1].alpha == 1.0  # 50 ids on each of 2 ranks, 100 rows
     assert plan.predicted.step_ms is plan.predicted.compute_ms is None
     assert plan.predicted.exchange_ms is not None
+
+
+def test_auto_leaves_to_servers_what_ranks_cannot_send() -> None:
+    """A dense variable of bfloat16 alone; and all, where one without a gradient would be sent as it is at first."""
+    odd, other = info("odd", "dense", dtype="bfloat16"), info("counter", "none", (), dtype="bfloat16")
+    assert possible_routes(odd, servers=2) == (Route.PS,)
+    fast = dataclasses.replace(DEFAULTS, allreduce=Exchange(0.0, 0.0, 0.0, 0.0))
+    some = choose_routes((odd, DENSE), model(touching(0.01), constants=fast)).routes
+    assert some == {"odd": Route.PS, "kernel": Route.ALLREDUCE}
+    every = choose_routes((odd, DENSE, other), model(touching(0.01), constants=fast)).routes
+    assert every == {"odd": Route.PS, "kernel": Route.PS, "counter": Route.LOCAL}
+
+
+def test_a_graph_without_variables_has_an_empty_choice() -> None:
+    assert choose_routes((), model()).routes == {}
+
+
+@pytest.mark.parametrize("options", [{"sync": False}, {"backup_workers": 1}, {"replicas_per_worker": 2}])
+def test_of_plans_that_the_model_does_not_know_nothing_is_predicted(options: dict[str, Any]) -> None:
+    plan = make_plan(
+        (DENSE, BIG), comm="ps", workers=2, servers=2, partitions=1, average_sparse=True, fingerprint="f", **options
+    )
+    explained = explain(plan, (DENSE, BIG), model(touching(0.01)))
+    assert explained == dataclasses.replace(plan, notes=explained.notes)
+    assert "not predicted" in explained.notes[-1]
+
+
+def test_a_table_without_rows_is_touched_nowhere() -> None:
+    empty = info("empty", "sparse", (0, 4), gradient_rows=3)
+    plan = make_plan((empty,), comm="mpi", workers=2, servers=0, partitions=1, average_sparse=True, fingerprint="f")
+    assert explain(plan, (empty,), model(servers=0)).variables[0].alpha == 0.0
+    assert "0 % of its rows" in choose_routes((empty,), model(servers=0)).reasons["empty"]
 
 
 def test_computing_is_the_measured_step_without_its_updates() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,15 @@ def test_a_measurement_comes_back_from_its_file(tmp_path: Path) -> None:
     measured.save(found, tmp_path / "measured.json")
     assert measured.load(tmp_path / "measured.json") == found
     assert hash(measured.load(tmp_path / "measured.json")) == hash(found)
+
+
+@pytest.mark.parametrize("change", [{"step_secs": 0.0}, {"format": 99}])
+def test_a_file_that_is_no_measurement_is_refused(change: dict[str, float], tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    measured.save(Measured("f", 2, 3, 0.25, 8, None, (), (), "2026-01-01"), path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=r"measured\.json"):
+        measured.load(path)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="expected a measurement of format"):
+        measured.load(path)

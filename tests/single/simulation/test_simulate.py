@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parallax_runner.errors import PlanError
 from parallax_runner.plan import measured
 from parallax_runner.plan.constants import DEFAULTS
 from parallax_runner.plan.measured import Measured
@@ -75,6 +76,18 @@ def test_a_mode_that_cannot_be_planned_is_left_out_and_said() -> None:
     found = simulated(Measured("f", 1, 1, 0.2, 64, None, (fixed,), (), "2026-01-01"), workers=4)
     assert {point.comm for point in found.points} == set(COMMS) - {"ps"}
     assert any("ps is left out" in assumption and "«inside»" in assumption for assumption in found.assumptions)
+
+
+def test_a_measurement_that_knows_no_rows_is_refused() -> None:
+    unknown = Measured("f", 1, 1, 0.2, 64, None, (info("table", "sparse", gradient_rows=None),), (), "2026-01-01")
+    with pytest.raises(PlanError, match="no way to communicate can be modelled: mpi is left out"):
+        simulated(unknown, workers=4)
+
+
+def test_what_the_model_does_not_follow_is_among_the_assumptions() -> None:
+    told = " ".join(simulated(touching(0.01), workers=2).assumptions)
+    for key in ("comm.sync", "comm.ps.staleness", "comm.ps.backup_workers", "cluster.replicas_per_worker", "partition"):
+        assert key in told
 
 
 def test_numbers_of_workers() -> None:

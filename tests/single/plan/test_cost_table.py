@@ -1,0 +1,78 @@
+"""The table that says what each route would cost, and why one won."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+from rich.console import Console
+
+from parallax_runner.plan.cost_table import cost_table
+from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
+
+
+def cost(route: Route, link_ms: float, latency_ms: float = 0.0, work_ms: float = 0.0) -> RouteCost:
+    return RouteCost(route, 1000, link_ms / 1000, latency_ms / 1000, work_ms / 1000)
+
+
+def variable(name: str, kind: str, route: Route, *costs: RouteCost, alpha: float | None = None) -> VariablePlan:
+    return VariablePlan(name, (10, 4), "float32", 160, kind, route, (), (), 1000, "", costs, alpha)
+
+
+TABLE = variable(
+    "table",
+    "sparse",
+    Route.PS,
+    cost(Route.ALLREDUCE, 40),
+    cost(Route.ALLGATHER, 30),
+    cost(Route.PS, 12, 3, 1),
+    cost(Route.ALLTOALL, 9, 2, 0.5),
+    alpha=0.25,
+)
+KERNEL = variable("kernel", "dense", Route.ALLREDUCE, cost(Route.ALLREDUCE, 5, 1, 2), cost(Route.PS, 20))
+STEP = variable("global_step", "none", Route.LOCAL)
+PLAN = Plan(
+    "hybrid",
+    2,
+    2,
+    True,
+    "f",
+    (TABLE, KERNEL, STEP),
+    (),
+    rows_measured=True,
+    predicted=Prediction(step_ms=120.0, compute_ms=100.0, exchange_ms=26.0, shared_ms=2.0),
+    constants="defaults",
+)
+
+
+def rows(plan: Plan) -> dict[str, list[str]]:
+    """By first cell the others: rows touched, the four routes and why."""
+    text = io.StringIO()
+    Console(file=text, width=300).print(cost_table(plan))
+    cells = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.getvalue().splitlines()]
+    return {line[0]: line[1:] for line in cells if len(line) == 7}
+
+
+def test_each_route_has_its_cost_and_the_chosen_one_a_mark_and_its_parts() -> None:
+    assert rows(PLAN) == {
+        "table": ["25 %", "40", "30", "16 ←", "11.5", "ps: link 12, waiting 3, work 1; alltoall alone is cheaper"],
+        "kernel": ["all", "8 ←", "–", "20", "–", "allreduce: link 5, waiting 1, work 2"],
+        "a step": [
+            "",
+            "",
+            "",
+            "",
+            "",
+            "120 ms: computing 100, exchanges and updates 26 ms, 2 of them once for all allreduces and all servers; "
+            "6 ms of these may overlap",
+        ],
+    }
+
+
+def test_what_was_not_measured_says_so() -> None:
+    bounds = dataclasses.replace(PLAN, rows_measured=False, predicted=Prediction(exchange_ms=26.0))
+    assert rows(bounds)["table"][0] == "≤ 25 %"
+    assert rows(bounds)["a step"][-1] == "exchanges and updates 26 ms; computing was not measured"
+    unknown = dataclasses.replace(bounds, variables=(dataclasses.replace(TABLE, alpha=None, costs=()),))
+    assert rows(dataclasses.replace(unknown, predicted=Prediction()))["table"] == ["unknown", *"––––", "ps"]
+    assert "nobody has measured" in rows(dataclasses.replace(unknown, predicted=Prediction()))["a step"][-1]
