@@ -38,6 +38,7 @@ def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured
             measured,
             known,
             together=config.comm.name == "ps",
+            ps=ps_options(config),
         ),
         compression=Compression(config.comm.compression),
     )

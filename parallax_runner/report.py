@@ -35,7 +35,7 @@ def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
     it knows such plans, what each route would cost, and them."""
     console = _console()
     console.print(plan_table(plan))
-    if constants is not None and plan.constants and plan.workers > 1:
+    if constants is not None and plan.workers > 1 and any(variable.costs for variable in plan.variables):
         console.print(cost_table(plan))
         console.print(constants_table(constants))
     for note in plan.notes:
@@ -48,15 +48,15 @@ def _console() -> Console:
 
 
 def leave_outcome(plan: Plan, summary: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
-    """Writes what the plan predicted beside what was measured; shows it where a time was predicted, since rows were
-    measured. `done` has the ranks' last words."""
+    """Writes what the plan predicted beside what was measured; shows it where rows were measured.
+    `done` has the ranks' last words."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, summary, sent)
     try:
         outcome.save(found, run_dir)
     except OSError as error:
         log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
-    if found.predicted_step_ms is not None and plan.workers > 1:
+    if found.rows_measured and plan.workers > 1:
         _console().print(outcome.outcome_table(found))
 
 

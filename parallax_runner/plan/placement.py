@@ -8,17 +8,20 @@ from collections.abc import Mapping, Sequence
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.cut import pieces_of
 from parallax_runner.plan.measured import Measured, RowStatistics
-from parallax_runner.plan.plan import Plan, Route, Shard
+from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
 from parallax_runner.plan.table import format_bytes
+from parallax_runner.plan.touched import Touched
+from parallax_runner.plan.traffic import traffic
 
 # Times what the fullest server would hold if bytes held alone were balanced: above it a plan tells.
 MOST_HELD = 1.25
+HELD_BYTES_THAT_MATTER = 100_000_000
 # The shares of all bytes that are held, and of all that are served in a step.
 Load = tuple[float, float]
 
 
 def place(
-    variables: Sequence[VariableInfo], servers: int, measured: Measured | None = None
+    variables: Sequence[VariableInfo], servers: int, measured: Measured | None = None, ps: PsOptions | None = None
 ) -> dict[str, tuple[Shard, ...]]:
     """Shards, by variable, of those that servers have; `plan/cut.py` says into how many pieces they are cut, and a row
     is the smallest. A load is of bytes held and of bytes served."""
@@ -27,7 +30,7 @@ def place(
     for variable in variables:
         own = shards[variable.name]
         held += [_held_bytes(variable, shard) for shard in own]
-        served += served_bytes(variable, own, measured)
+        served += served_bytes(variable, own, measured, ps or PsOptions())
         named += [_named_server(variable, servers)] * len(own)
     chosen = iter(balance(held, served, servers, named))
     return {
@@ -43,11 +46,12 @@ def held_unevenly(variables: Sequence[VariableInfo], shards: Mapping[str, Sequen
     named = [_named_server(variable, servers) for variable, _ in pieces]
     held = _sums(sizes, [shard.server for _, shard in pieces], servers)
     least = _sums(sizes, balance(sizes, sizes, servers, named), servers)
-    if max(held, default=0) <= MOST_HELD * max(least, default=0):
+    if max(held, default=0) <= max(HELD_BYTES_THAT_MATTER, MOST_HELD * max(least, default=0)):
         return None
+    can_be_cut = any(variable.gradient is GradientKind.SPARSE for variable in variables)
     return (
         f"server {held.index(max(held))} holds {format_bytes(max(held))} of {format_bytes(sum(held))}, optimizer slots "
-        "too, since what a step moves is balanced as well: more pieces (partition.num) may even out both"
+        f"too, since what a step moves is balanced as well{': more pieces may even out both' if can_be_cut else ''}"
     )
 
 
@@ -72,15 +76,23 @@ def rows_matter(plan: Plan) -> bool:
     return plan.servers > 1 and len(served) > 1 and bool(counts) and (is_uneven or has_dense)
 
 
-def served_bytes(variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None) -> list[float]:
-    """What each shard gives and takes for one rank in a step: of measured rows the hottest as often as each is touched,
+def served_bytes(
+    variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None, ps: PsOptions
+) -> list[float]:
+    """What each shard takes and gives for one rank in a step: of measured rows the hottest as often as each is touched,
     and equal shares of the others; of rows that were not measured equal shares of their bound; all of a dense one."""
     found = None if measured is None else measured.of(variable.name)
-    if found is None:
-        rows = sum(shard.rows for shard in shards)
-        touched = rows if variable.gradient_rows is None else min(rows, variable.gradient_rows)
-        return [2.0 * touched * variable.row_bytes * shard.rows / max(1, rows) for shard in shards]
-    return [2.0 * touched * variable.row_bytes for touched in _touched(shards, found)]
+    rows = [shard.rows for shard in shards]
+    bound = sum(rows) if variable.gradient_rows is None else min(sum(rows), variable.gradient_rows)
+    touched = _shares(rows) if found is None else _touched(shards, found)
+    travel = bound if found is None else sum(touched)
+    parts = traffic(variable, Touched(travel, travel, is_bound=found is None), ps)
+    of_touched, of_rows = _shares(touched), _shares(rows)
+    pulled = of_touched if ps.boundary_between_workers_and_servers else of_rows
+    return [
+        (parts.asked + parts.pushed) * share + parts.pulled * pulled_share
+        for share, pulled_share in zip(of_touched, pulled, strict=True)
+    ]
 
 
 def _touched(shards: Sequence[Shard], found: RowStatistics) -> list[float]:

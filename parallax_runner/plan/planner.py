@@ -65,7 +65,7 @@ def make_plan(
     _refuse_what_ranks_cannot_send(variables, routes, comm)
     served = [variable for variable in variables if routes[variable.name] is Route.PS]
     refuse_more_pieces_than_rows(served)
-    shards = place(served, servers, measured)
+    shards = place(served, servers, measured, ps)
     shares_counters = not sync or backup_workers > 0
     planned = tuple(
         VariablePlan(
@@ -91,8 +91,9 @@ def make_plan(
         notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
     if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
         notes.append("comm.ps.replicate_variables=true changes nothing: no dense variable is on a server")
-    if not ps.local_aggregation and replicas_per_worker == 1:
-        notes.append("comm.ps.local_aggregation=false changes nothing: a worker has one replica")
+    if not ps.local_aggregation and (replicas_per_worker == 1 or not sync):
+        why = "a worker has one replica" if replicas_per_worker == 1 else "each replica pushes at once"
+        notes.append(f"comm.ps.local_aggregation=false changes nothing: {why}")
     if (uneven := held_unevenly(served, shards, servers)) is not None:
         notes.append(uneven)
     return Plan(

@@ -9,6 +9,7 @@ from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.constants import Constants
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import place, served_bytes
+from parallax_runner.plan.plan import PsOptions
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,23 @@ class ServerLoad:
         constants: Constants,
         *,
         together: bool,
+        ps: PsOptions | None = None,
     ) -> ServerLoad:
         """Of variables with their numbers of pieces (`plan/cut.py`), placed as a plan would place them: all `together`,
         as comm=ps does, or each kind as if servers had nothing else."""
-        servers, per_byte = max(1, servers), _secs_per_byte(constants)
+        servers, per_byte, ps = max(1, servers), _secs_per_byte(constants), ps or PsOptions()
         kinds = (GradientKind.DENSE, GradientKind.SPARSE)
         movable = [one for one in variables if one.gradient in kinds and one.immovable_op is None]
         groups = [movable] if together else [[one for one in movable if one.gradient is kind] for kind in kinds]
         shares: dict[GradientKind, float] = {}
         shards: dict[str, int] = {}
         for group in groups:
-            placed = place(group, servers, measured)
+            placed = place(group, servers, measured, ps)
             shards |= {name: len(own) for name, own in placed.items()}
             secs = [0.0] * servers
             for variable in group:
                 own = placed[variable.name]
-                for shard, size_bytes in zip(own, served_bytes(variable, own, measured), strict=True):
+                for shard, size_bytes in zip(own, served_bytes(variable, own, measured, ps), strict=True):
                     secs[shard.server] += per_byte[variable.gradient] * size_bytes
             if any(secs):
                 shares |= dict.fromkeys((one.gradient for one in group), max(secs) / sum(secs))

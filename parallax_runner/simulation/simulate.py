@@ -71,7 +71,7 @@ def simulate(
 
     @functools.cache
     def load(hosts: int, together: bool) -> ServerLoad:
-        return _load(measured, hosts, constants, together=together)
+        return _load(measured, hosts, constants, ps, together=together)
 
     points: list[Point] = []
     left_out = []
@@ -90,9 +90,9 @@ def simulate(
     return Simulation(tuple(points), (*_assumptions(measured, constants, workers_per_host), *left_out))
 
 
-def _load(measured: Measured, servers: int, constants: Constants, *, together: bool) -> ServerLoad:
+def _load(measured: Measured, servers: int, constants: Constants, ps: PsOptions, *, together: bool) -> ServerLoad:
     cut = cut_variables(measured.variables, servers, Cut.ALIKE)
-    return ServerLoad.of(cut, servers, measured, constants, together=together)
+    return ServerLoad.of(cut, servers, measured, constants, together=together, ps=ps)
 
 
 def numbers_of_workers(most: int) -> list[int]:
@@ -113,8 +113,6 @@ def _point(comm: str, model: CostModel) -> Point:
     variables, workers = model.measured.variables, model.cluster.workers
     if workers == 1:  # one device, whatever was asked for
         routes = dict.fromkeys((variable.name for variable in variables), Route.LOCAL)
-    elif comm == "auto":
-        routes = dict(choose_routes(variables, model).routes)
     else:
         plan = make_plan(
             variables,
@@ -125,6 +123,7 @@ def _point(comm: str, model: CostModel) -> Point:
             average_sparse=True,
             fingerprint=model.measured.fingerprint,
             ps=model.ps,
+            choice=choose_routes(variables, model) if comm == "auto" else None,
         )
         routes = {planned.name: planned.route for planned in plan.variables}
     compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)

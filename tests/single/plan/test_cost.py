@@ -16,7 +16,7 @@ from parallax_runner.plan.cost import Cluster, CostModel
 from parallax_runner.plan.cut import Cut, cut_variables
 from parallax_runner.plan.explain import explain
 from parallax_runner.plan.measured import Measured, RowStatistics
-from parallax_runner.plan.plan import PsOptions, Route
+from parallax_runner.plan.plan import Prediction, PsOptions, Route
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.plan.server_load import ServerLoad
 from parallax_runner.plan.traffic import predict_sent_bytes
@@ -301,8 +301,12 @@ def test_of_plans_that_the_model_does_not_know_nothing_is_predicted(options: dic
         (DENSE, BIG), comm="ps", workers=2, servers=2, partitions=1, average_sparse=True, fingerprint="f", **options
     )
     explained = explain(plan, (DENSE, BIG), model(touching(0.01)))
-    assert explained == dataclasses.replace(plan, notes=explained.notes)
+    assert explained.predicted == Prediction()
+    assert not any(variable.costs for variable in explained.variables)
     assert "not predicted" in explained.notes[-1]
+    # Bytes are known even so: 1000 rows of 256 bytes, asked for, pulled and pushed.
+    assert explained.rows_measured
+    assert explained.variables[1].sent_bytes_per_step == 1000 * (8 + 256 + 264)
 
 
 def test_a_table_without_rows_is_touched_nowhere() -> None:

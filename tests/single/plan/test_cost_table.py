@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import io
 
+import pytest
 from rich.console import Console
 
+from parallax_runner.plan.constants import DEFAULTS
 from parallax_runner.plan.cost_table import cost_table
 from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
+from parallax_runner.report import show_plan
 
 
 def cost(route: Route, link_ms: float, latency_ms: float = 0.0, work_ms: float = 0.0) -> RouteCost:
@@ -76,3 +79,11 @@ def test_what_was_not_measured_says_so() -> None:
     unknown = dataclasses.replace(bounds, variables=(dataclasses.replace(TABLE, alpha=None, costs=()),))
     assert rows(dataclasses.replace(unknown, predicted=Prediction()))["table"] == ["unknown", *"––––", "ps"]
     assert "nobody has measured" in rows(dataclasses.replace(unknown, predicted=Prediction()))["a step"][-1]
+
+
+def test_only_plans_that_the_model_knows_are_shown_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(PLAN, constants=DEFAULTS)
+    assert "what each route would cost" in capsys.readouterr().err
+    without = tuple(dataclasses.replace(each, costs=()) for each in PLAN.variables)
+    show_plan(dataclasses.replace(PLAN, variables=without), constants=DEFAULTS)
+    assert "what each route would cost" not in capsys.readouterr().err

@@ -169,16 +169,16 @@ def test_a_table_counts_by_the_rows_that_a_step_asks_for() -> None:
 
 def test_a_server_that_holds_much_more_for_the_sake_of_steps_is_named() -> None:
     """Halves of two tables and a kernel that every step moves whole: it has a server with one half beside it."""
-    tables = [info(name, "sparse", (100_000, 10), gradient_rows=500) for name in ("one", "other")]
-    kernel = info("kernel", "dense", (4_000, 10))
+    tables = [info(name, "sparse", (10_000_000, 10), gradient_rows=5_000) for name in ("one", "other")]
+    kernel = info("kernel", "dense", (40_000, 10))
     (note,) = plan(*tables, kernel, comm="ps", partitions=2).notes
-    assert note.startswith("server 1 holds 6 MB of 8.16 MB")
+    assert note.startswith("server 1 holds 600 MB of 802 MB") and note.endswith("more pieces may even out both")
     assert plan(*tables, comm="ps", partitions=2).notes == ()
     assert plan(tables[0], kernel, comm="ps").notes == ()  # nothing else would be more even
 
 
 def test_adding_up_at_the_worker_has_nothing_to_do_for_one_replica() -> None:
-    def notes(replicas: int) -> tuple[str, ...]:
+    def notes(replicas: int, *, sync: bool = True) -> tuple[str, ...]:
         options = PsOptions(local_aggregation=False)
         return make_plan(
             [DENSE],
@@ -190,8 +190,10 @@ def test_adding_up_at_the_worker_has_nothing_to_do_for_one_replica() -> None:
             fingerprint="f",
             replicas_per_worker=replicas,
             ps=options,
+            sync=sync,
         ).notes
 
+    assert notes(2, sync=False) == ("comm.ps.local_aggregation=false changes nothing: each replica pushes at once",)
     assert notes(1) == ("comm.ps.local_aggregation=false changes nothing: a worker has one replica",)
     assert notes(2) == ()
 

@@ -11,7 +11,7 @@ from parallax_runner.plan.constants import DEFAULTS
 from parallax_runner.plan.cut import Cut, cut_variables
 from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.placement import place, rows_matter, served_bytes
-from parallax_runner.plan.plan import Shard
+from parallax_runner.plan.plan import PsOptions, Shard
 from parallax_runner.plan.server_load import ServerLoad
 from tests.single.plan.test_planner import info, plan
 
@@ -34,22 +34,23 @@ def load(*variables: VariableInfo, partitions: int = 1, together: bool = False) 
 
 def test_the_busiest_server_has_the_largest_variable() -> None:
     wide = info("wide", "sparse", (200, 30))
-    assert load(wide, SMALL).busiest_share[GradientKind.SPARSE] == pytest.approx(30 / 40)
+    of_wide, of_small = 2 * (4 * 30 + 8), 2 * (4 * 10 + 8)  # a row each way, with its number
+    assert load(wide, SMALL).busiest_share[GradientKind.SPARSE] == pytest.approx(of_wide / (of_wide + of_small))
     assert load(wide, SMALL, partitions=2).busiest_share[GradientKind.SPARSE] == pytest.approx(0.5)
     assert load(LARGE, SMALL, partitions=3).shards == {"large": 3, "small": 3}
 
 
 def test_kinds_are_placed_apart_or_as_a_plan_places_them_together() -> None:
-    """Of four equal ones in turn every second goes to the same server."""
-    variables = [info(f"{kind}_{at}", kind, gradient_rows=100) for at in range(2) for kind in ("sparse", "dense")]
+    """Two dense ones have a server each, and the table, of which a step asks for a little less, lands beside one."""
+    variables = [info("one", "dense"), info("other", "dense"), info("table", "sparse", gradient_rows=80)]
     apart, together = load(*variables), load(*variables, together=True)
-    assert apart.busiest_share == {GradientKind.DENSE: 0.5, GradientKind.SPARSE: 0.5}
-    # The server that has the rows is busier than half of all, by the work that rows are beside their bytes.
+    assert apart.busiest_share == {GradientKind.DENSE: 0.5, GradientKind.SPARSE: 1.0}
     share = together.busiest_share[GradientKind.SPARSE]
     assert share == together.busiest_share[GradientKind.DENSE]
-    assert 0.5 < share < 1
+    # Two of three, and rows are some work beside their bytes.
+    assert 0.65 < share < 0.9
     placed = {one.name: one.shards[0].server for one in plan(*variables, comm="ps").variables}
-    assert placed == {"sparse_0": 0, "dense_0": 1, "sparse_1": 0, "dense_1": 1}
+    assert placed == {"one": 0, "other": 1, "table": 0}
 
 
 def test_what_cannot_be_on_a_server_makes_none_busy() -> None:
@@ -70,8 +71,23 @@ def test_a_shard_serves_its_hot_rows_as_often_as_they_are_touched() -> None:
     table = info("table", "sparse", (100, 10))
     found = measured(counted(table, 3.5, hot=((0, 10), (2, 10), (1, 5))))
     shards = [Shard(0, 50, 0, 2), Shard(1, 50, 0, 2)]
-    rows = [size_bytes / (2 * table.row_bytes) for size_bytes in served_bytes(table, shards, found)]
+    row_bytes = 2 * (table.row_bytes + 8)  # asked for and pulled, and pushed with its number
+    rows = [size_bytes / row_bytes for size_bytes in served_bytes(table, shards, found, PsOptions())]
     assert rows == pytest.approx([2 + 48 / 97, 0.5 + 49 / 97])
+
+
+def test_a_table_that_workers_read_whole_serves_all_its_rows() -> None:
+    """Lookups on the worker: it pulls the table, and pushes what it touched."""
+    table = info("table", "sparse", (100, 10), gradient_rows=10)
+    shards = [Shard(0, 60, 0, 2), Shard(1, 40, 0, 2)]
+    on_worker = served_bytes(table, shards, None, PsOptions(boundary_between_workers_and_servers=False))
+    assert on_worker == pytest.approx([0.6 * (100 * 40 + 10 * 48), 0.4 * (100 * 40 + 10 * 48)])
+    assert sum(served_bytes(table, shards, None, PsOptions())) == pytest.approx(10 * (8 + 40 + 48))
+    found = measured(counted(table, 10.0, hot=tuple((row, 10) for row in range(0, 20, 2))))
+    # All touched rows are of the first shard.
+    shards = [Shard(0, 50, 0, 2), Shard(1, 50, 0, 2)]
+    hot = served_bytes(table, shards, found, PsOptions(boundary_between_workers_and_servers=False))
+    assert hot == pytest.approx([50 * 40 + 10 * 48, 50 * 40])
 
 
 def test_hot_shards_of_one_variable_do_not_share_a_server() -> None:

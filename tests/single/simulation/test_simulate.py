@@ -84,6 +84,12 @@ def test_a_measurement_that_knows_no_rows_is_refused() -> None:
         simulated(unknown, workers=4)
 
 
+def test_auto_is_left_out_where_its_plan_would_be_refused() -> None:
+    odd = info("odd", "dense", immovable_op="cond/If", dtype="bfloat16")
+    with pytest.raises(PlanError, match="auto is left out: comm=auto: variable «odd»"):
+        simulated(Measured("f", 1, 1, 0.2, 64, None, (odd,), (), "2026-01-01"), workers=4)
+
+
 def test_what_the_model_does_not_follow_is_among_the_assumptions() -> None:
     told = " ".join(simulated(touching(0.01), workers=2).assumptions)
     for key in ("comm.sync", "comm.ps.staleness", "comm.ps.backup_workers", "cluster.replicas_per_worker", "partition"):
