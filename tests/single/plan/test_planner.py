@@ -177,6 +177,33 @@ def test_a_server_that_holds_much_more_for_the_sake_of_steps_is_named() -> None:
     assert plan(tables[0], kernel, comm="ps").notes == ()  # nothing else would be more even
 
 
+def test_tables_that_workers_read_whole_are_placed_by_all_their_rows() -> None:
+    """The largest has few rows asked for; where lookups are on the worker all of it is pulled, and it stays alone."""
+    tables = [
+        info("large", "sparse", (1_000, 10), gradient_rows=5),
+        info("middle", "sparse", (600, 10), gradient_rows=100),
+        info("small", "sparse", (500, 10), gradient_rows=100),
+    ]
+
+    def servers(*, boundary: bool) -> list[int]:
+        options = PsOptions(boundary_between_workers_and_servers=boundary)
+        made = make_plan(
+            tables,
+            comm="ps",
+            workers=2,
+            servers=2,
+            partitions=1,
+            average_sparse=True,
+            fingerprint="f",
+            ps=options,
+        )
+        return [variable.shards[0].server for variable in made.variables]
+
+    large, middle, small = servers(boundary=False)
+    assert large != middle == small
+    assert servers(boundary=True) == [1, 0, 1]
+
+
 def test_adding_up_at_the_worker_has_nothing_to_do_for_one_replica() -> None:
     def notes(replicas: int, *, sync: bool = True) -> tuple[str, ...]:
         options = PsOptions(local_aggregation=False)

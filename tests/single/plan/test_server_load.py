@@ -90,6 +90,19 @@ def test_a_table_that_workers_read_whole_serves_all_its_rows() -> None:
     assert hot == pytest.approx([50 * 40 + 10 * 48, 50 * 40])
 
 
+def test_the_busiest_server_is_that_of_the_lookups_that_are_configured() -> None:
+    large = info("large", "sparse", (1_000, 10), gradient_rows=5)
+    variables = cut_variables([large, SMALL], 1, Cut.ALIKE)
+    on_worker = PsOptions(boundary_between_workers_and_servers=False)
+    shares = [
+        ServerLoad.of(variables, 2, None, DEFAULTS, together=True, ps=ps).busiest_share[GradientKind.SPARSE]
+        for ps in (PsOptions(), on_worker)
+    ]
+    pulled, pushed = (1_000 * 40, 200 * 40), (5 * 48, 50 * 48)
+    assert shares[0] == pytest.approx(50 / 55)
+    assert shares[1] == pytest.approx((pulled[0] + pushed[0]) / (sum(pulled) + sum(pushed)))
+
+
 def test_hot_shards_of_one_variable_do_not_share_a_server() -> None:
     """Of four shards of a table of few rows the first and the third are touched: bytes alone put them together."""
     table = dataclasses.replace(info("table", "sparse", (40, 10)), min_partitions=4)
