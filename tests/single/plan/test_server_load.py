@@ -91,16 +91,18 @@ def test_a_table_that_workers_read_whole_serves_all_its_rows() -> None:
 
 
 def test_the_busiest_server_is_that_of_the_lookups_that_are_configured() -> None:
-    large = info("large", "sparse", (1_000, 10), gradient_rows=5)
-    variables = cut_variables([large, SMALL], 1, Cut.ALIKE)
-    on_worker = PsOptions(boundary_between_workers_and_servers=False)
+    """Where workers look up, the large table has a server to itself, and the two others have the busiest."""
+    rows = {"large": (1_000, 5), "middle": (600, 100), "small": (500, 100)}
+    tables = [info(name, "sparse", (held, 10), gradient_rows=asked) for name, (held, asked) in rows.items()]
+    variables = cut_variables(tables, 1, Cut.ALIKE)
     shares = [
         ServerLoad.of(variables, 2, None, DEFAULTS, together=True, ps=ps).busiest_share[GradientKind.SPARSE]
-        for ps in (PsOptions(), on_worker)
+        for ps in (PsOptions(), PsOptions(boundary_between_workers_and_servers=False))
     ]
-    pulled, pushed = (1_000 * 40, 200 * 40), (5 * 48, 50 * 48)
-    assert shares[0] == pytest.approx(50 / 55)
-    assert shares[1] == pytest.approx((pulled[0] + pushed[0]) / (sum(pulled) + sum(pushed)))
+    assert shares[0] == pytest.approx(105 / 205)
+    pulled_and_pushed = {name: held * 40 + asked * 48 for name, (held, asked) in rows.items()}
+    busiest = pulled_and_pushed["middle"] + pulled_and_pushed["small"]
+    assert shares[1] == pytest.approx(busiest / sum(pulled_and_pushed.values()))
 
 
 def test_hot_shards_of_one_variable_do_not_share_a_server() -> None:
