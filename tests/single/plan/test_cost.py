@@ -21,6 +21,7 @@ from parallax_runner.plan.planner import make_plan
 from parallax_runner.plan.server_load import ServerLoad
 from parallax_runner.plan.traffic import predict_sent_bytes
 from tests.single.plan.test_planner import DENSE, NONE, SPARSE, info
+from tests.single.plan.test_planner import plan as planned
 
 BIG = info("big", "sparse", (100_000, 64), gradient_rows=1000)
 ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
@@ -243,17 +244,7 @@ def test_explained_plans_have_every_route_and_a_prediction() -> None:
     measured, variables = touching(0.01), (DENSE, BIG, NONE)
     whole = model(measured)
     choice = choose_routes(variables, whole)
-    plan = make_plan(
-        variables,
-        comm="auto",
-        workers=2,
-        servers=2,
-        partitions=1,
-        average_sparse=True,
-        fingerprint="f",
-        choice=choice,
-    )
-    plan = explain(plan, variables, whole)
+    plan = explain(planned(*variables, comm="auto", choice=choice), variables, whole)
     kernel, big, step = plan.variables
     assert {cost.route for cost in big.costs} == set(ROUTES)
     assert {cost.route for cost in kernel.costs} == {Route.ALLREDUCE, Route.PS}
@@ -270,10 +261,7 @@ def test_explained_plans_have_every_route_and_a_prediction() -> None:
 
 
 def test_without_a_measurement_there_are_bounds_and_no_time_of_computing() -> None:
-    plan = make_plan(
-        (DENSE, SPARSE), comm="hybrid", workers=2, servers=2, partitions=1, average_sparse=True, fingerprint="f"
-    )
-    plan = explain(plan, (DENSE, SPARSE), model())
+    plan = explain(planned(DENSE, SPARSE), (DENSE, SPARSE), model())
     assert not plan.rows_measured
     assert plan.variables[1].alpha == 1.0  # 50 ids on each of 2 ranks, 100 rows
     assert plan.predicted.step_ms is plan.predicted.compute_ms is None
@@ -297,10 +285,7 @@ def test_a_graph_without_variables_has_an_empty_choice() -> None:
 
 @pytest.mark.parametrize("options", [{"sync": False}, {"backup_workers": 1}, {"replicas_per_worker": 2}])
 def test_of_plans_that_the_model_does_not_know_nothing_is_predicted(options: dict[str, Any]) -> None:
-    plan = make_plan(
-        (DENSE, BIG), comm="ps", workers=2, servers=2, partitions=1, average_sparse=True, fingerprint="f", **options
-    )
-    explained = explain(plan, (DENSE, BIG), model(touching(0.01)))
+    explained = explain(planned(DENSE, BIG, comm="ps", **options), (DENSE, BIG), model(touching(0.01)))
     assert explained.predicted == Prediction()
     assert not any(variable.costs for variable in explained.variables)
     assert "not predicted" in explained.notes[-1]
@@ -311,8 +296,7 @@ def test_of_plans_that_the_model_does_not_know_nothing_is_predicted(options: dic
 
 def test_a_table_without_rows_is_touched_nowhere() -> None:
     empty = info("empty", "sparse", (0, 4), gradient_rows=3)
-    plan = make_plan((empty,), comm="mpi", workers=2, servers=0, partitions=1, average_sparse=True, fingerprint="f")
-    assert explain(plan, (empty,), model(servers=0)).variables[0].alpha == 0.0
+    assert explain(planned(empty, comm="mpi", servers=0), (empty,), model(servers=0)).variables[0].alpha == 0.0
     assert "0 % of its rows" in choose_routes((empty,), model(servers=0)).reasons["empty"]
 
 

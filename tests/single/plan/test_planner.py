@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,12 @@ DENSE, SPARSE, NONE = info("kernel", "dense"), info("table", "sparse"), info("gl
 
 
 def plan(
-    *variables: VariableInfo, comm: str = "hybrid", workers: int = 2, servers: int = 2, partitions: int = 1
+    *variables: VariableInfo,
+    comm: str = "hybrid",
+    workers: int = 2,
+    servers: int = 2,
+    partitions: int = 1,
+    **options: Any,
 ) -> Plan:
     return make_plan(
         variables,
@@ -43,6 +49,7 @@ def plan(
         partitions=partitions,
         average_sparse=True,
         fingerprint="f",
+        **options,
     )
 
 
@@ -186,17 +193,7 @@ def test_tables_that_workers_read_whole_are_placed_by_all_their_rows() -> None:
     ]
 
     def servers(*, boundary: bool) -> list[int]:
-        options = PsOptions(boundary_between_workers_and_servers=boundary)
-        made = make_plan(
-            tables,
-            comm="ps",
-            workers=2,
-            servers=2,
-            partitions=1,
-            average_sparse=True,
-            fingerprint="f",
-            ps=options,
-        )
+        made = plan(*tables, comm="ps", ps=PsOptions(boundary_between_workers_and_servers=boundary))
         return [variable.shards[0].server for variable in made.variables]
 
     large, middle, small = servers(boundary=False)
@@ -207,18 +204,7 @@ def test_tables_that_workers_read_whole_are_placed_by_all_their_rows() -> None:
 def test_adding_up_at_the_worker_has_nothing_to_do_for_one_replica() -> None:
     def notes(replicas: int, *, sync: bool = True) -> tuple[str, ...]:
         options = PsOptions(local_aggregation=False)
-        return make_plan(
-            [DENSE],
-            comm="ps",
-            workers=2,
-            servers=1,
-            partitions=1,
-            average_sparse=True,
-            fingerprint="f",
-            replicas_per_worker=replicas,
-            ps=options,
-            sync=sync,
-        ).notes
+        return plan(DENSE, comm="ps", servers=1, replicas_per_worker=replicas, ps=options, sync=sync).notes
 
     assert notes(2, sync=False) == ("comm.ps.local_aggregation=false changes nothing: each replica pushes at once",)
     assert notes(1) == ("comm.ps.local_aggregation=false changes nothing: a worker has one replica",)
