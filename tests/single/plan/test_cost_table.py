@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import pytest
-from rich.console import Console
 
 from parallax_runner.plan.constants import DEFAULTS
 from parallax_runner.plan.cost_table import cost_table
 from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
 from parallax_runner.report import show_plan
+from tests.single.plan.test_table import cells_of
 
 
 def cost(route: Route, link_ms: float, latency_ms: float = 0.0, work_ms: float = 0.0) -> RouteCost:
@@ -49,11 +48,8 @@ PLAN = Plan(
 
 
 def rows(plan: Plan) -> dict[str, list[str]]:
-    """By first cell the others: rows touched, the four routes and why."""
-    text = io.StringIO()
-    Console(file=text, width=300).print(cost_table(plan))
-    cells = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.getvalue().splitlines()]
-    return {line[0]: line[1:] for line in cells if len(line) == 7}
+    """By variable: rows touched, the four routes and why."""
+    return cells_of(cost_table(plan))
 
 
 def test_each_route_has_its_cost_and_the_chosen_one_a_mark_and_its_parts() -> None:

@@ -6,6 +6,7 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.plan import Plan
@@ -40,11 +41,16 @@ def made(rows: int | None = 50, *, comm: str = "hybrid", workers: int = 2) -> Pl
     )
 
 
-def rows_of(plan: Plan) -> dict[str, list[str]]:
+def cells_of(table: Table) -> dict[str, list[str]]:
+    """Of each row that is as wide as the table: by its first cell the others."""
     text = io.StringIO()
-    Console(file=text, width=200).print(plan_table(plan))
+    Console(file=text, width=300).print(table)
     cells = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.getvalue().splitlines()]
-    return {line[0]: line[1:] for line in cells if len(line) == 8}
+    return {line[0]: line[1:] for line in cells if len(line) == len(table.columns)}
+
+
+def rows_of(plan: Plan) -> dict[str, list[str]]:
+    return cells_of(plan_table(plan))
 
 
 def test_a_row_a_variable() -> None:
