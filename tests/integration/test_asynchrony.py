@@ -17,7 +17,8 @@ from tests.integration.runs import LAUNCH_SECS, Run, launch, started
 STEPS, WORKERS, SLOW_SECS, BOUND = 16, 2, 0.15, 2
 AHEAD_SECS = 50  # less than makes a worker count as frozen
 # The gradient is 1 everywhere, in float64 exactly. Each step notes when it has pulled; in its first ones rank 1 then
-# waits until the other is so many steps ahead of those that it has done, and longer, for more that must not come.
+# waits until the other is so many steps ahead of those that it has done, and longer, for more that must not come. Rank
+# 0 does not end its first step before rank 1 is in its own: what was pushed before a worker began makes nothing stale.
 MODEL = f"""
 import os
 import time
@@ -31,22 +32,29 @@ def noted(rank):
         return len(file.readlines())
 
 
-def note(x, ahead):
+def wait_for(rank, steps):
+    deadline = time.monotonic() + {AHEAD_SECS}
+    while noted(rank) < steps:
+        assert time.monotonic() < deadline, f"worker {{rank}} did not begin step {{steps}}"
+        time.sleep(0.01)
+
+
+def note(x, _pulled, ahead):
     rank = os.environ["OMPI_COMM_WORLD_RANK"]
     with open(f"began_{{rank}}.txt", "a") as file:
         print(time.monotonic(), file=file)
-    if rank == "1":
-        wanted, deadline = min(noted(1) - 1 + ahead, {STEPS}), time.monotonic() + {AHEAD_SECS}
-        while noted(0) < wanted:
-            assert time.monotonic() < deadline, f"worker 0 did not begin step {{wanted}}"
-            time.sleep(0.01)
+    if rank == "0":
+        wait_for(1, 1)
+    else:
+        wait_for(0, min(noted(1) - 1 + ahead, {STEPS}))
         time.sleep({SLOW_SECS})
     return x
 
 
 def build(features, optimizer, *, ahead):
     weights = tf.get_variable("weights", [1000], tf.float64, initializer=tf.zeros_initializer())
-    x = tf.numpy_function(lambda x: note(x, ahead), [features["x"]], tf.float32)
+    pulled = tf.stop_gradient(tf.reduce_sum(weights))
+    x = tf.numpy_function(lambda x, pulled: note(x, pulled, ahead), [features["x"], pulled], tf.float32)
     one = tf.cast(1 + 0 * tf.reduce_sum(x), tf.float64)  # so that the gradient waits too
     loss = tf.reduce_sum(weights * one)
     train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
