@@ -1,5 +1,6 @@
 """Composes every job of a command line in this process, before Hydra runs the first."""
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
@@ -26,12 +28,13 @@ from omegaconf.errors import OmegaConfBaseException
 from parallax_runner.config import explain, job_folder
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.master import Master, sweep_dir
-from parallax_runner.config.origins import ConfigFile, Origins
+from parallax_runner.config.origins import COMMAND_LINE, ConfigFile, Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError
 
 VERSION_BASE = "1.3"
 CONFIG_NAME = "config"
+SEARCHPATH = "hydra.searchpath"
 # What Hydra lets through when a configuration is wrong; some of it is plain Python.
 COMPOSITION_ERRORS = (
     HydraException,
@@ -68,6 +71,7 @@ class Composer:
     config_path: str | None = None
     config_dir: str | None = None
     _loader: ConfigLoaderImpl = field(init=False)
+    _repository: CachingConfigRepository = field(init=False)  # with the folders of hydra.searchpath
 
     def __post_init__(self) -> None:
         version.setbase(VERSION_BASE)
@@ -81,10 +85,12 @@ class Composer:
                 raise ConfigError(f"--config-dir={self.config_dir} (command line): there is no such folder")
             search_path.prepend("command-line", f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
         self._loader = ConfigLoaderImpl(search_path)
+        self._repository = CachingConfigRepository(self._loader.repository)
 
     def job(self, lines: Sequence[str], title: str = "") -> Job:
         """Composes one job from its overrides."""
         overrides = self._parse(lines)
+        self._follow_searchpath(overrides)
         self._check_groups(overrides)
         try:
             config = self._loader.load_configuration(self.config_name, list(lines), run_mode=RunMode.RUN)
@@ -103,6 +109,7 @@ class Composer:
         for override in sweeping:
             if override.is_hydra_override():
                 raise ConfigError(f"{override.input_line} (command line): Hydra's own settings cannot be swept over")
+        self._follow_searchpath(overrides)
         self._check_groups(overrides)
         try:
             config = self._loader.load_configuration(
@@ -147,7 +154,7 @@ class Composer:
 
     def options(self, group: str, kind: ObjectType) -> list[str]:
         """The choices of a group, or the groups below it."""
-        return sorted(self._loader.repository.get_group_options(group, kind))
+        return sorted(self._repository.get_group_options(group, kind))
 
     def _expand(self, master: Master) -> list[list[str]]:
         """The overrides of each job, as Hydra's own sweeper expands them."""
@@ -179,6 +186,23 @@ class Composer:
                 raise explain.syntax(line, ValueError("no key stands before the equals sign"))
         return overrides
 
+    def _follow_searchpath(self, overrides: Sequence[Override]) -> None:
+        """Looks for files where `hydra.searchpath=[...]` says too, as Hydra is going to."""
+        self._repository = CachingConfigRepository(self._loader.repository)
+        given = [override for override in overrides if override.get_key_element() == SEARCHPATH]
+        if not given:
+            return
+        folders = given[0].value()
+        if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
+            raise ConfigError(f"{given[0].input_line} (command line): expected a list of folders, such as [FOLDER]")
+        search_path = copy.deepcopy(self._loader.config_search_path)
+        for folder in folders:
+            search_path.prepend(COMMAND_LINE, folder, anchor=SearchPathQuery(provider="schema"))
+        self._repository.initialize_sources(search_path)
+        for source in self._repository.get_sources():
+            if source.provider == COMMAND_LINE and not source.available():
+                raise ConfigError(f"{SEARCHPATH}={source.full_path()} ({COMMAND_LINE}): there is no such folder")
+
     def _check_groups(self, overrides: Sequence[Override]) -> None:
         for override in overrides:
             group = override.key_or_group
@@ -187,8 +211,8 @@ class Composer:
                 continue
             if override.is_sweep_override() or isinstance(override.value(), dict):
                 continue
-            if self._loader.repository.group_exists(group):
-                options = self._loader.get_group_options(group, ObjectType.CONFIG)
+            if self._repository.group_exists(group):
+                options = self.options(group, ObjectType.CONFIG)
                 explain.check_choice(override, options)
 
     def _files(self, lines: Sequence[str]) -> list[ConfigFile]:
@@ -201,7 +225,7 @@ class Composer:
         return files
 
     def _path(self, config_path: str) -> Path | None:
-        for source in self._loader.get_sources():
+        for source in self._repository.get_sources():
             path = Path(source.path) / f"{config_path}.yaml"
             if source.scheme() == "file" and path.is_file():
                 return path
@@ -209,11 +233,10 @@ class Composer:
 
     def _explain(self, error: Exception, overrides: Sequence[Override]) -> ConfigError:
         """Says where the failed composition went wrong: known keys and origins come from the group choices alone."""
-        repository = self._loader.repository
         choices = [
             str(override.input_line)
             for override in overrides
-            if repository.group_exists(override.key_or_group)
+            if (self._repository.group_exists(override.key_or_group) or override.key_or_group == SEARCHPATH)
             and not override.is_sweep_override()
             and not isinstance(override.value(), dict)
         ]

@@ -401,6 +401,8 @@ COMMAND_LINES = {
     "sweep over no choice": ("-m optimizer=glob(addm*)", "optimizer=glob(addm*): there is no value in it"),
     "choice in a sweep": ("-m comm=mpi,pss", "comm=pss (command line)", "Did you mean comm=ps?"),
     "folder": ("--config-dir /no/such", "--config-dir=/no/such (command line)"),
+    "searched folder": ("hydra.searchpath=[file:///no/such]", "hydra.searchpath=file:///no/such (command line)"),
+    "searched text": ("hydra.searchpath=own", "hydra.searchpath=own (command line): expected a list of folders"),
     "file": ("--config-name nosuch", "--config-name=nosuch (command line)"),
     "shown": ("--cfg job train.step=5", "train.step=5 (command line)", "Did you mean train.steps=5?"),
 }
@@ -456,6 +458,17 @@ def test_wrong_file(name: str, tmp_path: Path) -> None:
     message = refused(run("--config-dir", "own", "experiment=mine", cwd=tmp_path))
     for fragment in fragments:
         assert fragment in message
+
+
+def test_wrong_file_of_the_search_path(tmp_path: Path) -> None:
+    folder = tmp_path / "own" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("# @package _global_\ntrain:\n  step: 5\n")
+    message = refused(run(f"hydra.searchpath=[file://{tmp_path}/own]", "experiment=mine", cwd=tmp_path))
+    assert "train.step=5 (own/experiment/mine.yaml:3)" in message
+    (folder / "mine.yaml").write_text("# @package _global_\ntrain:\n  steps: 17\n")
+    shown = run("--cfg", "job", f"hydra.searchpath=[{tmp_path}/own]", "experiment=mine", cwd=tmp_path)
+    assert shown.returncode == 0 and "steps: 17" in shown.stdout
 
 
 def test_unreadable_folder_names_the_origin(tmp_path: Path) -> None:
