@@ -31,6 +31,7 @@ def fit(samples: Sequence[Sample], *, source: str) -> Constants:
     exchanges = {name: _exchange(name, samples, spread) for name in EXCHANGES}
     work = {name: _per_byte(name, samples, spread) for name in ("server", "merge", "apply_dense")}
     per_row, per_byte = _apply_sparse(samples, spread)
+    ask_per_row = _ask(samples, spread)
     return Constants(
         allreduce=exchanges["allreduce"],
         allgather=exchanges["allgather"],
@@ -42,6 +43,7 @@ def fit(samples: Sequence[Sample], *, source: str) -> Constants:
         apply_dense_secs_per_byte=work["apply_dense"],
         apply_sparse_secs_per_byte=per_byte,
         apply_sparse_secs_per_row=per_row,
+        ask_secs_per_row=ask_per_row,
         source=source,
         spread=spread,
     )
@@ -75,6 +77,15 @@ def _per_byte(name: str, samples: Sequence[Sample], spread: dict[str, float]) ->
     secs = np.array([sample.secs for sample in own])
     columns = {"overhead_secs": np.ones(len(own)), "secs_per_byte": np.array([sample.bytes for sample in own], float)}
     return _least_squares(columns, secs, secs, name, spread)["secs_per_byte"]
+
+
+def _ask(samples: Sequence[Sample], spread: dict[str, float]) -> float:
+    own = [sample for sample in samples if sample.kind == "ask"]
+    if not own:
+        return DEFAULTS.ask_secs_per_row
+    secs = np.array([sample.secs for sample in own])
+    columns = {"overhead_secs": np.ones(len(own)), "secs_per_row": np.array([sample.rows for sample in own], float)}
+    return _least_squares(columns, secs, secs, "ask", spread)["secs_per_row"]
 
 
 def _apply_sparse(samples: Sequence[Sample], spread: dict[str, float]) -> tuple[float, float]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.calibration.samples import EXCHANGE_BYTES, REPEATS, TENSORS, UPDATES, WARM_UP, Sample
+from parallax_runner.calibration.samples import ASKED, EXCHANGE_BYTES, REPEATS, TENSORS, UPDATES, WARM_UP, Sample
 from parallax_runner.rewrite import collectives
-from parallax_runner.rewrite.merge import merge
+from parallax_runner.rewrite.merge import ascending, merge
 from parallax_runner.rewrite.shards import server_device
 
 TABLE_ROWS = 20_000
@@ -91,6 +91,9 @@ def _work() -> Iterator[tuple[str, int, int, list[tf.Operation]]]:
         with tf.control_dependencies(pushes):
             taken = accumulator.take_indexed_slices_grad(2)
         yield "server", 2 * size, 2 * rows, [taken.values.op]
+    for rows in ASKED:
+        words = tf.get_variable(f"asked_{rows}", initializer=draw.permutation(rows).repeat(2), use_resource=True)
+        yield "ask", 0, rows, [tensor.op for tensor in ascending(words.read_value())]
     for size in EXCHANGE_BYTES:
         dense, slot = _variable([size // FLOAT_BYTES]), _variable([size // FLOAT_BYTES])
         values = _variable([size // FLOAT_BYTES]).read_value()

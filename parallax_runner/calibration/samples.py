@@ -9,6 +9,8 @@ EXCHANGE_BYTES = (4_096, 65_536, 524_288, 4_194_304, 16_777_216)
 TENSORS = (8, 32)
 # (rows, width) of float32 updates.
 UPDATES = ((256, 16), (256, 256), (4096, 16), (4096, 64), (4096, 256))
+# Distinct ids among twice as many.
+ASKED = (256, 4096, 16_384)
 REPEATS = 12
 WARM_UP = 3
 

@@ -30,8 +30,9 @@ def constants_table(constants: Constants) -> Table:
     ):
         secs_per_byte = getattr(constants, f"{name}_secs_per_byte")
         table.add_row(told, "", "", "", _speed(secs_per_byte) + _error(constants, name, "secs_per_byte"))
-    each = f"{1e9 * constants.apply_sparse_secs_per_row:.4g} ns{_error(constants, 'apply_sparse', 'secs_per_row')}"
-    table.add_row("a row's update, beside", "", "", each, "")
+    for told, name in (("a row's update, beside", "apply_sparse"), ("asking for a row", "ask")):
+        secs_per_row = getattr(constants, f"{name}_secs_per_row")
+        table.add_row(told, "", "", f"{1e9 * secs_per_row:.4g} ns{_error(constants, name, 'secs_per_row')}", "")
     return table
 
 

@@ -14,6 +14,8 @@ OWNERS = (Route.PS, Route.ALLTOALL)
 COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
 # What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc).
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"])
+# Costs no further apart than this factor are alike: the model's errors are larger (docs/benchmarks.md).
+ALIKE = 1.1
 # What is paid once for a route, however many variables take it, makes a plan without that route another one. Rows have
 # one kind of owner in a plan, or none.
 FAMILIES = tuple(
@@ -34,7 +36,8 @@ class Choice:
 
 def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_rows: int | str = 0) -> Choice:
     """For each family of routes the cheapest one for each variable; then the family with the least total, of which
-    copies of `hot_rows` rows take off what they save where ranks own rows.
+    copies of `hot_rows` rows take off what they save where ranks own rows. Last, what costs alike by allreduce takes
+    it: a table of which nearly all rows are touched goes dense.
 
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
@@ -42,7 +45,7 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_ro
     can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
     totals = [(_total(variables, model, routes, hot_rows), routes) for routes in can_be_sent or found]
     cheapest_first = sorted(totals, key=lambda pair: pair[0])
-    best = cheapest_first[0][1]
+    best = _dense_where_alike(variables, model, cheapest_first[0][1], hot_rows)
     by_name: dict[str, float] = {}
     for total_secs, routes in cheapest_first:
         by_name.setdefault(_named(routes), total_secs)
@@ -103,6 +106,22 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[R
             return None
         chosen[variable.name] = min(costs, key=lambda route: costs[route]) if costs else routes[-1]
     return chosen
+
+
+def _dense_where_alike(
+    variables: Sequence[VariableInfo], model: CostModel, routes: dict[str, Route], hot_rows: int | str
+) -> dict[str, Route]:
+    """The same routes, but allreduce for all variables of which it costs alike, where the plan as a whole does too."""
+    alike = dict(routes)
+    for variable in variables:
+        route = routes[variable.name]
+        cost, dense = model.cost(variable, route), model.cost(variable, Route.ALLREDUCE)
+        is_free = variable.server is None and Route.ALLREDUCE in possible_routes(variable, model.cluster.servers)
+        if is_free and cost is not None and dense is not None and dense.secs <= ALIKE * cost.secs:
+            alike[variable.name] = Route.ALLREDUCE
+    limit_secs = ALIKE * _total(variables, model, routes, hot_rows)
+    is_possible = not_carried(variables, alike) is None and _total(variables, model, alike, hot_rows) <= limit_secs
+    return alike if is_possible else routes
 
 
 def _total(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FORMAT = 2
+FORMAT = 3
 GBIT_BYTES = 1e9 / 8
 EXCHANGES = ("allreduce", "allgather", "alltoall", "pull", "push")
 
@@ -31,7 +31,8 @@ class Exchange:
 @dataclass(frozen=True)
 class Constants:
     """Five exchanges, and seconds per byte that a server takes to add a push, anybody to merge rows by their ids, and
-    an update to be applied: to a dense variable, or to rows, with `apply_sparse_secs_per_row` on top.
+    an update to be applied: to a dense variable, or to rows, with `apply_sparse_secs_per_row` on top. Rows that are not
+    at hand are asked for: `ask_secs_per_row` is what it takes to find the distinct ones of a batch's ids.
 
     `source` is for people: «defaults», or where and when they were measured. `spread` has relative standard errors of
     what was fitted, by name, such as `allreduce.secs_per_byte`.
@@ -47,6 +48,7 @@ class Constants:
     apply_dense_secs_per_byte: float
     apply_sparse_secs_per_byte: float
     apply_sparse_secs_per_row: float
+    ask_secs_per_row: float
     source: str
     spread: Mapping[str, float] = field(default_factory=dict)
     format: int = FORMAT
@@ -81,6 +83,7 @@ DEFAULTS = Constants(
     apply_dense_secs_per_byte=0.1e-9,
     apply_sparse_secs_per_byte=1e-9,
     apply_sparse_secs_per_row=0.1e-6,
+    ask_secs_per_row=0.2e-6,
     source="defaults",
 )
 

@@ -160,7 +160,7 @@ class CostModel:
         both_ways = both_ways_of_owners(parts)
         link = both_ways * cluster.on_a_host * leaves * exchange.secs_per_byte
         # Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back.
-        looking_up = self._copy(2 * parts.pulled)
+        looking_up = touched.distinct * self.constants.ask_secs_per_row + self._copy(2 * parts.pulled)
         work = self._apply(variable, touched.merged / cluster.workers) + looking_up + self._copy(parts.pushed)
         # Rows weigh the same there and back; what is asked for is 4 bytes beside each.
         before = link / 2 + looking_up
@@ -177,7 +177,10 @@ class CostModel:
         push = times * parts.pushed * constants.push.secs_per_byte
         shards = self.load.shards.get(variable.name, 1)
         asking, giving = shards * constants.pull.each_secs, shards * constants.push.each_secs
-        looking_up = self._copy(cluster.workers * parts.pulled * share + parts.pulled) if is_sparse else 0.0
+        looking_up = 0.0
+        if is_sparse:
+            asking_secs = touched.distinct * constants.ask_secs_per_row
+            looking_up = asking_secs + self._copy(cluster.workers * parts.pulled * share + parts.pulled)
         work = looking_up + cluster.workers * parts.pushed * share * constants.server_secs_per_byte
         if is_sparse:
             work += self._copy(parts.pushed)

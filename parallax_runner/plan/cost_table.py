@@ -43,8 +43,8 @@ def _cell(variable: VariablePlan, route: Route) -> str:
 
 
 def _why(variable: VariablePlan) -> str:
-    """What the chosen route's cost is made of, and that another one is cheaper where only what is paid once for it, or
-    the wanted comm, speaks against it."""
+    """What the chosen route's cost is made of, and that another one is cheaper where what is paid once for it, that it
+    is hardly so, or the wanted comm, speaks against it."""
     chosen = next((cost for cost in variable.costs if cost.route is variable.route), None)
     if chosen is None:
         return variable.route.value

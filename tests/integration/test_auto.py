@@ -43,6 +43,19 @@ def test_auto_trains_by_the_routes_that_it_found_cheapest(auto: Run) -> None:
     assert not {"ps", "alltoall"} <= owned
 
 
+@pytest.mark.parametrize(("batch_size", "goes_dense"), [(500, True), (1, False)])
+def test_rows_that_steps_touch_decide_and_not_the_kind_of_gradient(
+    batch_size: int, goes_dense: bool, tmp_path: Path
+) -> None:
+    model = (f"hydra.searchpath=[{Path('benchmarks/conf').absolute()}]", "model=every_row", "data=zipf")
+    data = ("data.vocab_size=2000", "data.offset=1e9", f"data.batch_size={batch_size}", "data.validation_examples=0")
+    run = launch(*model, *data, "comm=auto", "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
+    (table,) = [variable for variable in run.plan["variables"] if variable["name"] == "table"]
+    assert table["gradient"] == "sparse"
+    assert (table["alpha"] > 0.99, table["route"] == "allreduce") == (goes_dense, goes_dense)
+    assert run.summary["steps"] == 3
+
+
 def test_the_trial_has_counted_rows(auto: Run) -> None:
     found = json.loads((auto.run_dir / "measured.json").read_text())
     assert {rows["name"] for rows in found["rows"]} == SPARSE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.calibration.fit import VOLUMES, fit
-from parallax_runner.calibration.samples import EXCHANGE_BYTES, TENSORS, UPDATES, Sample
+from parallax_runner.calibration.samples import ASKED, EXCHANGE_BYTES, TENSORS, UPDATES, Sample
 from parallax_runner.calibration.table import constants_table
 from parallax_runner.plan import constants
 from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
@@ -31,6 +31,7 @@ TRUE = dataclasses.replace(
     apply_dense_secs_per_byte=0.4e-9,
     apply_sparse_secs_per_byte=0.8e-9,
     apply_sparse_secs_per_row=0.3e-6,
+    ask_secs_per_row=0.5e-6,
 )
 
 
@@ -54,6 +55,7 @@ def samples_of(true: Constants, *, ranks: tuple[int, ...], noise: float = 0.0) -
         made.append(Sample("apply_sparse", 1, size, rows, sparse))
         made.append(Sample("server", 1, 2 * size, 2 * rows, 1e-5 + 2 * size * true.server_secs_per_byte))
         made.append(Sample("merge", 1, size, rows, 1e-5 + size * true.merge_secs_per_byte))
+    made += [Sample("ask", 1, 0, rows, 1e-5 + rows * true.ask_secs_per_row) for rows in ASKED]
     made += [Sample("apply_dense", 1, size, 0, 1e-5 + size * true.apply_dense_secs_per_byte) for size in EXCHANGE_BYTES]
     return made
 
@@ -65,7 +67,8 @@ def assert_close(found: Constants, true: Constants, rel: float) -> None:
     for name in ("server", "merge", "apply_dense", "apply_sparse"):
         field = f"{name}_secs_per_byte"
         assert getattr(found, field) == pytest.approx(getattr(true, field), rel=rel)
-    assert found.apply_sparse_secs_per_row == pytest.approx(true.apply_sparse_secs_per_row, rel=rel)
+    for field in ("apply_sparse_secs_per_row", "ask_secs_per_row"):
+        assert getattr(found, field) == pytest.approx(getattr(true, field), rel=rel)
 
 
 def test_exact_samples_give_exact_constants() -> None:
@@ -96,13 +99,14 @@ def test_what_was_not_measured_is_the_defaults() -> None:
     only = [sample for sample in samples_of(TRUE, ranks=(2, 4)) if sample.kind == "allreduce"]
     found = fit(only, source="a test")
     assert (found.pull, found.merge_secs_per_byte) == (DEFAULTS.pull, DEFAULTS.merge_secs_per_byte)
+    assert found.ask_secs_per_row == DEFAULTS.ask_secs_per_row
 
 
 def test_constants_come_back_from_their_file_and_are_shown(tmp_path: Path) -> None:
     found = fit(samples_of(TRUE, ranks=(2, 4), noise=0.1), source="a test")
     constants.save(found, tmp_path / "constants.json")
     assert constants.load(tmp_path / "constants.json") == found
-    assert constants_table(found).row_count == len(EXCHANGES) + 5
+    assert constants_table(found).row_count == len(EXCHANGES) + 6
 
 
 def test_several_servers_share_what_ranks_pull() -> None:
