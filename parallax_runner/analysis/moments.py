@@ -18,9 +18,9 @@ class Moments:
         self._weights = {op: weight(op) for op in heavy_ops(self._all)}
 
     def needed_at(self, handle: tf.Operation) -> float:
-        """What can be computed without the variable; 0 where no gradient needs it."""
+        """What can be computed without the variable; 0 where no gradient needs it, or nothing is multiplied."""
         users = edit.descendants(handle.outputs, within=self._all)
-        return self._share(self._weights.keys() - users) if users else 0.0
+        return self._share(self._weights.keys() - users) if users and self._weights else 0.0
 
     def appear_at(self, gradients: Mapping[str, Sequence[tf.Operation]]) -> dict[str, float]:
         """What has been computed when the last of a variable's gradients is there; nothing for one that has none.

@@ -14,8 +14,10 @@ OWNERS = (Route.PS, Route.ALLTOALL)
 COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
 # What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc).
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"])
-# Costs no further apart than this factor are alike: the model's errors are larger (docs/benchmarks.md).
-ALIKE = 1.1
+# Of which a rank touches such a share in a step: an owner of its rows moves hardly less than a ring moves of all.
+NEARLY_ALL = 0.9
+# Plans whose steps differ by such a share are alike: the model's errors are larger (docs/benchmarks.md).
+ALIKE = 0.1
 # What is paid once for a route, however many variables take it, makes a plan without that route another one. Rows have
 # one kind of owner in a plan, or none.
 FAMILIES = tuple(
@@ -36,8 +38,8 @@ class Choice:
 
 def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_rows: int | str = 0) -> Choice:
     """For each family of routes the cheapest one for each variable; then the family with the least total, of which
-    copies of `hot_rows` rows take off what they save where ranks own rows. Last, what costs alike by allreduce takes
-    it: a table of which nearly all rows are touched goes dense.
+    copies of `hot_rows` rows take off what they save where ranks own rows. Last, variables of which nearly all rows are
+    touched go dense, where the step takes as long.
 
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
@@ -109,19 +111,25 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[R
 
 
 def _dense_where_alike(
-    variables: Sequence[VariableInfo], model: CostModel, routes: dict[str, Route], hot_rows: int | str
-) -> dict[str, Route]:
-    """The same routes, but allreduce for all variables of which it costs alike, where the plan as a whole does too."""
-    alike = dict(routes)
+    variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route], hot_rows: int | str
+) -> Mapping[str, Route]:
+    """The same routes, but allreduce for variables of which nearly all rows are touched, as long as exchanges and
+    updates take no longer for it than a small part of a step."""
+    total_secs = _total(variables, model, routes, hot_rows)
+    limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
     for variable in variables:
-        route = routes[variable.name]
-        cost, dense = model.cost(variable, route), model.cost(variable, Route.ALLREDUCE)
-        is_free = variable.server is None and Route.ALLREDUCE in possible_routes(variable, model.cluster.servers)
-        if is_free and cost is not None and dense is not None and dense.secs <= ALIKE * cost.secs:
-            alike[variable.name] = Route.ALLREDUCE
-    limit_secs = ALIKE * _total(variables, model, routes, hot_rows)
-    is_possible = not_carried(variables, alike) is None and _total(variables, model, alike, hot_rows) <= limit_secs
-    return alike if is_possible else routes
+        if _nearly_all_touched(variable, model) and variable.server is None:
+            dense = {**routes, variable.name: Route.ALLREDUCE}
+            if not_carried(variables, dense) is None and _total(variables, model, dense, hot_rows) <= limit_secs:
+                routes = dense
+    return routes
+
+
+def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
+    touched = model.touched(variable)
+    if touched is None or touched.is_bound or variable.gradient is not GradientKind.SPARSE:
+        return False
+    return touched.distinct >= NEARLY_ALL * variable.shape[0]
 
 
 def _total(

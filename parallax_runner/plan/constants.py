@@ -70,20 +70,20 @@ class Constants:
         return dataclasses.replace(self, **exchanges, source=f"{self.source}; links of {link}")
 
 
-# Orders of magnitude, for a cluster that nobody has calibrated: what scripts/calibrate cluster.workers=4 found on a
-# virtual machine of two busy cores (2026-11-21; what each exchange and a server takes, 2026-11-23), rounded.
+# Orders of magnitude, for a cluster that nobody has calibrated: what scripts/calibrate found on a virtual machine of
+# two cores, with cluster.workers=8 and 4 (2026-11-23 and 24), rounded.
 DEFAULTS = Constants(
-    allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.8e-9),
-    allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.5e-9),
-    alltoall=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=0.0, secs_per_byte=0.5e-9),
-    pull=Exchange(overhead_secs=1.5e-3, latency_secs=50e-6, each_secs=150e-6, secs_per_byte=0.5e-9),
-    push=Exchange(overhead_secs=2e-3, latency_secs=50e-6, each_secs=250e-6, secs_per_byte=0.7e-9),
+    allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.55e-9),
+    allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.4e-9),
+    alltoall=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=0.0, secs_per_byte=0.4e-9),
+    pull=Exchange(overhead_secs=1.5e-3, latency_secs=50e-6, each_secs=150e-6, secs_per_byte=0.6e-9),
+    push=Exchange(overhead_secs=2e-3, latency_secs=50e-6, each_secs=250e-6, secs_per_byte=0.75e-9),
     server_secs_per_byte=0.1e-9,
     merge_secs_per_byte=0.5e-9,
     apply_dense_secs_per_byte=0.1e-9,
-    apply_sparse_secs_per_byte=1e-9,
-    apply_sparse_secs_per_row=0.1e-6,
-    ask_secs_per_row=0.2e-6,
+    apply_sparse_secs_per_byte=0.8e-9,
+    apply_sparse_secs_per_row=0.07e-6,
+    ask_secs_per_row=0.1e-6,
     source="defaults",
 )
 

@@ -40,3 +40,13 @@ def test_of_two_gradients_that_need_other_work_one_is_there_at_the_end() -> None
     # The first one's needs a product that the loss is not behind; the second's, one forward and more back.
     assert 0 < found["first"].appears_at < 0.5
     assert found["second"].appears_at == 1.0
+
+
+def test_where_nothing_is_multiplied_values_are_needed_at_once() -> None:
+    def sum_of_squares(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        table = tf.get_variable("table", [8, 8])
+        loss = tf.reduce_sum(tf.square(tf.nn.embedding_lookup(table, features["words"])))
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.1).minimize(loss)}
+
+    (table,) = classify(capture(sum_of_squares, {"words": ((4,), "int32")}, seed=1))
+    assert (table.needed_at, table.appears_at) == (0.0, 1.0)
