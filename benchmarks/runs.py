@@ -125,4 +125,4 @@ class Run(Watched):
         """None where the plan cannot know."""
         plan = json.loads((self.run_dir / "plan.json").read_text(encoding="utf-8"))
         each = [variable["sent_bytes_per_step"] for variable in plan["variables"]]
-        return None if None in each else Predicted(sum(each), plan["rows_measured"])
+        return None if None in each else Predicted(sum(each), plan["rows_measured"] is not None)

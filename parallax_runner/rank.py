@@ -180,6 +180,10 @@ def _verify(
 
 
 def start_of(config: DictConfig) -> Sidecar:
+    """What a run begins with: the facts of the checkpoint that it resumes, or those of step 0.
+
+    Raises CheckpointError where the checkpoint's facts cannot be read.
+    """
     if config.ckpt.resume != "never":
         return read_sidecar(Path(config.ckpt.resume))
     return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
@@ -216,6 +220,8 @@ def make_saver(
     global_batch: int = 0,
     numbering: str = "",
 ) -> CheckpointSaver | None:
+    """Writes checkpoints as `ckpt` wants them; None where it wants none. `global_batch` and `numbering` say what an
+    example's number stands for, for the run that resumes."""
     if not config.ckpt.enabled:
         return None
     trained = {gradient.variable for gradient in single.gradients}

@@ -11,7 +11,7 @@ ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
 
 def cost_table(plan: Plan) -> Table:
     """A row a variable, milliseconds a step by route, the chosen one marked; below it what a step should take."""
-    rows = "measured" if plan.rows_measured else "at most, from shapes: no steps were measured"
+    rows = f"measured {plan.rows_measured}" if plan.rows_measured else "at most, from shapes: no steps were measured"
     title = f"what each route would cost, ms a step (modelled; constants: {plan.constants}; rows touched: {rows})"
     table = Table(title=title, title_justify="left")
     table.add_column("variable")

@@ -27,7 +27,7 @@ def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> 
     plan = dataclasses.replace(
         plan,
         variables=tuple(_counted(planned, by_name[planned.name], plan.replicas, model) for planned in plan.variables),
-        rows_measured=model.measured is not None,
+        rows_measured=None if model.measured is None else model.measured.made,
         constants=model.constants.source,
     )
     if not plan.sync or plan.backup_workers or plan.replicas_per_worker > 1:

@@ -47,7 +47,7 @@ class Outcome:
     measured_sent_bytes: float | None
     measured_other_bytes: float | None
     variables: tuple[VariableOutcome, ...]
-    rows_measured: bool
+    rows_measured: str | None
     constants: str
 
     @classmethod

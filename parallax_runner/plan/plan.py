@@ -121,8 +121,8 @@ class Plan:
     the route allgather is MPI's Allgatherv, and otherwise Horovod's allgather. Without `sync` each replica applies its
     own gradients at once, at most `staleness` steps ahead of the slowest (None: any number); `counters`, variables that
     count updates, are then on server 0. So they are with `backup_workers`, of which no step waits for so many.
-    `rows_measured` says whether fractions and bytes of sparse variables are measured, or bounds. `predicted` is
-    what a step should take, and `constants` says where the model's constants are from.
+    `rows_measured` is the date on which fractions and bytes of sparse variables were measured, None where they are
+    bounds. `predicted` is what a step should take, and `constants` says where the model's constants are from.
     """
 
     comm: str
@@ -140,7 +140,7 @@ class Plan:
     staleness: int | None = None
     backup_workers: int = 0
     counters: tuple[str, ...] = ()
-    rows_measured: bool = False
+    rows_measured: str | None = None
     predicted: Prediction = Prediction()
     constants: str = ""
     format: int = FORMAT

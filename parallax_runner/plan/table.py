@@ -24,7 +24,7 @@ def plan_table(plan: Plan) -> Table:
             variable.route.value,
             str(variable.partitions),
             "server 0" if variable.name in plan.counters else placed_on(variable, plan.workers),
-            sent(variable, rows_measured=plan.rows_measured),
+            sent(variable, rows_measured=plan.rows_measured is not None),
         )
     total = plan.sent_bytes_per_step
     table.add_section()

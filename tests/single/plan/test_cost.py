@@ -306,7 +306,7 @@ def test_explained_plans_have_every_route_and_a_prediction() -> None:
     assert big.alpha == pytest.approx(0.01)
     assert (kernel.alpha, step.alpha) == (None, None)
     assert "1 % of its rows" in big.reason
-    assert plan.rows_measured
+    assert plan.rows_measured == measured.made
     assert plan.predicted.step_ms == pytest.approx(1000 * (whole.step_secs(variables, choice.routes) or 0))
     assert plan.predicted.exchange_ms == pytest.approx(
         sum(1000 * cost.secs for v in plan.variables for cost in v.costs if cost.route is v.route)

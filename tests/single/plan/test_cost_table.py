@@ -41,7 +41,7 @@ PLAN = Plan(
     "f",
     (TABLE, KERNEL, STEP),
     (),
-    rows_measured=True,
+    rows_measured="2026-01-02",
     predicted=Prediction(step_ms=120.0, compute_ms=100.0, exchange_ms=26.0, shared_ms=2.0),
     constants="defaults",
 )
@@ -69,7 +69,9 @@ def test_each_route_has_its_cost_and_the_chosen_one_a_mark_and_its_parts() -> No
 
 
 def test_what_was_not_measured_says_so() -> None:
-    bounds = dataclasses.replace(PLAN, rows_measured=False, predicted=Prediction(exchange_ms=26.0))
+    bounds = dataclasses.replace(PLAN, rows_measured=None, predicted=Prediction(exchange_ms=26.0))
+    assert ["at most" in str(cost_table(each).title) for each in (PLAN, bounds)] == [False, True]
+    assert "rows touched: measured 2026-01-02" in str(cost_table(PLAN).title)
     assert rows(bounds)["table"][0] == "≤ 25 %"
     assert rows(bounds)["a step"][-1] == "exchanges and updates 26 ms; computing was not measured"
     unknown = dataclasses.replace(bounds, variables=(dataclasses.replace(TABLE, alpha=None, costs=()),))
