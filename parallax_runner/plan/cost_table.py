@@ -22,7 +22,10 @@ def cost_table(plan: Plan) -> Table:
     for variable in plan.variables:
         if variable.gradient != "none":
             table.add_row(
-                variable.name, _alpha(variable, plan), *(_cell(variable, route) for route in ROUTES), _why(variable)
+                variable.name,
+                _alpha(variable, plan),
+                *(_cell(variable, route) for route in ROUTES),
+                _why(variable, plan),
             )
     table.add_section()
     table.add_row("a step", "", *[""] * len(ROUTES), _step(plan))
@@ -42,16 +45,20 @@ def _cell(variable: VariablePlan, route: Route) -> str:
     return f"{1000 * found[0].secs:.3g}{' ←' if route is variable.route else ''}"
 
 
-def _why(variable: VariablePlan) -> str:
+def _why(variable: VariablePlan, plan: Plan) -> str:
     """What the chosen route's cost is made of, and that another one is cheaper where what is paid once for it, that it
-    is hardly so, or the wanted comm, speaks against it."""
+    is hardly so, or the wanted comm, speaks against it; by how much of a step, where that is known."""
     chosen = next((cost for cost in variable.costs if cost.route is variable.route), None)
     if chosen is None:
         return variable.route.value
     parts = {"link": chosen.link_secs, "waiting": chosen.latency_secs, "work": chosen.work_secs}
     told = f"{variable.route.value}: " + ", ".join(f"{name} {1000 * secs:.3g}" for name, secs in parts.items())
-    cheaper = [cost for cost in variable.costs if cost.secs < chosen.secs]
-    return told + (f"; {min(cheaper, key=lambda cost: cost.secs).route.value} alone is cheaper" if cheaper else "")
+    cheapest = min(variable.costs, key=lambda cost: cost.secs)
+    if cheapest.secs == chosen.secs:
+        return told
+    step_ms, saved_ms = plan.predicted.step_ms, 1000 * (chosen.secs - cheapest.secs)
+    share = f" by {100 * saved_ms / step_ms:.2g} % of the step" if step_ms else ""
+    return f"{told}; {cheapest.route.value} alone is cheaper{share}"
 
 
 def _all_of(route: Route) -> str:

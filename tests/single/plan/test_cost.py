@@ -209,8 +209,10 @@ def test_nearly_all_rows_go_dense_unless_a_step_takes_noticeably_longer() -> Non
     rows = tuple(dataclasses.replace(measured.rows[0], name=variable.name) for variable in both)
     for step_secs, dense in ((4 * slower_secs, 0), (12 * slower_secs, 1), (30 * slower_secs, 2)):
         known = dataclasses.replace(measured, step_secs=step_secs, variables=both, rows=rows)
-        routes = chosen(*both, measured=known, constants=quick, workers=8)
-        assert sorted(routes.values()) == ["allreduce"] * dense + ["alltoall"] * (2 - dense)
+        choice = choose_routes(both, model(known, constants=quick, workers=8))
+        goes_dense = [number < dense for number in range(2)]
+        assert [choice.routes[variable.name] is Route.ALLREDUCE for variable in both] == goes_dense
+        assert ["dense, as the step" in choice.reasons[variable.name] for variable in both] == goes_dense
 
 
 def test_bounds_do_not_send_a_table_dense() -> None:
