@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "verify": ("graph", "analysis", "data", "plan"),
 }
 WITHOUT_TENSORFLOW = ("errors", "stages", "config", "data", "plan", "search", "simulation", "launch", "track")
+HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
 ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}
 
 
@@ -108,11 +109,11 @@ def test_models_import_nothing_of_the_project() -> None:
         assert not tops & {"parallax_runner", "horovod", "mlflow", "hydra", "omegaconf"}, path
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module.split(".")[0] in WITHOUT_TENSORFLOW])
-def test_planning_and_launching_load_no_tensorflow(module: str) -> None:
+def test_planning_and_launching_load_no_tensorflow() -> None:
     """The table sees one file at a time; this sees what it drags in."""
-    heavy = loaded_by([module])
-    assert not heavy, f"{module} loads {heavy}"
+    light = [module for module in MODULES if module.split(".")[0] in WITHOUT_TENSORFLOW]
+    assert light
+    assert loads_heavy(light) == ""
 
 
 def test_the_entries_load_no_tensorflow() -> None:
@@ -122,16 +123,24 @@ def test_the_entries_load_no_tensorflow() -> None:
         for name in ("__main__", "pipeline", "measurer", "calibrate", "calibrator", "worker", "server")
         if name in MODULES
     ]
-    assert not loaded_by(light)
+    assert light
+    assert loads_heavy(light) == ""
 
 
-def loaded_by(names: list[str]) -> list[str]:
+def test_a_heavy_import_is_seen() -> None:
+    assert loads_heavy(["errors", "config.compose"], heavy={"hydra"}) == "config.compose loads hydra"
+
+
+def loads_heavy(names: list[str], heavy: Collection[str] = HEAVY) -> str:
+    """The first module that loads a package of `heavy`, and which; they are imported in this order in one process."""
     program = (
         "import importlib, sys\n"
         f"for name in {names!r}:\n"
         "    importlib.import_module('parallax_runner.' + name)\n"
-        "print(*sorted({'tensorflow', 'keras', 'mlflow', 'horovod'} & set(sys.modules)))\n"
+        f"    loaded = {set(heavy)!r} & set(sys.modules)\n"
+        "    if loaded:\n"
+        "        sys.exit(print(name, 'loads', *sorted(loaded)))\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)
     assert result.returncode == 0, result.stderr
-    return result.stdout.split()
+    return result.stdout.strip()

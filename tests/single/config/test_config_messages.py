@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.single.config.in_process import answer
+
 
 def run(*arguments: str, cwd: Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *python, "-m", "parallax_runner", *arguments]
@@ -408,12 +410,19 @@ COMMAND_LINES = {
 }
 
 
+# These run as the command that a user types; the others show in this process what it would answer.
+AS_PROCESSES = frozenset(
+    {"choice", "key", "type", "unquoted", "folder", "shown", "combination in a sweep", "search from nowhere"}
+)
+
+
 @pytest.mark.parametrize("name", COMMAND_LINES)
 def test_wrong_command_line(name: str, tmp_path: Path) -> None:
+    respond = run if name in AS_PROCESSES else answer
     (tmp_path / "empty").mkdir()
     line, *fragments = COMMAND_LINES[name]
     arguments = [line] if "{" in line and "${" not in line else line.split(" ")
-    message = refused(run(*arguments, cwd=tmp_path))
+    message = refused(respond(*arguments, cwd=tmp_path))
     for fragment in fragments:
         assert fragment in message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"], "nothing has started"
@@ -455,7 +464,7 @@ def test_wrong_file(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "own" / "experiment"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("# @package _global_\n" + content)
-    message = refused(run("--config-dir", "own", "experiment=mine", cwd=tmp_path))
+    message = refused(answer("--config-dir", "own", "experiment=mine", cwd=tmp_path))
     for fragment in fragments:
         assert fragment in message
 
@@ -464,7 +473,7 @@ def test_wrong_file_of_the_search_path(tmp_path: Path) -> None:
     folder = tmp_path / "own" / "experiment"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("# @package _global_\ntrain:\n  step: 5\n")
-    message = refused(run(f"hydra.searchpath=[file://{tmp_path}/own]", "experiment=mine", cwd=tmp_path))
+    message = refused(answer(f"hydra.searchpath=[file://{tmp_path}/own]", "experiment=mine", cwd=tmp_path))
     assert "train.step=5 (own/experiment/mine.yaml:3)" in message
     (folder / "mine.yaml").write_text("# @package _global_\ntrain:\n  steps: 17\n")
     shown = run("--cfg", "job", f"hydra.searchpath=[{tmp_path}/own]", "experiment=mine", cwd=tmp_path)
@@ -475,7 +484,7 @@ def test_unreadable_folder_names_the_origin(tmp_path: Path) -> None:
     folder = tmp_path / "own" / "data"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("_target_: x.load\nbatch_size: 2\npath: /no/such\nvocab_size: 9\n")
-    message = refused(run("--config-dir", "own", "data=mine", cwd=tmp_path))
+    message = refused(answer("--config-dir", "own", "data=mine", cwd=tmp_path))
     assert message.startswith("data.path=/no/such (own/data/mine.yaml:3): no such file or folder")
 
 
@@ -507,3 +516,7 @@ def test_hydra_answers_its_own_flags(flag: str, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_each_name_of_a_process_is_a_case() -> None:
+    assert set(COMMAND_LINES) >= AS_PROCESSES
