@@ -12,4 +12,4 @@ check:
 
 # The rest: tests that start workers and servers.
 check-mpi: check
-	$(python) -m pytest tests --ignore tests/single
+	$(python) -m pytest tests --ignore tests/single --ignore tests/chaos

@@ -1,0 +1,57 @@
+"""Which kills are tried: role x signal x phase, each with one mode, and what must come of each."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+MODES = ("hybrid", "sharded", "ps", "mpi", "local")
+ROLES = ("driver", "mpirun", "worker 0", "worker 1", "server 0")
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGSEGV", "SIGSTOP")
+PHASES = ("start", "train", "save", "stop")
+
+# A user or a batch system ends a run by these; the driver then saves what was trained.
+POLITE = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One signal to one process. `phase` is when it comes.
+
+    start: as soon as the process exists; train: after the first reported step; save: while a checkpoint is written;
+    stop: while the run ends after a SIGTERM to the driver.
+    """
+
+    mode: str
+    role: str
+    signal: str
+    phase: str
+
+    def __str__(self) -> str:
+        return f"{self.mode}-{self.role.replace(' ', '_')}-{self.signal}-{self.phase}"
+
+
+def exists(kill: Kill) -> bool:
+    """Whether such a process exists in this mode, and somebody is left who can answer."""
+    if kill.role == "server 0" and kill.mode not in ("ps", "hybrid"):
+        return False
+    if kill.role in ("mpirun", "worker 1") and kill.mode == "local":
+        return False
+    # Nobody watches the driver: a stopped driver is the user's own Ctrl-Z.
+    return not (kill.role == "driver" and kill.signal == "SIGSTOP")
+
+
+def kills() -> list[Kill]:
+    """Each possible triple of role, signal and phase once, with the mode that was tried least often so far."""
+    chosen: list[Kill] = []
+    for role, signal, phase in itertools.product(ROLES, SIGNALS, PHASES):
+        possible = [one for one in (Kill(mode, role, signal, phase) for mode in MODES) if exists(one)]
+        if possible:
+            chosen.append(min(possible, key=lambda one: _tried(chosen, one)))
+    return chosen
+
+
+def _tried(chosen: list[Kill], kill: Kill) -> tuple[int, int]:
+    """How often the mode was tried with this role, and how often at all."""
+    with_mode = [one for one in chosen if one.mode == kill.mode]
+    return sum(one.role == kill.role for one in with_mode), len(with_mode)
