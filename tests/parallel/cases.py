@@ -17,7 +17,16 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.choose import Choice
 from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
 from parallax_runner.plan.planner import make_plan
-from tests.parallel.case_models import BATCH, MODELS, ROWS, WIDTH, by_largest, decay_rows, keep_padding
+from tests.parallel.case_models import (
+    BATCH,
+    MODELS,
+    ROWS,
+    WIDTH,
+    by_largest,
+    decay_rows,
+    keep_padding,
+    update_every_third_step,
+)
 
 STEPS, SERVERS, SEED = 10, 2, 7
 # Of each worker: as many as replicas, or as a model names.
@@ -160,6 +169,8 @@ class Case:
             loss *= tf.minimum(tf.cast(global_step, tf.float64) * 0.2, 1.0)
         optimizer = OPTIMIZERS[self.optimizer]()
         pairs = optimizer.compute_gradients(loss)
+        if self.model.startswith("accumulated"):
+            return {"loss": loss, "train_op": update_every_third_step(self, pairs, optimizer, global_step)}
         if self.model == "row_decay":
             pairs = [(decay_rows(gradient, variable), variable) for gradient, variable in pairs]
         if self.model == "normalized":
@@ -237,6 +248,7 @@ def special_cases() -> list[Case]:
         Case(model="function", clip=True),
         *(Case(comm=comm, model="padding", ranks=3, partitions=4, clip=True) for comm in ("hybrid", "ps")),
         *chained_cases(),
+        *accumulated_cases(),
         *replicated_cases(),
         *placed_cases(),
         *device_cases(),
@@ -264,6 +276,32 @@ def chained_cases() -> list[Case]:
         Case(comm="mpi", model="chained", optimizer="adagrad", ranks=3, use_allgatherv=True),
         Case(comm="hybrid", model="chained", optimizer="rmsprop", ranks=3, partitions=4),
         Case(comm="sharded", model="chained", optimizer="adam", ranks=3),
+    ]
+
+
+def accumulated_cases() -> list[Case]:
+    """Gradients that several steps add up before an update; within a branch too, which no server can run."""
+    return [
+        *(
+            Case(comm=comm, model="accumulated", optimizer=optimizer, partitions=partitions, clip=clip)
+            for comm, optimizer, partitions, clip in (
+                ("mpi", "adam", 1, True),
+                ("ps", "momentum", 3, False),
+                ("ps", "adam", 1, True),
+                ("hybrid", "adam", 2, True),
+                ("sharded", "adam", 1, True),
+            )
+        ),
+        *(
+            Case(comm=comm, model="accumulated_branch", optimizer="adam", clip=True)
+            for comm in ("mpi", "hybrid", "sharded")
+        ),
+        Case(comm="mpi", model="accumulated", variables="reference", average_sparse=False, reroute=".allreduce"),
+        Case(comm="hybrid", model="accumulated", variables="reference", average_sparse=False, partitions=3),
+        Case(comm="sharded", model="accumulated", user_parts=3, average_sparse=False, hot_rows=3),
+        Case(comm="ps", model="accumulated", replicas=2, optimizer="adam", partitions=3, spoilt_step=4),
+        Case(comm="sharded", model="accumulated", optimizer="adam", spoilt_step=4),
+        Case(comm="hybrid", model="accumulated", optimizer="adam", partitions=2, spoilt_step=4),
     ]
 
 
