@@ -185,7 +185,8 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gra
                 if op not in boundary.region or op.type in MERGING_OPS or op.type.startswith("ResourceSparseApply"):
                     continue
                 inputs = [tensor.name in seen for tensor in op.inputs]
-                if op.type not in LINEAR_OPS or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
+                is_linear = op.type in LINEAR_OPS or edit.joins_rows(op)
+                if not is_linear or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
                     return op.name
                 seen.update(output.name for output in op.outputs)
                 stack.extend(op.outputs)

@@ -290,6 +290,19 @@ def test_what_depends_on_merging_is_named(change: Callable[[tf.Tensor], tf.Tenso
     assert (found and found.split("/")[0]) == op
 
 
+def test_gradients_that_are_joined_may_be_merged_later() -> None:
+    def doubled(gradients: list[Any]) -> list[Any]:
+        sparse, dense = gradients
+        values = tf.concat([sparse.values, tf.zeros([1, WIDTH], tf.float64)], axis=axis)
+        indices = tf.concat([sparse.indices, [0]], axis=0)
+        return [tf.IndexedSlices(values / 2, indices, sparse.dense_shape), dense]
+
+    axis = 0
+    assert nonlinear_op(doubled) is None
+    axis = 1
+    assert (nonlinear_op(doubled) or "").startswith("concat")
+
+
 def refused(process: Callable[[list[Any]], list[Any]], *, rate: Callable[[Features], Any] = lambda _: 0.1) -> str:
     def build(features: Features) -> dict[str, Any]:
         loss = tf.reduce_mean(tf.square(lookup_model(features) - features["y"]), name="loss")

@@ -65,11 +65,13 @@ def test_one_push_after_another_is_one_device_that_takes_all_batches(optimizer: 
         assert_same(device.variables(rank), alone.variables(), 1e-12)
 
 
-def test_all_replicas_add_to_one_sum_of_gradients() -> None:
-    case = Case(comm="ps", model="accumulated", optimizer="adam", clip=True)
+@pytest.mark.parametrize("model", ["accumulated", "joined", "joined_in_order"])
+def test_what_a_model_makes_of_its_gradients_is_made_of_each_push(model: str) -> None:
+    """All replicas add to one sum of gradients, and each push may be of several micro-batches."""
+    case = Case(comm="ps", model=model, optimizer="adam", clip=True)
     single = case.single()
-    (of_weights,) = [name for name in asynchronous(single).counters if name.startswith("sum_")]
-    assert of_weights.endswith("weights")  # the other sums are slots
+    sums = [name for name in asynchronous(single).counters if name.startswith("sum_")]
+    assert [name.rpartition("_")[2] for name in sums] == (["weights"] if model == "accumulated" else [])
     device, alone = started(single), graph_of(single, "local")
     alone.initialize()
     for number in range(7):
