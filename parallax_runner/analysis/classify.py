@@ -136,7 +136,7 @@ def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variabl
         if handles[0] in trained:
             owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
             continue
-        candidates = _gradients_behind(graph, boundary, op)
+        candidates = _gradients_behind(boundary, op)
         for gradient in candidates:
             owner = by_name[gradient.variable]
             scattered = op.type.startswith("ResourceScatter") and gradient.indices is not None
@@ -147,11 +147,12 @@ def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variabl
     return owners
 
 
-def _gradients_behind(graph: tf.Graph, boundary: Boundary, write: tf.Operation) -> list[Gradient]:
+def _gradients_behind(boundary: Boundary, write: tf.Operation) -> list[Gradient]:
     """The gradients that decide where (a scatter's ids) or what (an assignment's value) an op writes."""
-    source = write.inputs[1].name
-    found = edit.ancestors([graph.get_tensor_by_name(source).op], stop_at=boundary.tensors, control=False)
-    read = {tensor.name for op in found for tensor in op.inputs} | {source}
+    source = write.inputs[1]
+    behind = [] if source.name in boundary.tensors else [source.op]
+    found = edit.ancestors(behind, stop_at=boundary.tensors, control=False)
+    read = {tensor.name for op in found for tensor in op.inputs} | {source.name}
     if write.type.startswith("ResourceScatter"):
         return [gradient for gradient in boundary.gradients if gradient.indices in read]
     return [gradient for gradient in boundary.gradients if gradient.values in read]
@@ -184,7 +185,8 @@ def _first_nonlinear_op(graph: tf.Graph, boundary: Boundary, gradients: list[Gra
                 if op not in boundary.region or op.type in MERGING_OPS or op.type.startswith("ResourceSparseApply"):
                     continue
                 inputs = [tensor.name in seen for tensor in op.inputs]
-                if op.type not in LINEAR_OPS or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
+                is_linear = op.type in LINEAR_OPS or edit.joins_rows(op)
+                if not is_linear or sum(inputs) > 1 or (op.type == "RealDiv" and inputs[1]):
                     return op.name
                 seen.update(output.name for output in op.outputs)
                 stack.extend(op.outputs)
@@ -225,7 +227,8 @@ def _written_by_each_rank(
     while len(found) > before:  # one may be written from another
         before = len(found)
         for op in sorted(writes, key=lambda op: op.name):
-            sources = edit.ancestors([tensor.op for tensor in op.inputs[1:]], stop_at=names, control=False)
+            # From the write itself: what it reads may be a raw gradient, behind which is the backward pass of a rank.
+            sources = edit.ancestors([op], stop_at=names, control=False)
             if any(differs_by_rank(source) or source.name in found for source in sources):
                 found.setdefault(edit.handle_of(op)[0].name, f"(which «{op.name}» writes)")
     return found

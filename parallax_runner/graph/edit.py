@@ -119,6 +119,14 @@ def is_plain(op: Op) -> bool:
     return not (op.op_def.is_stateful or calls or op.type in PYTHON_TYPES)
 
 
+def joins_rows(op: Op) -> bool:
+    """Whether the op puts tensors one behind the other along their first dimension."""
+    if op.type != "ConcatV2":
+        return False
+    axis, rank = tf.get_static_value(op.inputs[-1]), op.inputs[0].shape.rank
+    return axis is not None and (axis == 0 or (rank is not None and axis == -rank))
+
+
 def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:
     """A copy of `op` in its own graph with other inputs, control inputs and device."""
     graph = op.graph

@@ -11,7 +11,7 @@ from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
 from parallax_runner.rewrite.only_if import only_if
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sent import Sent
-from parallax_runner.rewrite.sharded_value import ShardedValue
+from parallax_runner.rewrite.sharded_value import FULL, Kind, ShardedValue
 from parallax_runner.rewrite.shards import partition_ids
 
 
@@ -50,7 +50,7 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
             rewrite.sent.append(Sent(travelling, 1, shard.variable))
         mean = _divide(accumulator.take_grad(_pushes(rewrite)), rewrite)
         mean.set_shape(shape)
-    return ShardedValue(pieces=(mean,), shards=tuple(shards), kind="full")
+    return ShardedValue(pieces=(mean,), shards=tuple(shards), kind=FULL)
 
 
 def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple[ShardedValue, ShardedValue]:
@@ -79,8 +79,8 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
             values.append(mean)
             ids.append(tf.cast(total.indices, gradient.indices.dtype))
     return (
-        ShardedValue(pieces=tuple(values), shards=tuple(shards), kind=f"rows of {gradient.name}"),
-        ShardedValue(pieces=tuple(ids), shards=tuple(shards), kind=f"ids of {gradient.name}"),
+        ShardedValue(pieces=tuple(values), shards=tuple(shards), kind=Kind("rows", gradient.name)),
+        ShardedValue(pieces=tuple(ids), shards=tuple(shards), kind=Kind("ids", gradient.name)),
     )
 
 

@@ -1,19 +1,19 @@
 """Runs the update region on sharded values: what concerns one shard's rows is done where the shard is.
 
 The region's ops are visited in order with the values their inputs have. An op on sharded rows that works row by row is
-copied once a shard, onto its server; a sum over all rows becomes partial sums; an update op becomes one on each
-shard. Any other op stays where it was and gets the rows brought together. Ops made for servers are the chief's to run;
-of variables that are spread over the ranks each rank makes the copies for its own rows, and runs them.
+copied once a shard, onto its server, and so is one that makes a list of rows of gradients' lists (row_lists.py); a sum
+over all rows becomes partial sums; an update op becomes one on each shard. Any other op stays where it was and gets the
+rows brought together. Ops made for servers are the chief's to run; of variables that are spread over the ranks each
+rank makes the copies for its own rows, and runs them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
 from parallax_runner.rewrite import over_ranks
@@ -21,15 +21,16 @@ from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
 from parallax_runner.rewrite.hot_rows import find_hot
 from parallax_runner.rewrite.own_rows import look_up
+from parallax_runner.rewrite.row_lists import Value, made_kinds
 from parallax_runner.rewrite.sent import Sent
-from parallax_runner.rewrite.sharded_value import ShardedValue
+from parallax_runner.rewrite.sharded_value import FULL, SUM, Kind, ShardedValue, layout_of
 from parallax_runner.rewrite.shards import gather, in_row_order
 
 ON_IDS = frozenset({"Cast", "Identity"})
 SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
-
-Value: TypeAlias = tf.Tensor | ShardedValue
+# What ops that update by ids call the ids and what is for each of them.
+IDS, ROWS = ("indices",), ("grad", "updates")
 
 
 @dataclass
@@ -58,12 +59,15 @@ class ShardedUpdate:
         owner = self._sharded_handle(op)
         inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
         sharded = [value for value in inputs if isinstance(value, ShardedValue)]
+        made = made_kinds(op, inputs) if sharded and self.rewrite.plan.ps.boundary_among_servers else None
         if owner is not None and (is_write(op) or op.type == "ReadVariableOp"):
-            self._copy(op, inputs, self.rewrite.shards[owner], kind="full")
+            self._copy(op, inputs, self.rewrite.shards[owner], kinds=[FULL])
         elif owner is not None and op.type == "ResourceGather":
             self._look_up(op, inputs, self.rewrite.shards[owner])
         elif sharded and self._works_by_row(op, inputs, sharded):
-            self._copy(op, inputs, list(sharded[0].shards), kind=sharded[0].kind)
+            self._copy(op, inputs, list(sharded[0].shards), kinds=[sharded[0].kind])
+        elif made is not None:
+            self._copy(op, inputs, list(sharded[0].shards), kinds=made, is_made=True)
         elif sharded and self._sums_all(op, sharded):
             self._sum_partially(op, inputs, list(sharded[0].shards))
         else:
@@ -74,8 +78,13 @@ class ShardedUpdate:
         return names[0] if names else None
 
     def _works_by_row(self, op: tf.Operation, inputs: list[Value], sharded: list[ShardedValue]) -> bool:
-        allowed = ON_IDS if sharded[0].kind.startswith("ids") else self._elementwise
-        if op.type not in allowed or not all(value.matches(sharded[0]) for value in sharded):
+        what = sharded[0].kind.what
+        allowed = ON_IDS if what == "ids" else self._elementwise
+        if (
+            what not in ("full", "rows", "ids")
+            or op.type not in allowed
+            or not all(value.matches(sharded[0]) for value in sharded)
+        ):
             return False
         rank = sharded[0].pieces[0].shape.rank
         plain_ranks = [value.shape.rank for value in inputs if not isinstance(value, ShardedValue)]
@@ -90,12 +99,21 @@ class ShardedUpdate:
         if not self.rewrite.plan.ps.boundary_among_servers:
             return False
         # What an owner has of hot rows is not theirs, and must not be counted.
-        if any(value.kind == "full" and value.shards[-1].hot for value in sharded):
+        if any(value.kind == FULL and value.shards[-1].hot for value in sharded):
             return False
         is_sum = op.type == "L2Loss" or (op.type == "Sum" and op.outputs[0].shape.rank == 0)
-        return is_sum and len(sharded) == 1 and not sharded[0].kind.startswith("ids")
+        return is_sum and len(sharded) == 1 and sharded[0].kind.what in ("full", "rows")
 
-    def _copy(self, op: tf.Operation, inputs: list[Value], shards: list[Shard], *, kind: str) -> None:
+    def _copy(
+        self,
+        op: tf.Operation,
+        inputs: list[Value],
+        shards: list[Shard],
+        *,
+        kinds: Sequence[Kind],
+        is_made: bool = False,
+    ) -> None:
+        """One copy a shard; `is_made`: the op makes a list of its own."""
         copies = []
         for number, shard in enumerate(shards):
             copy = edit.clone(
@@ -109,102 +127,87 @@ class ShardedUpdate:
         self.copies[op] = copies
         if shards[0].modulo is None:
             self.server_ops.update(copies)
-        for index, output in enumerate(op.outputs):
+        is_made = is_made or any(isinstance(value, ShardedValue) and value.origin is not None for value in inputs)
+        for index, (output, kind) in enumerate(zip(op.outputs, kinds, strict=False)):
             pieces = tuple(copy.outputs[index] for copy in copies)
-            self.values[output.name] = ShardedValue(pieces=pieces, shards=tuple(shards), kind=kind)
+            origin = output if is_made else None
+            self.values[output.name] = ShardedValue(pieces=pieces, shards=tuple(shards), kind=kind, origin=origin)
 
     def _piece_inputs(self, op: tf.Operation, inputs: list[Value], shards: list[Shard], number: int) -> list[tf.Tensor]:
+        """What the copy for shard `number` reads."""
         is_cut = len(shards) > 1 or shards[0].modulo is not None
-        if is_cut and op.type.startswith(SCATTER) and not isinstance(inputs[1], ShardedValue):
-            return self._scattered(op, inputs[1], inputs[2], shards, number)
+        found = {}
+        if is_cut and op.type.startswith(BY_IDS):
+            found = self._by_ids(op, inputs, shards, number)
         return [
-            self._piece(op, tensor, value, inputs, shards, number)
-            for tensor, value in zip(op.inputs, inputs, strict=True)
+            found[at] if at in found else self._piece(op, tensor, inputs[at], shards, number)
+            for at, tensor in enumerate(op.inputs)
         ]
 
-    def _piece(
-        self, op: tf.Operation, tensor: tf.Tensor, value: Value, inputs: list[Value], shards: list[Shard], number: int
-    ) -> tf.Tensor:
-        """What the copy for shard `number` reads in place of `tensor`."""
+    def _piece(self, op: tf.Operation, tensor: tf.Tensor, value: Value, shards: list[Shard], number: int) -> tf.Tensor:
+        """What the copy for shard `number` reads in place of `tensor`, which is no list of rows by their ids."""
         if tensor.op.name in self.rewrite.shards:
             return self.rewrite.shards[tensor.op.name][number].handle
-        layout = ShardedValue(pieces=(), shards=tuple(shards), kind="").layout
         if isinstance(value, ShardedValue):
-            if value.layout == layout:
+            if value.layout == layout_of(shards):
                 return value.pieces[number]
             value = self._leave(value)
         if value.shape.rank == 0 or not is_write(op):
             return value
-        if shards[0].modulo is not None:
-            return self._own_rows_of(op, value, inputs, shards, number)
-        if len(shards) == 1:
-            return self._sent(value, shards[number])
-        return self._rows_of(op, value, inputs, shards, number)
+        rows = value if op.type.startswith(BY_IDS) else shards[number].take(value)
+        return self._sent(rows, shards[number])
 
-    def _rows_of(
-        self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
-    ) -> tf.Tensor:
-        """The rows of a tensor that was brought together which belong to one shard."""
-        if not op.type.startswith(BY_IDS):
-            return self._sent(shards[number].take(value), shards[number])
-        ids = tf.reshape(self._leave(_ids_among(op, inputs)), [-1])  # an accumulator's have no known rank
-        return self._sent(tf.boolean_mask(value, tf.equal(ids % len(shards), number)), shards[number])
-
-    def _scattered(
-        self, op: tf.Operation, ids: tf.Tensor, updates: Value, shards: list[Shard], number: int
-    ) -> list[tf.Tensor]:
-        """Inputs of a scatter by ids that are not a gradient's, such as that of the padding's row: those of the shard's
-        own rows."""
-        shard, modulo, flat = shards[number], shards[0].modulo, tf.reshape(ids, [-1])
-        if modulo is None:
-            is_here = tf.equal(flat % len(shards), number)
-            places = shard.places_of(tf.boolean_mask(flat, is_here))
-        else:
-            is_here = over_ranks.belongs(flat, shards, number)
-            mine = tf.boolean_mask(flat, is_here)
-            places = find_hot(mine, shard)[0] if shard.hot else mine // modulo.ranks
-        value = self._leave(updates) if isinstance(updates, ShardedValue) else updates
-        if value.shape.rank != 0:
-            row_shape = op.inputs[0].op.get_attr("shape").dim[1:]
-            value = tf.boolean_mask(tf.reshape(value, [-1, *(dim.size for dim in row_shape)]), is_here)
-        found = [tf.cast(places, ids.dtype), value]
-        return [shard.handle, *(self._sent(each, shard) if modulo is None else each for each in found)]
-
-    def _own_rows_of(
-        self, op: tf.Operation, value: tf.Tensor, inputs: list[Value], shards: list[Shard], number: int
-    ) -> tf.Tensor:
-        """The rows of a tensor that is whole on every rank which are this rank's own, or the hot ones."""
-        if not op.type.startswith(BY_IDS):
-            return shards[number].take(value)
-        return tf.boolean_mask(value, over_ranks.belongs(self._leave(_ids_among(op, inputs)), shards, number))
+    def _by_ids(self, op: tf.Operation, inputs: list[Value], shards: list[Shard], number: int) -> dict[int, tf.Tensor]:
+        """What the copy of an update by ids for shard `number` reads of the ids and the rows, by input."""
+        names = [argument.name for argument in op.op_def.input_arg]
+        (ids_at,) = (at for at, name in enumerate(names) if name in IDS)
+        (rows_at,) = (at for at, name in enumerate(names) if name in ROWS)
+        ids, rows = inputs[ids_at], inputs[rows_at]
+        is_at_owners = isinstance(ids, ShardedValue) and ids.kind.what == "ids" and ids.layout == layout_of(shards)
+        if is_at_owners:
+            if not isinstance(rows, ShardedValue):
+                if rows.shape.rank == 0:
+                    return {ids_at: ids.pieces[number], rows_at: rows}
+            elif (rows.layout, rows.kind) == (ids.layout, ids.kind.as_("rows")):
+                return {ids_at: ids.pieces[number], rows_at: rows.pieces[number]}
+        all_ids, all_rows = (self._leave(each) if isinstance(each, ShardedValue) else each for each in (ids, rows))
+        is_here, places = _in_shard(tf.reshape(all_ids, [-1]), shards, number)  # an accumulator's have no known rank
+        if all_rows.shape.rank != 0:
+            row_shape = [dim.size for dim in op.inputs[0].op.get_attr("shape").dim[1:]]
+            all_rows = tf.boolean_mask(tf.reshape(all_rows, [-1, *row_shape]), is_here)
+        own_rows = self._sent(all_rows, shards[number])
+        if is_at_owners:
+            return {ids_at: ids.pieces[number], rows_at: own_rows}
+        return {ids_at: self._sent(tf.cast(places, all_ids.dtype), shards[number]), rows_at: own_rows}
 
     def _sent(self, tensor: tf.Tensor, shard: Shard) -> tf.Tensor:
-        """The same tensor, counted as sent to the shard's server."""
-        self.rewrite.sent.append(Sent(tensor, 1, shard.variable))
+        """The same tensor, counted as sent to the shard's server if it has one."""
+        if shard.modulo is None and not shard.hot:
+            self.rewrite.sent.append(Sent(tensor, 1, shard.variable))
         return tensor
 
     def _look_up(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
         """Rows of a sharded variable, by a gradient's own ids on their servers, or by any others through the chief."""
         ids = inputs[1]
-        if isinstance(ids, ShardedValue):
-            if ids.kind.startswith("ids") and ids.layout == ShardedValue((), tuple(shards), "").layout:
-                self._copy(op, inputs, shards, kind=ids.kind.replace("ids", "rows", 1))
-                return
-            ids = self._leave(ids)
-        if shards[0].modulo is not None:
-            self._look_up_over_ranks(op, ids)
+        if isinstance(ids, ShardedValue) and ids.kind.what == "ids" and ids.layout == layout_of(shards):
+            self._copy(op, inputs, shards, kinds=[ids.kind.as_("rows")])
             return
+        self._replace(op, self._looked_up(op, self._leave(ids) if isinstance(ids, ShardedValue) else ids))
+
+    def _looked_up(self, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
+        """Rows of a sharded variable by ids that are whole, on the worker."""
+        name = self._sharded_handle(op) or ""
+        shards = self.rewrite.shards[name]
+        if shards[0].modulo is not None:
+            with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"over_ranks/{op.name}/"):
+                (rows,), _ = look_up(self.rewrite, [name], [ids], name="lookup", is_exact=True)
+            return rows
         before = set(op.graph.get_operations())
         shape = tuple(tf.TensorShape(op.inputs[0].op.get_attr("shape")).as_list())
         with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"from_servers/{op.name}/lookup/"):
             rows = gather(self.rewrite, shards, ids, shape, is_exact=True)
         self.server_ops |= set(op.graph.get_operations()) - before
-        self._replace(op, self._cross(rows, shards[0].variable, op.name))
-
-    def _look_up_over_ranks(self, op: tf.Operation, ids: tf.Tensor) -> None:
-        with tf.control_dependencies(self._controls(op, 0, 0)), tf.name_scope(f"over_ranks/{op.name}/"):
-            (rows,), _ = look_up(self.rewrite, [self._sharded_handle(op) or ""], [ids], name="lookup", is_exact=True)
-        self._replace(op, rows)
+        return self._cross(rows, shards[0].variable, op.name)
 
     def _replace(self, op: tf.Operation, value: tf.Tensor) -> None:
         """Lets the region read `value` for the output of `op`."""
@@ -212,7 +215,7 @@ class ShardedUpdate:
         edit.reconnect(op.outputs[0], value, where=self.rewrite.region.__contains__)
 
     def _sum_partially(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
-        self._copy(op, inputs, shards, kind="")
+        self._copy(op, inputs, shards, kinds=[SUM])
         partial = self.values[op.outputs[0].name]
         assert isinstance(partial, ShardedValue)
         if partial.is_own:
@@ -238,29 +241,42 @@ class ShardedUpdate:
     def _leave(self, value: ShardedValue) -> tf.Tensor:
         """The value as one tensor on the worker."""
         if value not in self.joined:
-            if value.is_own:
+            if value.origin is not None:
+                self.joined[value] = self._made_whole(value.origin)
+            elif value.is_own:
                 self.joined[value] = self._join_ranks(value)
             else:
                 variable, name = value.shards[0].variable, value.pieces[0].op.name
                 self.joined[value] = self._cross(self._join_servers(value), variable, name)
         return self.joined[value]
 
+    def _made_whole(self, origin: tf.Tensor) -> tf.Tensor:
+        """What stands in a list that the model has made: its own op, of what it reads as one tensor."""
+        op = origin.op
+        inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
+        if self._sharded_handle(op) is None:
+            self._keep(op, inputs)
+            return origin
+        ids = inputs[1]
+        assert op.type == "ResourceGather"
+        return self._looked_up(op, self._leave(ids) if isinstance(ids, ShardedValue) else ids)
+
     def _join_servers(self, value: ShardedValue) -> tf.Tensor:
         """The value of all servers: in the order of rows, or of ascending ids."""
         if len(value.pieces) == 1:
             return tf.identity(value.pieces[0])
-        if value.kind == "full":
+        if value.kind == FULL:
             return in_row_order(value.pieces)
-        if value.kind.startswith("ids"):
+        if value.kind.what == "ids":
             return tf.sort(_ids_of_servers(value))
         return tf.gather(tf.concat(value.pieces, axis=0), self._by_ascending_id(value))
 
     def _join_ranks(self, value: ShardedValue) -> tf.Tensor:
         """The value of all ranks on each of them: in the order of rows, or of ascending ids."""
         with tf.name_scope(f"over_ranks/{value.pieces[0].op.name}/"):
-            if value.kind == "full":
+            if value.kind == FULL:
                 return over_ranks.whole_on_all(self.rewrite, value.pieces, value.shards, name="whole")
-            if value.kind.startswith("ids"):
+            if value.kind.what == "ids":
                 return tf.sort(over_ranks.ids_of_all(self.rewrite, value.pieces, value.shards, name="ids"))
             own, *hot = value.pieces
             of_all = over_ranks.concat(self.rewrite, own, value.shards[0].variable, name="rows")
@@ -270,7 +286,7 @@ class ShardedUpdate:
     def _by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
         """Where the rows of ascending ids stand among those that come from rank 0, rank 1, … and the hot ones; or from
         the servers of shard 0, shard 1, …"""
-        kind = rows.kind.replace("rows", "ids", 1)
+        kind = rows.kind.as_("ids")
         ids = next(each for each in self.values.values() if isinstance(each, ShardedValue) and each.kind == kind)
         if ids not in self.orders:
             if ids.is_own:
@@ -300,11 +316,15 @@ class ShardedUpdate:
         return self._sharded_handle(op) is not None and self._sharded_handle(op) == self._sharded_handle(control)
 
 
-def _ids_among(op: tf.Operation, inputs: list[Value]) -> ShardedValue:
-    ids = [item for item in inputs if isinstance(item, ShardedValue) and item.kind.startswith("ids")]
-    if not ids:
-        raise PlanError(f"op «{op.name}» updates a sharded variable by ids that were changed on the way")
-    return ids[0]
+def _in_shard(ids: tf.Tensor, shards: list[Shard], number: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Which of any ids [n] are of a shard's rows, and the places of those in it."""
+    shard, modulo = shards[number], shards[0].modulo
+    if modulo is None:
+        is_here = tf.equal(ids % len(shards), number)
+        return is_here, shard.places_of(tf.boolean_mask(ids, is_here))
+    is_here = over_ranks.belongs(ids, shards, number)
+    mine = tf.boolean_mask(ids, is_here)
+    return is_here, find_hot(mine, shard)[0] if shard.hot else mine // modulo.ranks
 
 
 def _ids_of_servers(ids: ShardedValue) -> tf.Tensor:

@@ -14,7 +14,7 @@ from parallax_runner.rewrite.pace import count_round
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sent import Sent
 from parallax_runner.rewrite.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.sharded_value import ShardedValue
+from parallax_runner.rewrite.sharded_value import FULL, Kind, ShardedValue
 from parallax_runner.rewrite.shards import server_device
 from parallax_runner.rewrite.turn import end_turn, make_turn, take_turn
 
@@ -58,15 +58,15 @@ def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
                 piece = _sent(rewrite, before_widening(rewrite, gradient.values), shard)
                 with tf.device(shard.device):
                     pieces = [tf.cast(piece, gradient.values.dtype)]
-                pushed[gradient.values.name] = ShardedValue(tuple(pieces), shards, kind="full")
+                pushed[gradient.values.name] = ShardedValue(tuple(pieces), shards, kind=FULL)
                 continue
             values, ids = [], []
             parts = split_by_owner(gradient.values, gradient.indices, list(shards))
             for shard, (rows, part) in zip(shards, parts, strict=True):
                 values.append(_sent(rewrite, rows, shard))
                 ids.append(_sent(rewrite, shard.places_of(part), shard))
-        pushed[gradient.values.name] = ShardedValue(tuple(values), shards, kind=f"rows of {gradient.name}")
-        pushed[gradient.indices.name] = ShardedValue(tuple(ids), shards, kind=f"ids of {gradient.name}")
+        pushed[gradient.values.name] = ShardedValue(tuple(values), shards, kind=Kind("rows", gradient.name))
+        pushed[gradient.indices.name] = ShardedValue(tuple(ids), shards, kind=Kind("ids", gradient.name))
     return pushed
 
 

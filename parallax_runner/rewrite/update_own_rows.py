@@ -18,7 +18,7 @@ from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.own_rows import table_of
 from parallax_runner.rewrite.routes import travelling_by
 from parallax_runner.rewrite.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.sharded_value import ShardedValue
+from parallax_runner.rewrite.sharded_value import Kind, ShardedValue
 
 
 def update_own_rows(rewrite: Rewrite) -> None:
@@ -54,8 +54,8 @@ def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[st
         pieces = [own, *(next(hot) for _ in parts)]
         shards = tuple(rewrite.shards_of(gradient.variables[0]))
         values, ids = tuple(piece.values for piece in pieces), tuple(piece.ids for piece in pieces)
-        found[gradient.values.name] = ShardedValue(values, shards, kind=f"rows of {gradient.name}")
-        found[gradient.indices.name] = ShardedValue(ids, shards, kind=f"ids of {gradient.name}")
+        found[gradient.values.name] = ShardedValue(values, shards, kind=Kind("rows", gradient.name))
+        found[gradient.indices.name] = ShardedValue(ids, shards, kind=Kind("ids", gradient.name))
     return found
 
 

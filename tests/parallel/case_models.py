@@ -62,6 +62,71 @@ def by_largest(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.Indexed
     return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
 
 
+def update_every_third_step(
+    case: Case,
+    pairs: list[tuple[tf.Tensor | tf.IndexedSlices, tf.Variable]],
+    optimizer: tf.train.Optimizer,
+    global_step: tf.Variable,
+) -> tf.Operation:
+    """Gradients are added up as they leave the backward pass; every third step updates by their mean.
+
+    In a branch, or else by a mean that is zero in the other steps.
+    """
+    due = tf.equal(global_step % 3, 2)
+    sums = [_sum_for(variable, number) for number, (_, variable) in enumerate(pairs)]
+
+    def update(factor: tf.Tensor) -> tf.Operation:
+        means = [total.read_value() / 3 * factor for total in sums]
+        if case.clip:
+            means, _ = tf.clip_by_global_norm(means, 0.3)
+        updated = optimizer.apply_gradients([(mean, v) for mean, (_, v) in zip(means, pairs, strict=True)])
+        with tf.control_dependencies([updated]):
+            return tf.group(*[total.assign(total.read_value() * (1 - factor)) for total in sums])
+
+    with tf.control_dependencies([_added(total, gradient) for total, (gradient, _) in zip(sums, pairs, strict=True)]):
+        if case.model == "accumulated_branch":
+            done = tf.cond(due, lambda: update(tf.constant(1.0, tf.float64)), tf.no_op)
+        else:
+            done = update(tf.cast(due, tf.float64))
+    with tf.control_dependencies([done]):
+        return global_step.assign_add(1).op
+
+
+def _sum_for(variable: tf.Variable, number: int) -> tf.Variable:
+    # A name that extends the variable's makes it one of its slots, where it is of its shape.
+    with tf.variable_scope(variable.op.name if number % 2 else "", reuse=False):
+        zeros = np.zeros(variable.shape.as_list())
+        return tf.get_variable(
+            f"sum_{number}_of_{variable.op.name.replace('/', '_')}", initializer=zeros, trainable=False
+        )
+
+
+def _added(total: tf.Variable, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Operation:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.scatter_add(total, gradient.indices, gradient.values).op
+    return tf.assign_add(total, gradient).op
+
+
+def joined(
+    case: Case, parts: list[tf.Tensor | tf.IndexedSlices], variable: tf.Variable
+) -> tf.Tensor | tf.IndexedSlices:
+    """One gradient of those of several micro-batches."""
+    if not isinstance(parts[0], tf.IndexedSlices):
+        return tf.add_n(parts) / len(parts)
+    scaled = [part.values * (1.0 - 0.1 * number) for number, part in enumerate(parts)]
+    values = tf.concat(scaled, axis=0) / len(parts)
+    ids = tf.concat([part.indices for part in parts], axis=0)
+    if case.model == "joined_once":  # without repeated ids, and with a decay of the rows
+        ids, places = tf.unique(ids)
+        values = tf.math.unsorted_segment_sum(values, places, tf.shape(ids)[0])
+        values += 0.01 * tf.gather(variable, ids)
+    if case.model == "joined_in_order":  # each row by its place, under ids that are no gradient's as they are
+        weights = 1.0 + 0.1 * tf.cast(tf.range(tf.size(ids)), tf.float64)
+        values *= tf.reshape(weights, [-1, *[1] * (values.shape.rank - 1)])
+        ids = tf.maximum(ids, 0)
+    return tf.IndexedSlices(values, ids, parts[0].dense_shape)
+
+
 def keep_padding(variable: tf.Variable) -> tf.Operation:
     """Sets some rows to what they are to be: the padding's, by one number, and others, by a list of them."""
     rows = tf.ones([2, 2, *variable.shape[1:]], tf.float64) * 0.5
@@ -163,6 +228,11 @@ MODELS = {
     "loop": loop_model,
     "plain": plain_model,
     "chained": plain_model,
+    "joined": plain_model,
+    "joined_once": plain_model,
+    "joined_in_order": plain_model,
+    "accumulated": plain_model,
+    "accumulated_branch": plain_model,
     "batch_norm": batch_norm_model,
     "random": random_model,
     "decay_after": plain_model,

@@ -17,7 +17,17 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.choose import Choice
 from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
 from parallax_runner.plan.planner import make_plan
-from tests.parallel.case_models import BATCH, MODELS, ROWS, WIDTH, by_largest, decay_rows, keep_padding
+from tests.parallel.case_models import (
+    BATCH,
+    MODELS,
+    ROWS,
+    WIDTH,
+    by_largest,
+    decay_rows,
+    joined,
+    keep_padding,
+    update_every_third_step,
+)
 
 STEPS, SERVERS, SEED = 10, 2, 7
 # Of each worker: as many as replicas, or as a model names.
@@ -152,14 +162,23 @@ class Case:
 
     def _build(self, features: dict[str, tf.Tensor]) -> dict[str, Any]:
         # Servers outlive a case: names of their own keep the cases apart.
-        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name)):
-            loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - features["y"]))
+        with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):
+            losses = [
+                tf.reduce_mean(tf.square(MODELS[self.model](self, part) - part["y"])) for part in self._parts(features)
+            ]
+        loss = tf.add_n(losses) / len(losses)
         global_step = tf.train.get_or_create_global_step()
         if self.model == "decay_after":
             # Every rank needs its own step number, though only updates on servers lead to it.
             loss *= tf.minimum(tf.cast(global_step, tf.float64) * 0.2, 1.0)
         optimizer = OPTIMIZERS[self.optimizer]()
         pairs = optimizer.compute_gradients(loss)
+        if len(losses) > 1:
+            variables = [variable for _, variable in pairs]
+            parts = zip(*(tf.gradients(each, variables) for each in losses), strict=True)
+            pairs = [(joined(self, list(each), v), v) for each, v in zip(parts, variables, strict=True)]
+        if self.model.startswith("accumulated"):
+            return {"loss": loss, "train_op": update_every_third_step(self, pairs, optimizer, global_step)}
         if self.model == "row_decay":
             pairs = [(decay_rows(gradient, variable), variable) for gradient, variable in pairs]
         if self.model == "normalized":
@@ -177,6 +196,13 @@ class Case:
         if self.model == "chained":
             train_op = self._train_another(features, after=train_op)
         return {"loss": loss, "train_op": train_op}
+
+    def _parts(self, features: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
+        """The batch as one, or as the micro-batches whose gradients the model joins."""
+        count = {"joined": 2, "joined_once": 3, "joined_in_order": 3}.get(self.model, 1)
+        if count == 1:
+            return [features]
+        return [{name: tensor[number::count] for name, tensor in features.items()} for number in range(count)]
 
     def _train_another(self, features: dict[str, tf.Tensor], *, after: tf.Operation) -> tf.Operation:
         """A second model, trained in the same step by what the first one's update has made of the first."""
@@ -237,6 +263,8 @@ def special_cases() -> list[Case]:
         Case(model="function", clip=True),
         *(Case(comm=comm, model="padding", ranks=3, partitions=4, clip=True) for comm in ("hybrid", "ps")),
         *chained_cases(),
+        *accumulated_cases(),
+        *joined_cases(),
         *replicated_cases(),
         *placed_cases(),
         *device_cases(),
@@ -264,6 +292,59 @@ def chained_cases() -> list[Case]:
         Case(comm="mpi", model="chained", optimizer="adagrad", ranks=3, use_allgatherv=True),
         Case(comm="hybrid", model="chained", optimizer="rmsprop", ranks=3, partitions=4),
         Case(comm="sharded", model="chained", optimizer="adam", ranks=3),
+    ]
+
+
+def accumulated_cases() -> list[Case]:
+    """Gradients that several steps add up before an update; within a branch too, which no server can run."""
+    return [
+        *(
+            Case(comm=comm, model="accumulated", optimizer=optimizer, partitions=partitions, clip=clip)
+            for comm, optimizer, partitions, clip in (
+                ("mpi", "adam", 1, True),
+                ("ps", "momentum", 3, False),
+                ("ps", "adam", 1, True),
+                ("hybrid", "adam", 2, True),
+                ("sharded", "adam", 1, True),
+            )
+        ),
+        *(
+            Case(comm=comm, model="accumulated_branch", optimizer="adam", clip=True)
+            for comm in ("mpi", "hybrid", "sharded")
+        ),
+        Case(comm="mpi", model="accumulated", variables="reference", average_sparse=False, reroute=".allreduce"),
+        Case(comm="hybrid", model="accumulated", variables="reference", average_sparse=False, partitions=3),
+        Case(comm="sharded", model="accumulated", user_parts=3, average_sparse=False, hot_rows=3),
+        Case(comm="ps", model="accumulated", replicas=2, optimizer="adam", partitions=3, spoilt_step=4),
+        Case(comm="sharded", model="accumulated", optimizer="adam", spoilt_step=4),
+        Case(comm="hybrid", model="accumulated", optimizer="adam", partitions=2, spoilt_step=4),
+    ]
+
+
+def joined_cases() -> list[Case]:
+    """Gradients of several micro-batches, joined by the model: rows stand behind one another, and ids may repeat."""
+    routes = [
+        {"comm": "mpi"},
+        {"comm": "ps", "partitions": 2},
+        {"comm": "hybrid"},
+        {"comm": "hybrid", "partitions": 3},
+        {"comm": "sharded"},
+        {"comm": "sharded", "hot_rows": 3},
+    ]
+    models = ("joined", "joined_once", "joined_in_order")
+    return [
+        Case(**route, model=model, optimizer=optimizer, clip=model != "joined_in_order", average_sparse=number != 1)
+        for number, (route, model) in enumerate(itertools.product(routes, models))
+        for optimizer in [tuple(OPTIMIZERS)[(number + number // 6) % 6]]
+    ] + [
+        Case(comm="mpi", model="joined", optimizer="adam", reroute=".allreduce"),
+        Case(comm="ps", model="joined", replicas=2, partitions=3, optimizer="adam", clip=True, user_parts=3),
+        Case(comm="hybrid", model="joined", ranks=3, partitions=3, optimizer="adam", clip=True, spoilt_step=4),
+        Case(comm="sharded", model="joined", ranks=3, optimizer="adam", clip=True, variables="reference"),
+        *(
+            Case(comm="ps", model=model, partitions=3, optimizer="adam", clip=True, among_servers=False)
+            for model in ("joined", "joined_once")
+        ),
     ]
 
 

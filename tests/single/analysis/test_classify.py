@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -188,6 +189,55 @@ def test_a_note_of_the_last_gradient_is_no_slot() -> None:
     assert found["noted"].gradient == "none"
 
 
+def test_a_note_of_a_gradient_is_no_slot_of_a_variable_before_it() -> None:
+    """The gradient of «bias» is behind the raw gradient of «weights», which alone decides what is noted."""
+
+    def build(features: Features) -> dict[str, Any]:
+        weights, bias = (tf.get_variable(name, [WIDTH, WIDTH], tf.float64) for name in ("weights", "bias"))
+        square = tf.matmul(features["x"], features["x"], transpose_a=True)
+        loss = tf.reduce_mean(tf.square(tf.matmul(square, weights) + bias))
+        noted = tf.get_variable("bias/noted", [WIDTH, WIDTH], tf.float64, trainable=False)
+        optimizer = tf.train.GradientDescentOptimizer(0.1)
+        gradients = tf.gradients(loss, [weights, bias])
+        train_op = optimizer.apply_gradients(zip(gradients, (weights, bias), strict=True))
+        return {"loss": loss, "train_op": tf.group(train_op, noted.assign(gradients[0]))}
+
+    found = infos(capture(build, FEATURES, seed=1))
+    assert found["bias"].slots == ()
+    assert found["bias/noted"].gradient == "none"
+
+
+def accumulating(features: Features, *, of: Callable[[Any], Any] = lambda gradient: gradient) -> dict[str, Any]:
+    """A model that adds up its gradients, as they are or what `of` makes of them, and updates by the sums."""
+    loss = tf.reduce_mean(tf.square(lookup_model(features) - features["y"]))
+    optimizer = tf.train.AdagradOptimizer(0.1)
+    (by_rows, table), (dense, weights) = optimizer.compute_gradients(loss)
+    sums = [
+        tf.get_variable(name, variable.shape, tf.float64, trainable=False)
+        for name, variable in (("of_rows", table), ("of_all", weights))
+    ]
+    added = [tf.scatter_add(sums[0], by_rows.indices, of(by_rows.values)), tf.assign_add(sums[1], of(dense))]
+    with tf.control_dependencies([one.op for one in added]):
+        means = [total.read_value() / 2 for total in sums]
+    return {"loss": loss, "train_op": optimizer.apply_gradients(zip(means, (table, weights), strict=True))}
+
+
+@pytest.mark.parametrize("of", [tf.identity, lambda gradient: gradient])
+def test_sums_of_raw_gradients_are_alike_on_all_ranks(of: Callable[[Any], Any]) -> None:
+    found = infos(capture(functools.partial(accumulating, of=of), FEATURES, seed=1))
+    assert found["table"].gradient == "sparse"
+    assert "of_rows" in found["table"].slots
+    assert found["of_all"].counts
+
+
+def test_sums_of_gradients_with_noise_are_refused() -> None:
+    def noisy(gradient: tf.Tensor) -> tf.Tensor:
+        return gradient + tf.random.uniform([], dtype=tf.float64)
+
+    with pytest.raises(PlanError, match="differs by rank"):
+        infos(capture(functools.partial(accumulating, of=noisy), FEATURES, seed=1))
+
+
 def nonlinear_op(process: Callable[[list[Any]], list[Any]], optimizer: str = "adagrad") -> str | None:
     found = infos(captured(optimizer=optimizer, process=process))
     assert found["weights"].nonlinear_op is None
@@ -238,6 +288,19 @@ def test_what_depends_on_merging_is_named(change: Callable[[tf.Tensor], tf.Tenso
 
     found = nonlinear_op(on_values(named))
     assert (found and found.split("/")[0]) == op
+
+
+def test_gradients_that_are_joined_may_be_merged_later() -> None:
+    def doubled(gradients: list[Any]) -> list[Any]:
+        sparse, dense = gradients
+        values = tf.concat([sparse.values, tf.zeros([1, WIDTH], tf.float64)], axis=axis)
+        indices = tf.concat([sparse.indices, [0]], axis=0)
+        return [tf.IndexedSlices(values / 2, indices, sparse.dense_shape), dense]
+
+    axis = 0
+    assert nonlinear_op(doubled) is None
+    axis = 1
+    assert (nonlinear_op(doubled) or "").startswith("concat")
 
 
 def refused(process: Callable[[list[Any]], list[Any]], *, rate: Callable[[Features], Any] = lambda _: 0.1) -> str:

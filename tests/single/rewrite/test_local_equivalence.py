@@ -17,6 +17,9 @@ from tests.parallel.cases import OPTIMIZERS, SEED, STEPS, Case
 CASES = [
     Case(comm="local", ranks=1, optimizer=optimizer, clip=clip)
     for optimizer, clip in itertools.product(OPTIMIZERS, (False, True))
+] + [
+    Case(comm="local", ranks=1, optimizer="adam", clip=True, model=model)
+    for model in ("accumulated", "accumulated_branch")
 ]
 
 

@@ -13,6 +13,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from tests.parallel.cases import Case
 from tests.single.small_models import captured, clip, lookup_model, planned
 
 COMMS = ("mpi", "ps", "hybrid")
@@ -175,6 +176,19 @@ def test_rows_of_ranks_are_gathered_only_for_who_reads_them() -> None:
     of_rows = {op.type for op in ops if op.type.startswith("Horovod") and op.name.startswith("own_rows/")}
     assert of_rows == {"HorovodAlltoall"}  # to the chief, for checkpoints
     assert [op.name for op in ops if op.type == "Range" and "row_order" in op.name] == ["row_order/6/range"]
+
+
+@pytest.mark.parametrize("model", ["joined", "joined_once"])
+@pytest.mark.parametrize("comm", ["hybrid", "sharded"])
+def test_joined_gradients_stay_with_the_owners_of_their_rows(comm: str, model: str) -> None:
+    """Numbers, such as parts of a norm, are all that leaves the owners."""
+    case = Case(comm=comm, model=model, optimizer="adam", clip=True, partitions=2)
+    single = case.single()
+    ops = step(rewrite_for_rank(single, case.plan(single), rank=0, seed=1))
+    leaving = [op for op in ops if op.name.startswith("from_servers/") and op.type == "Identity"]
+    leaving += [op for op in ops if op.name.startswith("over_ranks/") and op.type.startswith("Horovod")]
+    assert leaving
+    assert {op.outputs[0].shape.rank for op in leaving} == {0}
 
 
 @pytest.mark.parametrize("pieces", [1, 2])

@@ -20,6 +20,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.checkpoint import CheckpointOps
+from tests.parallel.cases import Case
 from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
 from tests.single.small_models import BATCH, FEATURES, OPTIMIZERS, Features, captured, clip, infos
 
@@ -61,6 +62,22 @@ def test_one_push_after_another_is_one_device_that_takes_all_batches(optimizer: 
         assert push(device, number % 2, batch(number)) == 0
         alone.step([batch(number)])
     for rank in (0, 1):  # The counters too: both see all of the updates.
+        assert_same(device.variables(rank), alone.variables(), 1e-12)
+
+
+@pytest.mark.parametrize("model", ["accumulated", "joined", "joined_in_order"])
+def test_what_a_model_makes_of_its_gradients_is_made_of_each_push(model: str) -> None:
+    """All replicas add to one sum of gradients, and each push may be of several micro-batches."""
+    case = Case(comm="ps", model=model, optimizer="adam", clip=True)
+    single = case.single()
+    sums = [name for name in asynchronous(single).counters if name.startswith("sum_")]
+    assert [name.rpartition("_")[2] for name in sums] == (["weights"] if model == "accumulated" else [])
+    device, alone = started(single), graph_of(single, "local")
+    alone.initialize()
+    for number in range(7):
+        assert push(device, number % 2, case.batch(number, 0)) == 0
+        alone.step([case.batch(number, 0)])
+    for rank in (0, 1):
         assert_same(device.variables(rank), alone.variables(), 1e-12)
 
 
