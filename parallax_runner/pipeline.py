@@ -22,6 +22,7 @@ from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.build import MODEL, Source
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
+from parallax_runner.config.objective import Objective, objective_of
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.costing import constants_of, cost_model, cut_of
 from parallax_runner.data.dataset import Dataset, numbering_of
@@ -61,8 +62,8 @@ BALANCED_BY_BOUNDS = (
 )
 
 
-def drive(config: DictConfig, source: Source = MODEL) -> float | None:
-    """Runs one job to its end and returns its objective: the validation metric, or else the last loss.
+def drive(config: DictConfig, source: Source = MODEL) -> Objective | None:
+    """Runs one job to its end and returns its objective, None where the action has none.
 
     `source` has the graph and the data; they are the configuration's own unless a script brings them.
 
@@ -102,7 +103,7 @@ def _alone_in(run_dir: Path) -> Iterator[None]:
 
 def _drive(
     config: DictConfig, source: Source, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts
-) -> float | None:
+) -> Objective | None:
     redirect_logs(run_dir, config.redirect_path)
     _log_to(run_dir)
     stages.tell("start of Python", stages.process_age_secs())
@@ -265,7 +266,7 @@ def _run(
     before: Mapping[str, Any],
     interrupts: Interrupts,
     measured: Measured | None,
-) -> float | None:
+) -> Objective | None:
     config, run_dir = start.config, start.run_dir
     summary["first_step"] = start.first_step
     tracker: Tracker = NoTracker()
@@ -328,8 +329,7 @@ def _run(
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     if config.action != "train" or validation.lacks_examples(config, single, dataset):
         return None  # a loss is not to be compared with what other batches have been validated by
-    objective: float | None = summary[report.objective_of(summary)]
-    return objective
+    return objective_of(summary)
 
 
 def _account(

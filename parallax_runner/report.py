@@ -13,6 +13,7 @@ from rich.console import Console
 
 from parallax_runner.calibration.table import constants_table
 from parallax_runner.config.frozen import SCRIPT
+from parallax_runner.config.objective import TRAINING_LOSS, objective_of
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import describe
@@ -122,12 +123,6 @@ def verification(comparison: Mapping[str, Any]) -> dict[str, Any]:
     return fields | {"status": "failed", "error": f"not what one device does: {reason}"}
 
 
-def objective_of(summary: Mapping[str, Any]) -> str:
-    """The field of the summary that sweeps compare: the validation metric, or else the last loss."""
-    metrics = [key for key in summary if key.startswith("validation_") and key != "validation_loss"]
-    return metrics[0] if metrics else "loss_last"
-
-
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
     """The error itself, or, where the disk and not the program is at fault, one that says which file and what to do."""
     if not isinstance(error, OSError) or not (
@@ -223,8 +218,9 @@ def tell_end(
             file=sys.stderr,
         )
     else:
-        known = [name for name in dict.fromkeys(["loss_last", objective_of(summary)]) if summary[name] is not None]
-        shown = "".join(
-            f", {name.removeprefix('validation_').removesuffix('_last')} {summary[name]:.4g}" for name in known
-        )
+        objective = objective_of(summary)
+        told = {"loss": summary["loss_last"]}
+        if objective.name != TRAINING_LOSS:
+            told[objective.name] = objective.value
+        shown = "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
         print(f"finished: {summary['steps']} steps{shown}; {run_dir}", file=sys.stderr)

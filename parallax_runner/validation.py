@@ -1,4 +1,4 @@
-"""Whether a run validates its model: it does not where there are fewer examples than a batch has."""
+"""Whether a run can validate its model, and whether it does: not with fewer examples than a batch has."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
+from parallax_runner.config.objective import VALIDATION_METRICS
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, PlanError
 from parallax_runner.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -21,7 +22,15 @@ def lacks_examples(config: DictConfig, single: SingleDeviceGraph, dataset: Datas
 
 
 def planned(config: DictConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:
-    """The plan with a note where nothing will be validated. Raises ConfigError where that was asked for."""
+    """The plan with a note where nothing will be validated.
+
+    Raises ConfigError where validation was asked for, and PlanError where the model cannot be validated as it says.
+    """
+    _check_metric(single)
+    if single.validation_loss is not None:
+        from parallax_runner.analysis.validation import check_validation_loss
+
+        check_validation_loss(single)
     asked = config.train.validate_steps
     if asked is not None and single.validation_loss is None:
         raise ConfigError(f"train.validate_steps={asked}: nothing can be validated: the model has no validation_loss")
@@ -31,6 +40,21 @@ def planned(config: DictConfig, plan: Plan, single: SingleDeviceGraph, dataset: 
         return plan
     note = f"nothing is validated: {_too_few(config, dataset)}"
     return dataclasses.replace(plan, notes=(*plan.notes, note))
+
+
+def _check_metric(single: SingleDeviceGraph) -> None:
+    metric, known = single.validation_metric, ", ".join(VALIDATION_METRICS)
+    if metric is None:
+        return
+    if metric not in VALIDATION_METRICS:
+        raise PlanError(
+            f"the model's validation_metric={metric!r} is not known; known: {known} (the exponential of the validation "
+            "loss). Leave it out to compare runs by the validation loss"
+        )
+    if single.validation_loss is None:
+        raise PlanError(
+            f"the model's validation_metric={metric!r} needs a validation_loss: return one, or leave it out"
+        )
 
 
 def _too_few(config: DictConfig, dataset: Dataset) -> str:

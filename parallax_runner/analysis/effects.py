@@ -29,6 +29,10 @@ class Effects:
             return handles[:1]
         return handles if handles and any(edit.writes(node.op) for node in self._inside(op.node_def)) else []
 
+    def called_by(self, node: tf.NodeDef) -> list[str]:
+        """The types of the ops in the functions that an op calls."""
+        return [inner.op for inner in self._inside(node)]
+
     def draws(self, op: tf.Operation) -> bool:
         """Whether a random op is in a function that an op calls."""
         return bool(self.functions) and any("seed2" in node.attr for node in self._inside(op.node_def))

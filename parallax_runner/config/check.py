@@ -10,6 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, Master, resolve
 from parallax_runner.config.explain import refusal
+from parallax_runner.config.objective import DIRECTIONS
+from parallax_runner.config.origins import Origins
 from parallax_runner.config.validate import validate, validate_sweep
 from parallax_runner.errors import ConfigError
 
@@ -39,7 +41,6 @@ class CheckedSweep:
     swept: dict[str, str]
     more_lines: tuple[str, ...]
     is_parallel: bool
-    minimizes: bool
 
     @property
     def dir_line(self) -> str:
@@ -70,14 +71,21 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
         swept=_swept(command),
         more_lines=tuple(command.more_lines),
         is_parallel=not str(hydra.launcher.get("_target_", "")).endswith(".BasicLauncher"),
-        minimizes=minimizes(hydra),
     )
 
 
-def minimizes(hydra: Any) -> bool:
-    """Whether a smaller objective is a better one: so it is unless a sweeper was told otherwise."""
-    direction = hydra.sweeper.get("direction")
-    return getattr(direction, "name", direction) != "maximize"
+def _check_direction(direction: Any, origins: Origins) -> None:
+    """Raises ConfigError where a sweeper would look for the worst job."""
+    name = getattr(direction, "name", direction)
+    if name is None or all(name == known for known in DIRECTIONS.values()):
+        return
+    known = ", ".join(f"{objective} ({better})" for objective, better in DIRECTIONS.items())
+    raise refusal(
+        "hydra.sweeper.direction",
+        origins,
+        f"it must be that of the objective, which is the first of these that a run has: {known}; leave it out",
+        value=name,
+    )
 
 
 def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
@@ -91,10 +99,13 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
     checked = []
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
+        direction = job.config.hydra.sweeper.get("direction")
         try:
             config = resolve(job)
             validate(config, job.origins)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
+            if needs_objective:
+                _check_direction(direction, job.origins)
             if needs_objective and config.action != "train":
                 raise refusal("action", job.origins, "this sweeper needs an objective, which only action=train has")
         except ConfigError as error:

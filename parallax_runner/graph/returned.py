@@ -27,6 +27,11 @@ def checked(returned: Any) -> Mapping[str, Any]:
         raise CaptureError(f"the model's loss must be a scalar tensor (the mean over the batch), not {loss!r}")
     if not isinstance(getattr(train_op, "op", train_op), tf.Operation):
         raise CaptureError(f"the model's train_op must be an op, not {train_op!r}: tf.group makes one of several")
+    validation_loss = returned.get("validation_loss")
+    if validation_loss is not None and (not isinstance(validation_loss, tf.Tensor) or validation_loss.shape.rank != 0):
+        raise CaptureError(
+            f"the model's validation_loss must be a scalar tensor (the mean over the batch), not {validation_loss!r}"
+        )
     _check_outputs(returned.get("outputs", {}))
     return returned
 

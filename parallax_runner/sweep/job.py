@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
 from parallax_runner.config import job_folder
-from parallax_runner.config.check import as_typed, minimizes
+from parallax_runner.config.check import as_typed
+from parallax_runner.config.objective import Objective
 from parallax_runner.exit_status import INTERRUPTED, tell
 from parallax_runner.sweep.ledger import Job, Ledger, Standing, Status
 from parallax_runner.sweep.signals import ends_job, one_of_joblibs
@@ -34,7 +36,8 @@ def run(config: DictConfig) -> float | None:
     if hydra.mode == RunMode.MULTIRUN:
         return _run_in_sweep(config, hydra)
     try:
-        return _drive(config)
+        objective = _drive(config)
+        return None if objective is None else objective.value
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         status = tell(error)
         if status:
@@ -51,7 +54,7 @@ def _run_in_sweep(config: DictConfig, hydra: Any) -> float | None:
     if standing.status == "finished":
         # A resumed job that had no step left may have none, and one that diverged may have NaN: Optuna takes neither.
         is_number = standing.objective is not None and not math.isnan(standing.objective)
-        return standing.objective if is_number else _worst(hydra)
+        return standing.objective if is_number and _is_comparable(standing, ledger) else _worst(hydra)
     if standing.status == "interrupted" or config.sweep.fail_fast:
         # This ends the sweep, and joblib then kills the processes of the other jobs: they come to their own end first.
         ledger.wait_until_alone()
@@ -65,18 +68,31 @@ def _record(ledger: Ledger, job: Job, config: DictConfig, sweep_dir: Path) -> St
         config.sweep.dir = str(sweep_dir)
         if config.tracking.enabled and config.tracking.run_name is None:
             config.tracking.run_name = job.title
-    objective, status, told = None, 0, None
+    name, objective, status, told = None, None, 0, None
     try:
-        objective = _drive(config)
+        name, objective = _drive(config) or (None, None)
     except BaseException as error:
         status = tell(error)
         told = None if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
     outcome: Status = "finished" if not status else "interrupted" if status in INTERRUPTED else "failed"
-    ledger.append(outcome, job, objective=objective, exit_status=status, error=told)
-    return Standing(job, outcome, os.getpid(), objective, status, told)
+    ledger.append(outcome, job, objective=objective, objective_name=name, exit_status=status, error=told)
+    return Standing(job, outcome, os.getpid(), objective, status, told, name)
 
 
-def _drive(config: DictConfig) -> float | None:
+def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
+    """Whether a job's objective is what that of the sweep's first job was; says so where it is not."""
+    first = ledger.read().objective_name
+    if standing.objective_name == first:
+        return True
+    print(
+        f"parallax_runner: {standing.job.title}: its objective ({standing.objective_name}) cannot be compared with "
+        f"that of the first job ({first}): no job gets a rank, and Optuna counts this one as the worst",
+        file=sys.stderr,
+    )
+    return False
+
+
+def _drive(config: DictConfig) -> Objective | None:
     from parallax_runner.pipeline import drive
 
     return drive(config)
@@ -86,4 +102,4 @@ def _worst(hydra: Any) -> float | None:
     """What a sweeper is told of a failed job. Optuna wants a number and goes on elsewhere; Hydra's own wants none."""
     if not str(hydra.sweeper.get("_target_", "")).endswith(".OptunaSweeper"):
         return None
-    return math.inf if minimizes(hydra) else -math.inf
+    return math.inf  # config/check.py refuses a study that maximizes

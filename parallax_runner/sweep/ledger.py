@@ -18,6 +18,7 @@ import psutil
 
 FILE_NAME = "ledger.jsonl"
 POLL_SECS = 0.5
+UNNAMED = "objective of an older version"
 
 Status = Literal["finished", "failed", "interrupted", "running"]
 # An event of a job, and what the job is from then on.
@@ -50,7 +51,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a job has come to by its last event; `exit_status` is 0 unless it failed or was interrupted."""
+    """What a job has come to by its last event; `exit_status` is 0 unless it failed or was interrupted.
+    `objective_name` is UNNAMED where an older version wrote the event."""
 
     job: Job
     status: Status
@@ -58,16 +60,18 @@ class Standing:
     objective: float | None = None
     exit_status: int = 0
     error: str | None = None
+    objective_name: str | None = None
 
 
 @dataclass(frozen=True)
 class Account:
     """A ledger as it was read: all jobs by name, in the order they were first started; the objectives in the order in
-    which they were reached; and what the sweep has seen since it was last started: the exit status of the jobs that
-    failed, that of a stop, and the process that it runs in."""
+    which they were reached, and the name of the first; and what the sweep has seen since it was last started: the exit
+    status of the jobs that failed, that of a stop, and the process that it runs in."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
+    objective_name: str | None = None
     failed_status: int = 0
     stop_status: int = 0
     driver_pid: int = 0
@@ -110,7 +114,8 @@ class Ledger:
                     return Standing(job, "failed", 0, exit_status=known.failed_status)
                 same = before is not None and sorted(before.job.overrides) == sorted(job.overrides)
                 if before is not None and same and before.status == "finished":
-                    _write(file, "skipped", job, {"objective": before.objective})
+                    fields = {"objective": before.objective, "objective_name": before.objective_name}
+                    _write(file, "skipped", job, fields)
                     return before
                 if before is None or before.status != "running":
                     _write(file, "started", job, {})
@@ -135,6 +140,7 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
     begin = starts[-1] if starts else 0
     standings: dict[str, Standing] = {}
     objectives: list[float] = []
+    objective_name: str | None = None
     failed_status = stop_status = 0
     for number, event in enumerate(events):
         kind, is_present = event["event"], number >= begin
@@ -143,12 +149,13 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
             standing = standings[event["job"]] = _standing(event)
             if kind == "finished" and standing.objective is not None:
                 objectives.append(standing.objective)
+                objective_name = objective_name or standing.objective_name
         if is_present and kind == "failed":
             failed_status = max(failed_status, exit_status)
         if is_present and kind in ("stop", "interrupted"):
             stop_status = stop_status or exit_status
     driver_pid = events[begin]["pid"] if starts else 0
-    return Account(standings, tuple(objectives), failed_status, stop_status, driver_pid)
+    return Account(standings, tuple(objectives), objective_name, failed_status, stop_status, driver_pid)
 
 
 def _standing(event: dict[str, Any]) -> Standing:
@@ -161,6 +168,7 @@ def _standing(event: dict[str, Any]) -> Standing:
         status=status,
         pid=event["pid"],
         objective=None if objective is None else float(objective),  # NaN and infinity are strings
+        objective_name=None if objective is None else event.get("objective_name", UNNAMED),
         exit_status=event.get("exit_status", 0),
         error=event.get("error"),
     )

@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config.check import CheckedSweep
+from parallax_runner.config.objective import direction_of
 from parallax_runner.track import journal as journals
 from parallax_runner.track.journal import Header
 from parallax_runner.track.origin import origin_tags
@@ -20,6 +21,7 @@ from parallax_runner.track.tracker import NoTracker, Tracker
 
 SWEPT_TAG = "parallax.swept"
 DIR_TAG = "parallax.sweep_dir"
+OBJECTIVE_TAG = "parallax.objective"
 # They have the job's folder in them.
 OWN_KEYS = ("run_dir", "ckpt.dir", "sweep.dir")
 
@@ -65,12 +67,16 @@ def params(configs: Sequence[DictConfig]) -> dict[str, str]:
     }
 
 
-def log_objectives(tracker: Tracker, objectives: Sequence[float], *, minimizes: bool) -> None:
-    """Records every objective in the order in which they were reached, and beside each the best until then."""
+def log_objectives(tracker: Tracker, objectives: Sequence[float], name: str | None) -> None:
+    """Records every objective in the order in which they were reached, and beside each the best until then; what they
+    are is a tag. `name` is None where they are not all the same: then none is the best."""
     best: float | None = None
+    if name is not None:
+        tracker.set_tags({OBJECTIVE_TAG: f"{name}, {direction_of(name)}"})
     for number, objective in enumerate(objectives):
-        if not math.isnan(objective):
-            best = objective if best is None else (min if minimizes else max)(best, objective)
+        if name is not None and not math.isnan(objective):
+            better = min if direction_of(name) == "minimize" else max
+            best = objective if best is None else better(best, objective)
         tracker.log_metrics(number, {"sweep/objective": objective, "sweep/best_objective": best})
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from parallax_runner.sweep.results import Result, name_of_objective
+from parallax_runner.sweep.results import Result, heading_of_objective
 
 FILE_NAME = "sweep.png"
 MAX_JOBS = 60  # more would not be readable; those at the end of the ranking are left out
@@ -34,7 +34,7 @@ def save(results: Sequence[Result], sweep_dir: Path) -> Path:
     axes.set_yticks(range(len(shown)), [one.job for one in shown])
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)  # the first at the top
     axes.grid(axis="x", alpha=0.4)
-    axes.set_xlabel(name_of_objective(results) or "objective")
+    axes.set_xlabel(heading_of_objective(results))
     axes.set_title(f"{len(results)} jobs" + (f", the first {MAX_JOBS}" if len(results) > MAX_JOBS else ""))
     if unfinished and known:
         axes.legend(loc="best")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from parallax_runner.report import objective_of
+from parallax_runner.config.objective import direction_of
 from parallax_runner.sweep.ledger import Account, Job
 from parallax_runner.track.run_record import SUMMARY
 
@@ -39,28 +40,28 @@ class Result:
     objective_name: str | None
 
 
-def rank(account: Account, planned: Iterable[Job], *, minimizes: bool) -> list[Result]:
+def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
     """All jobs in the ledger and those that are planned, the best first, those without an objective last. None is
     ranked where one's objective is a loss, say, and another's a perplexity."""
     jobs = {name: standing.job for name, standing in account.standings.items()}
     order = {job.name: job for job in planned} | jobs
     unranked = [_result(account, job) for job in order.values()]
     finished = [one for one in unranked if _is_number(one.objective) and one.status == "finished"]
-    ranked = sorted(
-        finished if len(_names_of(finished)) <= 1 else (),
-        key=lambda one: (one.objective or 0.0) * (1 if minimizes else -1),
-    )
+    names = _names_of(finished)
+    sign = 1 if all(direction_of(name) == "minimize" for name in names) else -1
+    ranked = sorted(finished if len(names) <= 1 else (), key=lambda one: (one.objective or 0.0) * sign)
     others = [one for one in unranked if one not in ranked]
     return [_with_rank(one, number) for number, one in enumerate(ranked, start=1)] + others
 
 
-def save(results: Sequence[Result], sweep_dir: Path, status: str, *, minimizes: bool) -> Path:
+def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
     """Writes `results.json`; a number that is not finite becomes null."""
     path = sweep_dir / FILE_NAME
+    name = name_of_objective(results)
     document = {
         "status": status,
-        "objective": name_of_objective(results),
-        "direction": "minimize" if minimizes else "maximize",
+        "objective": name,
+        "direction": None if name is None else direction_of(name),
         "jobs": [{key: _finite(value) for key, value in vars(one).items()} for one in results],
     }
     partial = path.with_name(f".{FILE_NAME}.{os.getpid()}")
@@ -77,7 +78,7 @@ def table(results: Sequence[Result], sweep_dir: Path) -> Table:
         ("rank", True),
         ("job", False),
         ("status", False),
-        (name_of_objective(results) or "objective", True),
+        (heading_of_objective(results), True),
         ("words/s", True),
         ("step ms", True),
         ("run directory", False),
@@ -102,6 +103,21 @@ def name_of_objective(results: Sequence[Result]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
+def heading_of_objective(results: Sequence[Result]) -> str:
+    """Its name and its direction: `perplexity (minimize)`."""
+    name = name_of_objective(results)
+    return "objective" if name is None else f"{name} ({direction_of(name)})"
+
+
+def disagreement(results: Sequence[Result]) -> str | None:
+    """Why no job has a rank, where their objectives are not the same; None where they are."""
+    counts = Counter(one.objective_name for one in results if one.objective_name is not None)
+    if len(counts) < 2:
+        return None
+    told = ", ".join(f"{name} ({'1 job' if count == 1 else f'{count} jobs'})" for name, count in counts.items())
+    return f"the jobs are not ranked, because their objectives are not the same: {told}; give each kind its own sweep"
+
+
 def _names_of(results: Iterable[Result]) -> set[str]:
     return {one.objective_name for one in results if one.objective_name is not None}
 
@@ -109,13 +125,11 @@ def _names_of(results: Iterable[Result]) -> set[str]:
 def _result(account: Account, job: Job) -> Result:
     standing = account.standings.get(job.name)
     summary = {} if standing is None else _summary(Path(job.run_dir))
-    objective = None if standing is None else standing.objective
-    named = objective_of(summary) if objective is not None and "loss_last" in summary else None
     return Result(
         rank=None,
         job=job.title,
         status=NOT_RUN if standing is None else standing.status,
-        objective=objective,
+        objective=None if standing is None else standing.objective,
         words_per_sec=summary.get("words_per_sec"),
         step_ms_p50=summary.get("step_ms_p50"),
         steps=summary.get("steps"),
@@ -123,7 +137,7 @@ def _result(account: Account, job: Job) -> Result:
         overrides=job.overrides,
         mlflow_run_id=summary.get("mlflow_run_id"),
         error=None if standing is None or not standing.exit_status else standing.error or summary.get("error"),
-        objective_name=None if named is None else named.removeprefix("validation_").replace("loss_last", "loss"),
+        objective_name=None if standing is None else standing.objective_name,
     )
 
 

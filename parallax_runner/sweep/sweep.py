@@ -44,11 +44,11 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         stop_status = account.stop_status or (launch_status if launch_status in INTERRUPTED else 0)
         status = stop_status or max(account.failed_status, launch_status)
         outcome: Status = "interrupted" if stop_status else "failed" if status else "finished"
-        ranked = results.rank(account, _planned(sweep), minimizes=sweep.minimizes)
+        ranked = results.rank(account, _planned(sweep))
         try:
-            saved = results.save(ranked, sweep.dir, outcome, minimizes=sweep.minimizes)
+            saved = results.save(ranked, sweep.dir, outcome)
             _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)
-            parent.log_objectives(tracker, account.objectives, minimizes=sweep.minimizes)
+            parent.log_objectives(tracker, account.objectives, results.name_of_objective(ranked))
             for path in (saved, *_drawn(ranked, sweep.dir), ledger.path):
                 tracker.log_artifact(path)
         finally:
@@ -83,6 +83,9 @@ def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
     if not console.is_terminal:
         console = Console(stderr=True, width=PLAIN_WIDTH)
     console.print(results.table(ranked, sweep_dir))
+    reason = results.disagreement(ranked)
+    if reason is not None:
+        console.print(f"note: {reason}", highlight=False, markup=False, soft_wrap=True)
     unfinished = sum(one.status != "finished" for one in ranked)
     if again is not None and unfinished:
         console.print(

@@ -177,6 +177,11 @@ def test_table_ranks_the_jobs(parallel: Sweep) -> None:
     rows = re.findall(r"^│ +(\d) │ (\S+) +│ finished │", parallel.run.stderr, re.M)
     assert rows == [(str(one["rank"]), one["job"]) for one in results]
     assert (parallel.dir / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    document = json.loads((parallel.dir / "results.json").read_text())
+    assert (document["objective"], document["direction"]) == ("validation loss", "minimize")
+    for one in results:
+        summary = json.loads((Path(one["run_dir"]) / "summary.json").read_text())
+        assert one["objective"] == summary["validation_loss"] != summary["loss_last"]
 
 
 def test_parent_run_has_what_the_jobs_share_and_differ_in(parallel: Sweep) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from parallax_runner import report
+from parallax_runner.config.objective import objective_of
 from parallax_runner.errors import StorageError
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import Whereabouts
@@ -55,3 +56,24 @@ def test_a_summary_that_cannot_be_written_hides_nothing(tmp_path: Path, capsys: 
     (tmp_path / "summary.json").mkdir()
     report.leave_summary(tmp_path, summary())
     assert f"{tmp_path / 'summary.json'} cannot be written: Is a directory" in capsys.readouterr().err
+
+
+def test_jobs_are_compared_by_the_best_measure_that_there_is() -> None:
+    fields = {"loss_last": 3.0}
+    assert objective_of(fields) == ("training loss", 3.0)
+    fields["validation_loss"] = 4.0
+    assert objective_of(fields) == ("validation loss", 4.0)
+    fields["validation_perplexity"] = 54.6
+    assert objective_of(fields) == ("perplexity", 54.6)
+
+
+def test_the_end_of_a_run_names_each_number(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = summary(status="finished", steps=9, loss_last=3.0)
+    report.tell_end(ended, None, RUN_DIR)
+    report.tell_end(ended | {"validation_loss": 4.0}, None, RUN_DIR)
+    report.tell_end(ended | {"validation_loss": 4.0, "validation_perplexity": 54.6}, None, RUN_DIR)
+    assert capsys.readouterr().err == (
+        "finished: 9 steps, loss 3; /runs/a\n"
+        "finished: 9 steps, loss 3, validation loss 4; /runs/a\n"
+        "finished: 9 steps, loss 3, perplexity 54.6; /runs/a\n"
+    )

@@ -13,10 +13,16 @@ PROGRAM = """
 import sys, types
 import parallax_runner
 from parallax_runner import errors
+from parallax_runner.config.objective import Objective
+
+def objective(config):
+    {body}
+    return None
 
 def drive(config):
     print("drive", config.comm.name, config.run_dir)
-    {body}
+    found = objective(config)
+    return Objective("perplexity", found) if isinstance(found, float) else found
 
 pipeline = types.ModuleType("parallax_runner.pipeline")
 pipeline.drive = drive
@@ -138,6 +144,30 @@ def test_failed_trial_does_not_end_an_optuna_study(tmp_path: Path) -> None:
     assert ledger.count('"event": "finished"') == 2, "values that were drawn again are not run again"
     assert '"event": "skipped"' in ledger
     assert "Warning" not in result.stderr
+
+
+def test_optuna_looks_in_the_direction_of_the_objective(tmp_path: Path) -> None:
+    rates = "optimizer.learning_rate=interval(0.1,0.2)"
+    for direction in ("maximize", "[minimize,maximize]"):
+        result = run("", *OPTUNA, rates, f"hydra.sweeper.direction={direction}", cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "hydra.sweeper.direction=" in result.stderr and "maximize" in result.stderr
+        assert "perplexity (minimize), validation loss (minimize), training loss (minimize)" in result.stderr
+    assert not list(tmp_path.iterdir())
+    result = run("return 1.0", *OPTUNA, rates, "hydra.sweeper.direction=minimize", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+def test_optuna_never_prefers_a_job_that_is_measured_otherwise(tmp_path: Path) -> None:
+    body = "rate = config.optimizer.learning_rate\n    return rate if rate > 0.1 else Objective('training loss', 0.001)"
+    arguments = (*OPTUNA, "optimizer.learning_rate=choice(0.1,0.2,0.3)", "hydra.sweeper.sampler.seed=3")
+    result = run(body, *arguments, "hydra.sweep.dir=s", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "its objective (training loss) cannot be compared with that of the first job (perplexity)" in result.stderr
+    assert "the jobs are not ranked" in result.stderr
+    assert "perplexity (2 jobs), training loss (1 job)" in result.stderr
+    best = yaml.safe_load((tmp_path / "s" / "optimization_results.yaml").read_text())
+    assert best["best_value"] == 0.2
 
 
 def test_optuna_needs_an_objective(tmp_path: Path) -> None:

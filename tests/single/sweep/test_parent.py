@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra._internal.utils import get_args_parser
@@ -31,6 +32,10 @@ def test_shared_values_and_lists() -> None:
 class Noting(NoTracker):
     def __init__(self) -> None:
         self.points: list[tuple[int, float | None, float | None]] = []
+        self.tags: dict[str, Any] = {}
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        self.tags |= tags
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
         self.points.append((step, metrics["sweep/objective"], metrics["sweep/best_objective"]))
@@ -49,13 +54,14 @@ def test_a_sweep_whose_jobs_are_not_recorded_has_no_run(
 
 def test_best_objective_so_far() -> None:
     tracker = Noting()
-    log_objectives(tracker, [3.0, 5.0, 1.0], minimizes=True)
+    log_objectives(tracker, [3.0, 5.0, 1.0], "validation loss")
     assert tracker.points == [(0, 3.0, 3.0), (1, 5.0, 3.0), (2, 1.0, 1.0)]
+    assert tracker.tags == {"parallax.objective": "validation loss, minimize"}
     tracker = Noting()
-    log_objectives(tracker, [3.0, 5.0, 1.0], minimizes=False)
-    assert [best for _, _, best in tracker.points] == [3.0, 5.0, 5.0]
+    log_objectives(tracker, [3.0, 1.0], None)
+    assert [best for _, _, best in tracker.points] == [None, None], "a loss is no better perplexity"
     tracker = Noting()
-    log_objectives(tracker, [math.nan, 2.0], minimizes=True)
+    log_objectives(tracker, [math.nan, 2.0], "perplexity")
     assert [best for _, _, best in tracker.points] == [None, 2.0], "NaN is never the best"
 
 

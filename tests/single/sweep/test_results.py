@@ -8,7 +8,7 @@ from rich.console import Console
 
 from parallax_runner.sweep import plot
 from parallax_runner.sweep.ledger import Account, Job, Standing, Status
-from parallax_runner.sweep.results import Result, rank, save, table
+from parallax_runner.sweep.results import Result, disagreement, rank, save, table
 
 MORE = {"words_per_sec": 12345.6, "step_ms_p50": 1.25, "steps": 5}
 
@@ -17,7 +17,7 @@ def job(sweep_dir: Path, name: str) -> Job:
     return Job(name, name.replace("-", "="), (f"x={name}",), str(sweep_dir / name))
 
 
-def ranked(sweep_dir: Path, *, minimizes: bool = True) -> list[Result]:
+def ranked(sweep_dir: Path) -> list[Result]:
     """Five jobs: two finished, one of them with NaN as its loss, one failed, one not run."""
     outcomes: dict[str, tuple[Status, float | None]] = {
         "a-1": ("finished", 3.0),
@@ -31,9 +31,11 @@ def ranked(sweep_dir: Path, *, minimizes: bool = True) -> list[Result]:
         folder.mkdir(parents=True, exist_ok=True)
         summary = {"loss_last": objective, "validation_perplexity": objective, "error": "it broke", **MORE}
         (folder / "summary.json").write_text(json.dumps(summary | {"loss_last": None}).replace("NaN", "null"))
-        standings[name] = Standing(job(sweep_dir, name), status, 1, objective, int(status == "failed"))
+        standings[name] = Standing(
+            job(sweep_dir, name), status, 1, objective, int(status == "failed"), objective_name="perplexity"
+        )
     planned = [job(sweep_dir, f"a-{number}") for number in (1, 2, 3, 4, 5)]
-    return rank(Account(standings), planned, minimizes=minimizes)
+    return rank(Account(standings), planned)
 
 
 def test_best_first_and_those_without_objective_last(tmp_path: Path) -> None:
@@ -46,29 +48,34 @@ def test_best_first_and_those_without_objective_last(tmp_path: Path) -> None:
         (None, "a=5", "not run"),
     ]
     assert [one.error for one in results] == [None, None, None, "it broke", None]
-    assert [one.job for one in ranked(tmp_path, minimizes=False)][:2] == ["a=1", "a=2"]
 
 
 def test_objectives_of_two_kinds_are_not_ranked(tmp_path: Path) -> None:
-    standings = {}
-    for name, fields in (("a-1", {"validation_perplexity": 90.0}), ("a-2", {}), ("a-3", {})):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "summary.json").write_text(json.dumps({"loss_last": 4.0, **fields}))
-        standings[name] = Standing(job(tmp_path, name), "finished", 1, 4.0, 0)
-    assert [one.rank for one in rank(Account(standings), [], minimizes=True)] == [None] * 3
+    names = {"a-1": "perplexity", "a-2": "training loss", "a-3": "training loss"}
+    standings = {
+        name: Standing(job(tmp_path, name), "finished", 1, 4.0, objective_name=objective)
+        for name, objective in names.items()
+    }
+    results = rank(Account(standings), [])
+    assert [one.rank for one in results] == [None] * 3
+    assert "perplexity (1 job), training loss (2 jobs)" in str(disagreement(results))
+    document = json.loads(save(results, tmp_path, "finished").read_text())
+    assert (document["objective"], document["direction"]) == (None, None)
     del standings["a-1"]
-    assert [one.rank for one in rank(Account(standings), [], minimizes=True)] == [1, 2]
+    results = rank(Account(standings), [])
+    assert [one.rank for one in results] == [1, 2] and disagreement(results) is None
 
 
 def test_titles_are_no_markup(tmp_path: Path) -> None:
     titles = ("x=[relu]", "x=[/d/a.txt]", "[b]")
     standings = {
-        title: Standing(Job(title, title, (), str(tmp_path / "[red]" / title)), "finished", 1, 1.0, 0)
+        title: Standing(
+            Job(title, title, (), str(tmp_path / "[red]" / title)), "finished", 1, 1.0, objective_name="validation loss"
+        )
         for title in titles
     }
     console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
-    console.print(table(rank(Account(standings), [], minimizes=True), tmp_path / "[red]"))
+    console.print(table(rank(Account(standings), []), tmp_path / "[red]"))
     shown = console.export_text()
     assert all(title in shown and f"./{title}" in shown for title in titles) and "[red]" in shown.replace("\n", "")
 
@@ -76,6 +83,8 @@ def test_titles_are_no_markup(tmp_path: Path) -> None:
 def test_table(tmp_path: Path) -> None:
     console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
     console.print(table(ranked(tmp_path), tmp_path))
+    shown = console.export_text(clear=False)
+    assert "perplexity" in shown and "(minimize)" in shown
     rows = [
         [cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines() if "│" in line
     ]
@@ -85,7 +94,7 @@ def test_table(tmp_path: Path) -> None:
 
 
 def test_results_are_strict_json(tmp_path: Path) -> None:
-    path = save(ranked(tmp_path), tmp_path, "failed", minimizes=True)
+    path = save(ranked(tmp_path), tmp_path, "failed")
     document = json.loads(path.read_text(), parse_constant=lambda name: pytest_fail(name))
     assert (document["status"], document["objective"], document["direction"]) == ("failed", "perplexity", "minimize")
     assert [one["objective"] for one in document["jobs"]] == [1.0, 3.0, None, None, None]

@@ -1,0 +1,59 @@
+"""Checks that a validation loss depends on one batch and the variables alone: its ops write nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import variable_pb2
+
+from parallax_runner.analysis.effects import Effects
+from parallax_runner.errors import PlanError
+from parallax_runner.graph import edit
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+# Beside variables: tables, queues and accumulators.
+_WRITES_RESOURCE = re.compile(r"LookupTable(Insert|Import|Remove)|QueueEnqueue|AccumulatorApplyGradient")
+_REMEDY = (
+    "Each rank computes it for each of its batches, and their mean counts: return the loss of one batch, "
+    "without tf.metrics and without updates"
+)
+
+
+def check_validation_loss(single: SingleDeviceGraph) -> None:
+    """Raises PlanError where the validation loss accumulates over batches, as values of `tf.metrics` do."""
+    if single.validation_loss is None:
+        return
+    graph_def = single.meta_graph.graph_def
+    functions = Effects({one.signature.name: one for one in graph_def.library.function})
+    metrics = _metric_variables(single.meta_graph)
+    for node in _needed(graph_def, single.validation_loss):
+        if any(edit.writes(op) or _WRITES_RESOURCE.search(op) for op in [node.op, *functions.called_by(node)]):
+            raise PlanError(
+                f"the model's validation_loss «{single.validation_loss}» needs «{node.name}» ({node.op}), which writes "
+                f"a variable or another resource. {_REMEDY}"
+            )
+        if node.name in metrics:
+            raise PlanError(
+                f"the model's validation_loss «{single.validation_loss}» reads «{node.name}», a variable in which "
+                f"tf.metrics accumulates over batches. {_REMEDY}"
+            )
+
+
+def _metric_variables(meta_graph: tf.MetaGraphDef) -> set[str]:
+    serialized = meta_graph.collection_def[tf.GraphKeys.METRIC_VARIABLES].bytes_list.value
+    return {variable_pb2.VariableDef.FromString(one).variable_name.split(":")[0] for one in serialized}
+
+
+def _needed(graph_def: tf.GraphDef, tensor: str) -> Iterable[tf.NodeDef]:
+    """The nodes that a tensor needs, in the order of the graph."""
+    nodes = {node.name: node for node in graph_def.node}
+    needed: set[str] = set()
+    stack = [tensor]
+    while stack:
+        name = stack.pop().lstrip("^").split(":")[0]
+        if name not in needed:
+            needed.add(name)
+            stack.extend(nodes[name].input)
+    return [node for node in graph_def.node if node.name in needed]
