@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "errors": (),
     "stages": (),
     "tensorflow_import": (),
+    "terminal": (),
     "config": (),
     "data": (),
     "graph": (),
