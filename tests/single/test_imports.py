@@ -18,7 +18,7 @@ ENTRIES = (
     *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
-ANYONE = ("errors", "stages")
+ANYONE = ("errors", "stages", "whole_file")
 
 # What a stage may import of the other stages: a folder, or one module of it.
 MAY_IMPORT = {
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "stages": (),
     "tensorflow_import": (),
     "terminal": (),
+    "whole_file": (),
     "config": (),
     "data": (),
     "graph": (),
@@ -48,7 +49,10 @@ MAY_IMPORT = {
     "profile": (),
     "verify": ("graph", "analysis", "data", "plan"),
 }
-WITHOUT_TENSORFLOW = ("errors", "stages", "config", "data", "plan", "search", "simulation", "launch", "track")
+WITHOUT_TENSORFLOW = (
+    *("errors", "stages", "terminal", "whole_file", "config", "data", "plan", "search", "simulation", "launch"),
+    "track",
+)
 ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}
 
 
