@@ -15,10 +15,12 @@ from parallax_runner.config.location import conf_dir
 from parallax_runner.config.sync_command import folder_to_sync
 from parallax_runner.exit_status import tell
 from parallax_runner.sweep.job import run
+from parallax_runner.terminal import keep_going
 
 
 def main() -> int:
     """Runs the command line and returns the exit status."""
+    keep_going()
     try:
         arguments = parse()
         text = answer(arguments)

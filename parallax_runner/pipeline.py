@@ -45,6 +45,7 @@ from parallax_runner.run_lock import alone_in
 from parallax_runner.simulating import run_simulation
 from parallax_runner.stages import stage
 from parallax_runner.supervise import supervise
+from parallax_runner.terminal import log_losses
 from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
 from parallax_runner.track.store_check import check_store
 from parallax_runner.track.system_metrics import sampling
@@ -363,3 +364,4 @@ def _log_to(run_dir: Path) -> None:
         old.close()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
+    log_losses()

@@ -19,6 +19,7 @@ from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.train.checkpoint_files import list_checkpoints, read_sidecar, sidecar_path
 from parallax_runner.train.checkpoint_start import find_start
+from parallax_runner.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -108,10 +109,9 @@ class Recovery:
         }
         path = self.run_dir / FAILURE
         try:
-            path.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_whole(path, json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
         except OSError as error:
             # The cause is told on the terminal all the same.
-            path.unlink(missing_ok=True)
             print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
 
 

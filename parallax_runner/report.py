@@ -124,14 +124,16 @@ def verification(comparison: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
-    """The error itself, or, where the disk and not the program is at fault, one that says which file and what to do."""
+    """The error itself, or, where the disk and not the program is at fault, one that says which file and what to do.
+    An error without a name may be of any file."""
     if not isinstance(error, OSError) or not (
         is_of_storage(error) or Path(error.filename or "").is_relative_to(run_dir)
     ):
         return error
+    what = "a file" if error.filename is None else f"{error.filename}:"
     told = StorageError(
-        f"{error.filename or run_dir}: cannot be written: {error.strerror}; make room or give the run another folder "
-        "with hydra.run.dir=…"
+        f"{what} cannot be written: {error.strerror}; make room or give the run another folder with hydra.run.dir=… "
+        f"than {run_dir}"
     )
     told.__cause__ = error
     return told

@@ -18,6 +18,7 @@ from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression
 from parallax_runner.simulation import show
 from parallax_runner.simulation.simulate import Simulation, as_json, simulate
+from parallax_runner.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ def run_simulation(config: DictConfig, run_dir: Path, measure: Callable[[], Meas
         ps=ps_options(config),
         compression=Compression(config.comm.compression),
     )
-    (run_dir / FILE_NAME).write_text(json.dumps(as_json(simulation), indent=1) + "\n", encoding="utf-8")
-    (run_dir / MARKDOWN).write_text(show.markdown(simulation), encoding="utf-8")
+    write_whole(run_dir / FILE_NAME, json.dumps(as_json(simulation), indent=1) + "\n")
+    write_whole(run_dir / MARKDOWN, show.markdown(simulation))
     try:
         show.draw(simulation, run_dir / PLOT)
     except Exception as error:  # a font cache, a disk: the numbers are there

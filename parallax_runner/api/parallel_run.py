@@ -11,6 +11,7 @@ from parallax_runner.api.config import Config
 from parallax_runner.api.script import ScriptSource, started_as, this_worker
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.exit_status import tell
+from parallax_runner.terminal import keep_going
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
@@ -55,6 +56,7 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
     from parallax_runner.graph.script_graph import has_partitioner
     from parallax_runner.pipeline import drive
 
+    keep_going()
     try:
         lines = overrides_of(
             config,

@@ -6,6 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "config.yaml"
 # What `conf/model/script.yaml` names in place of a model's function.
@@ -20,9 +21,7 @@ def freeze(config: DictConfig, run_dir: str | os.PathLike[str]) -> Path:
     folder = Path(run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE_NAME
-    partial = folder / f".{FILE_NAME}.{os.getpid()}"
-    partial.write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, OmegaConf.to_yaml(config, resolve=True))
     return path
 
 

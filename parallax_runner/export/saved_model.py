@@ -17,6 +17,7 @@ from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ExportError, ParallaxError
 from parallax_runner.export.inference import InferenceGraph, inference_graph
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
+from parallax_runner.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ def _describe(
     }
     path = folder / DESCRIPTION
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(description, indent=1) + "\n")
 
 
 def _spec(tensor: tf.Tensor) -> dict[str, object]:

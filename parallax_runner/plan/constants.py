@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parallax_runner.whole_file import write_whole
+
 FORMAT = 3
 GBIT_BYTES = 1e9 / 8
 EXCHANGES = ("allreduce", "allgather", "alltoall", "pull", "push")
@@ -99,6 +101,4 @@ def load(path: Path) -> Constants:
 def save(constants: Constants, path: Path) -> None:
     """Writes JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(dataclasses.asdict(constants), indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(dataclasses.asdict(constants), indent=1) + "\n")

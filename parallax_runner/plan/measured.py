@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.whole_file import write_whole
 
 FORMAT = 3
 FILE_NAME = "measured.json"
@@ -102,11 +102,9 @@ class Measured:
 
 
 def save(measured: Measured, path: Path) -> None:
-    """Writes `measured` as JSON, whole or not at all."""
+    """Writes `measured` as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(dataclasses.asdict(measured)) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(dataclasses.asdict(measured)) + "\n")
 
 
 def load(path: Path) -> Measured:

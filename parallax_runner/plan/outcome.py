@@ -15,6 +15,7 @@ from rich.table import Table
 
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import format_bytes
+from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "plan_measured.json"
 MAX_ROWS = 10  # of variables in the table
@@ -77,7 +78,7 @@ class Outcome:
 def save(outcome: Outcome, run_dir: Path) -> Path:
     """Writes `run_dir/plan_measured.json`."""
     path = run_dir / FILE_NAME
-    path.write_text(json.dumps(dataclasses.asdict(outcome), indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(dataclasses.asdict(outcome), indent=1) + "\n")
     return path
 
 

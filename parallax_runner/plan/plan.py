@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from parallax_runner.whole_file import write_whole
+
 FORMAT = 1
 FILE_NAME = "plan.json"
 
@@ -193,7 +195,7 @@ class Plan:
 
 def save(plan: Plan, path: Path) -> None:
     """Writes `plan` as JSON."""
-    path.write_text(to_json(plan) + "\n", encoding="utf-8")
+    write_whole(path, to_json(plan) + "\n")
 
 
 def to_json(plan: Plan) -> str:

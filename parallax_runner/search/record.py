@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parallax_runner.search.trial import Choice, Curve, Trial
+from parallax_runner.whole_file import write_whole
 
 FORMAT = 2
 FOLDER = "search"
@@ -38,15 +38,13 @@ def in_cache(cache: Path, made_for: Mapping[str, Any]) -> Path:
 
 
 def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, Any], path: Path) -> None:
-    """Writes the file whole or not at all; `made_for` is JSON."""
+    """Writes the file; `made_for` is JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     chosen = None if choice is None else {key: value for key, value in dataclasses.asdict(choice).items()}
     if chosen is not None:
         del chosen["trials"]  # they stand beside it
     fields = {"made_for": dict(made_for), "trials": [dataclasses.asdict(trial) for trial in trials], "choice": chosen}
-    partial.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(fields, indent=1) + "\n")
 
 
 def load(made_for: Mapping[str, Any], path: Path) -> Record:

@@ -22,6 +22,7 @@ from parallax_runner.config.objective import Objective
 from parallax_runner.exit_status import INTERRUPTED, tell
 from parallax_runner.sweep.ledger import Job, Ledger, Standing, Status
 from parallax_runner.sweep.signals import ends_job, one_of_joblibs
+from parallax_runner.terminal import keep_going
 
 job_folder.register()
 
@@ -32,6 +33,7 @@ def run(config: DictConfig) -> float | None:
     Raises SystemExit with the status of a plain run that failed or was stopped. Of a sweep's job it does so only where
     the sweep is to end; a failed job among others returns the worst objective there is, or None.
     """
+    keep_going()  # this may be one of joblib's processes
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
         return _run_in_sweep(config, hydra)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from rich.text import Text
 from parallax_runner.config.objective import direction_of
 from parallax_runner.sweep.ledger import Account, Job
 from parallax_runner.track.run_record import SUMMARY
+from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "results.json"
 NOT_RUN = "not run"
@@ -64,9 +64,7 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
         "direction": None if name is None else direction_of(name),
         "jobs": [{key: _finite(value) for key, value in vars(one).items()} for one in results],
     }
-    partial = path.with_name(f".{FILE_NAME}.{os.getpid()}")
-    partial.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
     return path
 
 

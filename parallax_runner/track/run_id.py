@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "mlflow_run.json"
 
@@ -35,7 +36,5 @@ def forget_run(run_dir: Path) -> None:
 
 
 def replace_json(path: Path, fields: Any) -> None:
-    """Writes a small file that others may read at any time: they see the old one or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(fields) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    """Writes a small file that others may read at any time."""
+    write_whole(path, json.dumps(fields) + "\n")

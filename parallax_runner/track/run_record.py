@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 import time
 from array import array
@@ -16,6 +15,7 @@ from typing import Any
 
 from parallax_runner.track.progress import ProgressDisplay, Standing
 from parallax_runner.track.tracker import Tracker
+from parallax_runner.whole_file import write_whole
 
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
@@ -213,7 +213,7 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in fields.items()
     }
-    path.write_text(json.dumps(finite, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(finite, indent=1, allow_nan=False) + "\n")
     return path
 
 
@@ -224,9 +224,7 @@ def name_run(summary: Path, run_id: str) -> None:
     except (OSError, ValueError):
         return
     if fields.get("mlflow_run_id") is None:
-        partial = summary.with_name(f".{summary.name}.{os.getpid()}")
-        partial.write_text(json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, summary)
+        write_whole(summary, json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n")
 
 
 def read_summary(run_dir: Path) -> dict[str, Any]:

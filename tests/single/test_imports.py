@@ -18,13 +18,15 @@ ENTRIES = (
     *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
-ANYONE = ("errors", "stages")
+ANYONE = ("errors", "stages", "whole_file")
 
 # What a stage may import of the other stages: a folder, or one module of it.
 MAY_IMPORT = {
     "errors": (),
     "stages": (),
     "tensorflow_import": (),
+    "terminal": (),
+    "whole_file": (),
     "config": (),
     "data": (),
     "graph": (),
@@ -47,7 +49,10 @@ MAY_IMPORT = {
     "profile": (),
     "verify": ("graph", "analysis", "data", "plan"),
 }
-WITHOUT_TENSORFLOW = ("errors", "stages", "config", "data", "plan", "search", "simulation", "launch", "track")
+WITHOUT_TENSORFLOW = (
+    *("errors", "stages", "terminal", "whole_file", "config", "data", "plan", "search", "simulation", "launch"),
+    "track",
+)
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
 ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}
 

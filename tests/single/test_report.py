@@ -45,7 +45,7 @@ def test_a_restart_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_only_the_disks_errors_become_the_disks() -> None:
     full = report.explain_storage(OSError(28, "No space left on device"), RUN_DIR)
     assert isinstance(full, StorageError)
-    assert str(full).startswith("/runs/a: cannot be written: No space left on device; ")
+    assert str(full).startswith("a file cannot be written: No space left on device; ")
     ours = report.explain_storage(PermissionError(13, "Permission denied", "/runs/a/plan.json"), RUN_DIR)
     assert str(ours).startswith("/runs/a/plan.json: cannot be written: Permission denied")
     models = FileNotFoundError(2, "No such file or directory", "/elsewhere/vectors.txt")

@@ -1,0 +1,132 @@
+"""stdout and stderr of the process that a person starts: what cannot be written there is lost, and ends nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import logging
+import os
+import select
+import sys
+from typing import Any, Self
+
+log = logging.getLogger(__name__)
+
+
+def keep_going() -> None:
+    """Replaces `sys.stdout` and `sys.stderr`, so that a terminal, pipe or file that fails costs output and no more.
+
+    Descriptors 0 to 2 that are closed become /dev/null: a file or connection that the run opens would get their
+    numbers, and native code would write into it. A stream that somebody has put in the place of Python's own is left.
+    """
+    for descriptor in (0, 1, 2):
+        if not _is_open(descriptor):
+            _open_null_as(descriptor)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None or _is_own(stream, descriptor):
+            kept = _Stream.closed_from_the_start(name) if stream is None else _Stream.over(name, descriptor, stream)
+            setattr(sys, name, kept)
+            setattr(sys, f"__{name}__", kept)
+
+
+def log_losses() -> None:
+    """Logs what was lost before there was a log."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, _Stream):
+            stream.log_loss()
+
+
+class _Lossy(io.FileIO):
+    """A descriptor. What it refuses counts as written; `error` is the first reason."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Writes all of it, or loses the rest."""
+        rest = memoryview(data).cast("B")
+        size_bytes = rest.nbytes
+        try:
+            while rest:
+                written = super().write(rest)
+                if written is None:  # somebody who shares the terminal has made it non-blocking
+                    select.select([], [self], [])
+                rest = rest[written or 0 :]
+        except OSError as error:
+            self.error = self.error or error
+        return size_bytes
+
+
+class _Stream(io.TextIOWrapper):
+    """Text over a lossy descriptor; a loss is logged once."""
+
+    _name: str
+    _raw: _Lossy
+    _logged = False
+
+    @classmethod
+    def over(cls, name: str, descriptor: int, before: io.TextIOWrapper) -> Self:
+        """In place of `before`."""
+        with contextlib.suppress(OSError, ValueError):  # the new stream will meet the same
+            before.flush()
+        return cls._of(
+            name,
+            _Lossy(descriptor, "w", closefd=False),
+            encoding=before.encoding,
+            errors=before.errors,
+            line_buffering=before.line_buffering,
+            write_through=before.write_through,  # where PYTHONUNBUFFERED is set
+        )
+
+    @classmethod
+    def closed_from_the_start(cls, name: str) -> Self:
+        """Over /dev/null: what has the stream's number by now may be somebody else's."""
+        raw = _Lossy(os.devnull, "w")
+        raw.error = OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return cls._of(name, raw, encoding="utf-8", errors="backslashreplace")
+
+    @classmethod
+    def _of(cls, name: str, raw: _Lossy, **options: Any) -> Self:
+        unbuffered = options.get("write_through", False)
+        stream = cls(raw if unbuffered else io.BufferedWriter(raw), **options)
+        stream._name, stream._raw = name, raw
+        return stream
+
+    def write(self, text: str) -> int:
+        """Writes text, or loses it."""
+        written = super().write(text)
+        self.log_loss()
+        return written
+
+    def flush(self) -> None:
+        """Writes what is buffered, or loses it."""
+        super().flush()
+        self.log_loss()
+
+    def log_loss(self) -> None:
+        """Logs the first loss, once there is a log. Not where it happens: a log may write to this stream again."""
+        if self._raw.error is not None and not self._logged and logging.getLogger("parallax_runner").handlers:
+            self._logged = True
+            log.warning("%s is lost and the run goes on: it cannot be written: %s", self._name, self._raw.error)
+
+
+def _is_own(stream: Any, descriptor: int) -> bool:
+    """Whether a stream is what Python has made for a descriptor, or its user has closed that one."""
+    return type(stream) is io.TextIOWrapper and (stream.closed or stream.fileno() == descriptor)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _open_null_as(descriptor: int) -> None:
+    opened = os.open(os.devnull, os.O_RDWR)
+    if opened != descriptor:
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.set_inheritable(descriptor, True)
