@@ -1,6 +1,7 @@
 """Errors shown to the user as one message, without a traceback. Imports nothing of the project."""
 
 import errno
+import re
 
 
 class ParallaxError(Exception):
@@ -73,3 +74,15 @@ _STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
 def is_of_storage(error: BaseException) -> bool:
     """Whether an error is the disk's and not the program's; started again, a run would meet it again."""
     return isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS
+
+
+def reason_in(message: str) -> str:
+    """What went wrong, out of the message of a TensorFlow error, in one line.
+
+    TensorFlow puts the place in the program that made the op before it. Behind it are the node, and a hint about memory
+    that is exhausted, although a full disk has the same code.
+    """
+    told = re.split(r"^Node: .*$", message, flags=re.MULTILINE)[-1]
+    lines = [re.sub(r"^\s*\(\d+\) [A-Z_]+: ", "", line).strip() for line in told.splitlines()]
+    noise = re.compile(r"$|Graph execution error:|\d+ root error|Hint: |.*\[\[\{\{")
+    return next((line for line in lines if not noise.match(line)), message.strip())

@@ -220,7 +220,8 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
 @stage("find a checkpoint")
 def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> DictConfig:
     """The configuration with `ckpt.resume` settled: a checkpoint's prefix, or `never`."""
-    from parallax_runner.train.checkpoint_files import prepare
+    from parallax_runner.train.best_checkpoint import fault_of_best
+    from parallax_runner.train.checkpoint_folder import prepare
     from parallax_runner.train.checkpoint_start import find_start
 
     settled = DictConfig(OmegaConf.to_container(config, resolve=True))
@@ -231,10 +232,11 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset,
     if config.action == "search":  # it leaves a choice behind, and nothing trained
         settled.ckpt.enabled = False
     if settled.ckpt.enabled:
-        settled.ckpt.dir = str(Path(config.ckpt.dir).resolve())
-        prepare(Path(settled.ckpt.dir))
-        found = find_start(config.ckpt.resume, Path(settled.ckpt.dir))
-        for note in found.notes:
+        settled.ckpt.dir = os.path.realpath(config.ckpt.dir)
+        folder = Path(settled.ckpt.dir)
+        notes = prepare(folder)
+        found = find_start(config.ckpt.resume, folder)
+        for note in filter(None, (*notes, *found.notes, fault_of_best(folder))):
             log.warning("%s", note)
             print(f"parallax_runner: {note}", file=sys.stderr)
         start = found.prefix
@@ -243,7 +245,7 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset,
 
         check_fits(start, single.variables, numbering=numbering_of(dataset))
         log.info("resuming from %s", start)
-    settled.ckpt.resume = "never" if start is None else str(start.resolve())
+    settled.ckpt.resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
     _check_repeats(settled)
     return settled
 

@@ -17,7 +17,7 @@ from parallax_runner.config.resume_command import resume_command
 from parallax_runner.errors import CheckpointError
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.processes import RunResult
-from parallax_runner.train.checkpoint_files import list_checkpoints, read_sidecar, sidecar_path
+from parallax_runner.train.checkpoint_files import newest_write_number, read_sidecar
 from parallax_runner.train.checkpoint_start import find_start
 from parallax_runner.whole_file import write_whole
 
@@ -29,17 +29,17 @@ FAILURE = "failure.json"
 @dataclass(frozen=True)
 class Recovery:
     """What must be known of a run before it begins: `config` with `ckpt.resume` settled, `resume` as it was asked for,
-    and the checkpoints that the folder held already, with the time of each. They are not this run's."""
+    and the number of the newest checkpoint that the folder held already. Those up to it are not this run's."""
 
     run_dir: Path
     config: DictConfig
     resume: str
-    before: dict[Path, int]
+    before: int
 
     @classmethod
     def of(cls, config: DictConfig, resume: str) -> Recovery:
         """For a run that is about to begin."""
-        before = _times(Path(config.ckpt.dir)) if config.ckpt.enabled else {}
+        before = newest_write_number(Path(config.ckpt.dir)) if config.ckpt.enabled else 0
         return cls(Path(config.run_dir), config, resume, before)
 
     @property
@@ -68,10 +68,10 @@ class Recovery:
 
     def _has_written(self, prefix: Path) -> bool:
         try:
-            written_ns = _times(Path(self.config.ckpt.dir)).get(prefix)
-        except OSError:  # the disk may be what failed
+            is_here = os.path.samefile(prefix.parent, self.config.ckpt.dir)
+            return is_here and read_sidecar(prefix).write_number > self.before
+        except (CheckpointError, OSError):  # the disk may be what failed
             return False
-        return written_ns is not None and written_ns != self.before.get(prefix)
 
     def again(self) -> DictConfig:
         """The configuration for another attempt: from the newest checkpoint, where there is one."""
@@ -126,10 +126,6 @@ def to_try_again(result: RunResult, *, restarts: int, max_restarts: int, was_sto
 def forget_failure(run_dir: Path) -> None:
     """Removes what an earlier run in this folder left, as a new one begins."""
     (run_dir / FAILURE).unlink(missing_ok=True)
-
-
-def _times(folder: Path) -> dict[Path, int]:
-    return {prefix.resolve(): sidecar_path(prefix).stat().st_mtime_ns for prefix in list_checkpoints(folder)}
 
 
 def step_of(config: DictConfig) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import tensorflow.compat.v1 as tf
 from omegaconf import DictConfig
 
@@ -13,6 +15,7 @@ from parallax_runner.stages import stage
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.cluster import device_filters, join_cluster, merged, session_config
 from parallax_runner.train.gpu_limits import GpuLimits
+from parallax_runner.train.literal_path import literal
 
 
 def open_session_of(
@@ -95,6 +98,7 @@ def initialize(
     """Gives every variable its initial value, or the checkpoint's, on all ranks alike."""
     session.run(distributed.initialize)
     if start is not None:
-        session.run(checkpoints.restore, {checkpoints.prefix: start})
+        with literal(Path(start)) as path:
+            session.run(checkpoints.restore, {checkpoints.prefix: path})
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)
     session.run(distributed.agree)

@@ -249,7 +249,8 @@ def _check_data(config: DictConfig, origins: Origins) -> None:
 
 def _check_resume(config: DictConfig, origins: Origins) -> None:
     resume = config.ckpt.resume
-    if resume not in ("auto", "never") and not (os.path.exists(resume) or os.path.exists(f"{resume}.index")):
+    names = (resume, f"{resume}.index", f"{resume}.json")
+    if resume not in ("auto", "never") and not any(map(os.path.lexists, names)):
         raise refusal("ckpt.resume", origins, "expected auto, never, or a path that exists", value=resume)
 
 

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.train.best_checkpoint import best_checkpoint
-from parallax_runner.train.checkpoint_files import damage, files_of, list_checkpoints, sidecar_path
+from parallax_runner.train.checkpoint_files import (
+    Sidecar,
+    damage,
+    files_of,
+    newest_write_number,
+    read_sidecar,
+    readable,
+    sidecar_path,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +34,8 @@ class CheckpointArtifacts:
 
     def __init__(self, which: str, ckpt_dir: Path, run_dir: Path, send: Callable[[Path], None]) -> None:
         self._which, self._ckpt_dir, self._outbox, self._send = which, ckpt_dir, run_dir / OUTBOX, send
-        self._old = {prefix: _stamp(prefix) for prefix in list_checkpoints(ckpt_dir)}
-        self._sent: dict[Path, int] = {}
+        self._old = newest_write_number(ckpt_dir)
+        self._sent: dict[Path, Sidecar] = {}
 
     def on_checkpoint(self, prefix: Path) -> None:
         """Takes note of one that was written: with `all`, before it can be deleted."""
@@ -49,15 +57,11 @@ class CheckpointArtifacts:
                 self._give(best)
 
     def _new(self) -> list[Path]:
-        found = list_checkpoints(self._ckpt_dir)
-        return [prefix for prefix in found if self._old.get(prefix) != _stamp(prefix)]
+        found = readable(self._ckpt_dir)
+        return [prefix for prefix, sidecar in found.items() if sidecar.write_number > self._old]
 
     def _best(self) -> Path | None:
-        try:
-            best = best_checkpoint(self._ckpt_dir)
-        except CheckpointError as error:
-            log.warning("%s", error)
-            return None
+        best = best_checkpoint(self._ckpt_dir)
         return best if best is not None and damage(best) is None else None
 
     def _give_last(self) -> None:
@@ -70,15 +74,15 @@ class CheckpointArtifacts:
         try:
             held = self._outbox / prefix.name
             # Whoever wrote it may have put it there at once, and deleted the original since.
-            stamp = _stamp(prefix if sidecar_path(prefix).exists() else held / prefix.name)
-            if self._sent.get(prefix) == stamp:
+            sidecar = read_sidecar(prefix if os.path.lexists(sidecar_path(prefix)) else held / prefix.name)
+            if self._sent.get(prefix) == sidecar:
                 return
-            if not _holds(held, stamp):
+            if not _holds(held, sidecar):
                 hold(prefix, self._outbox)
-        except OSError as error:
+        except (OSError, CheckpointError) as error:
             log.warning("checkpoint %s does not become an artifact: %s", prefix, error)
             return
-        self._sent[prefix] = stamp
+        self._sent[prefix] = sidecar
         self._send(held)
 
 
@@ -98,8 +102,11 @@ def hold(prefix: Path, outbox: Path) -> Path:
     return partial.rename(folder)
 
 
-def _holds(folder: Path, stamp: int) -> bool:
-    return sidecar_path(folder / folder.name).exists() and _stamp(folder / folder.name) == stamp
+def _holds(folder: Path, sidecar: Sidecar) -> bool:
+    try:
+        return read_sidecar(folder / folder.name) == sidecar
+    except CheckpointError:
+        return False
 
 
 def _link(file: Path, target: Path) -> None:
@@ -109,7 +116,3 @@ def _link(file: Path, target: Path) -> None:
         raise
     except OSError:  # On another file system, or on one that knows no links.
         shutil.copy2(file, target)
-
-
-def _stamp(prefix: Path) -> int:
-    return sidecar_path(prefix).stat().st_mtime_ns

@@ -12,7 +12,7 @@ from parallax_runner.export.saved_model import export_saved_model
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.stages import stage
 from parallax_runner.train.best_checkpoint import best_checkpoint, read_best
-from parallax_runner.train.checkpoint_files import step_of
+from parallax_runner.train.checkpoint_files import damage, step_of
 
 log = logging.getLogger(__name__)
 
@@ -52,4 +52,5 @@ def _best(last: Path, single: SingleDeviceGraph) -> Path | None:
         if best is not None and best.validated_step >= step_of(last):
             break
         time.sleep(0.05)
-    return best_checkpoint(last.parent)
+    found = best_checkpoint(last.parent)
+    return found if found is not None and damage(found) is None else None

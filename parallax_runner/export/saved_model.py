@@ -14,9 +14,10 @@ from tensorflow.core.framework import variable_pb2
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ExportError, ParallaxError
+from parallax_runner.errors import ExportError, ParallaxError, reason_in
 from parallax_runner.export.inference import InferenceGraph, inference_graph
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
+from parallax_runner.train.literal_path import literal
 from parallax_runner.whole_file import write_whole
 
 log = logging.getLogger(__name__)
@@ -51,18 +52,18 @@ def export_saved_model(
         written = _write(served, dataset, EXAMPLES, prefix, folder, note=None)
     except (ParallaxError, tf.errors.OpError) as error:
         size = _batch_size(trained)
-        note = f"takes batches of {size} examples only, as in training; for any other: {_first_line(error)}"
+        note = f"takes batches of {size} examples only, as in training; for any other: {_reason(error)}"
         log.warning("the SavedModel %s", note)
     if written is None:
         try:
             written = _write(trained, dataset, size, prefix, folder, note=note)
         except tf.errors.OpError as error:
-            raise ExportError(f"checkpoint {prefix} cannot be served: {_first_line(error)}") from error
+            raise ExportError(f"checkpoint {prefix} cannot be served: {_reason(error)}") from error
     return written
 
 
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "message", None) or error).splitlines()[0]
+def _reason(error: ParallaxError | tf.errors.OpError) -> str:
+    return reason_in(error.message) if isinstance(error, tf.errors.OpError) else str(error).splitlines()[0]
 
 
 def _batch_size(served: InferenceGraph) -> int:
@@ -84,7 +85,8 @@ def _write(
         # No GPU: its memory is the training session's.
         with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             if saver is not None:
-                saver.restore(session, str(prefix))
+                with literal(prefix) as path:
+                    saver.restore(session, path)
             session.run(outputs, {inputs[name]: array for name, array in example.items()})
             partial = folder.with_name(f".{folder.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)

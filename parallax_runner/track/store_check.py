@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from parallax_runner.errors import ConfigError
-from parallax_runner.track.store_lock import sqlite_path
+from parallax_runner.track.store_lock import sqlite_path, sqlite_uri
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 SCHEMES = (*DATABASES, "http", "https", "databricks")
@@ -39,10 +39,7 @@ def check_store(uri: str | None, experiment: str) -> None:
 def absolute_uri(uri: str) -> str:
     """The same store whatever the present folder is: a journal may be sent from another one."""
     database = sqlite_path(uri)
-    if database is None:
-        return uri
-    _, mark, options = uri.partition("?")
-    return f"sqlite:///{database}{mark}{options}"
+    return uri if database is None else sqlite_uri(database, uri.partition("?")[2])
 
 
 def _reason(uri: str) -> str | None:

@@ -4,15 +4,25 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The absolute path of the database in `sqlite:///…`, None for other stores and for one in memory."""
+    """The absolute path of the database in `sqlite:///…`, None for other stores and for one in memory.
+
+    As SQLAlchemy reads it: options begin at a question mark, and one in the path itself is written %3F.
+    """
     prefix = "sqlite:///"
     path = uri.removeprefix(prefix).partition("?")[0]
     if not uri.startswith(prefix) or not path or path.startswith(":memory:"):
         return None
-    return Path(path).absolute()
+    return Path(unquote(path)).absolute()
+
+
+def sqlite_uri(database: Path, options: str = "") -> str:
+    """The other way round, whatever characters the path has."""
+    path = str(database).replace("%", "%25").replace("?", "%3F")
+    return f"sqlite:///{path}{'?' if options else ''}{options}"
 
 
 @contextmanager

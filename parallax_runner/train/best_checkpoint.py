@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import os
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from pathlib import Path
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.train.checkpoint_files import PARTIAL, prefix_of, sidecar_path
+from parallax_runner.train.plain_file import read_object, reason_of, remove, replace
+
+log = logging.getLogger(__name__)
 
 FILE_NAME = "best.json"
 
@@ -28,14 +32,20 @@ class Best:
 
 
 def read_best(folder: Path) -> Best | None:
-    """None where nothing was validated. Raises CheckpointError where the file is damaged."""
-    path = folder / FILE_NAME
+    """None where nothing was validated, or where the file is damaged (`fault_of_best`): nothing depends on it."""
     try:
-        return Best(**json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+        return _read(folder)
+    except CheckpointError:
         return None
-    except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{path} is unusable: {error}; delete it, and the next validation begins anew") from error
+
+
+def fault_of_best(folder: Path) -> str | None:
+    """What is wrong with the file, None where it is there and usable, or not there."""
+    try:
+        _read(folder)
+    except CheckpointError as error:
+        return str(error)
+    return None
 
 
 def note_validated(folder: Path, step: int, loss: float) -> None:
@@ -43,6 +53,9 @@ def note_validated(folder: Path, step: int, loss: float) -> None:
 
     Raises CheckpointError where it cannot be written.
     """
+    fault = fault_of_best(folder)
+    if fault is not None:
+        log.warning("%s", fault)
     old = read_best(folder) or Best(validated_step=step)
     is_saved = sidecar_path(prefix_of(folder, step)).exists() or (folder / f"{PARTIAL}{step}").exists()
     is_lower = math.isfinite(loss) and (old.validation_loss is None or loss < old.validation_loss)
@@ -51,14 +64,17 @@ def note_validated(folder: Path, step: int, loss: float) -> None:
 
 
 def forget_later(folder: Path, step: int) -> None:
-    """Takes back what was noted of steps beyond the one that a run starts from: it will do them again."""
+    """Takes back what was noted of steps beyond the one that a run starts from: it will do them again.
+
+    Raises CheckpointError where that cannot be written.
+    """
     best = read_best(folder)
     if best is None or best.validated_step <= step:
         return
     if best.step is not None and best.step <= step:
         _write(folder, dataclasses.replace(best, validated_step=step))
     else:
-        (folder / FILE_NAME).unlink()
+        _write(folder, None)
 
 
 def best_checkpoint(folder: Path) -> Path | None:
@@ -79,14 +95,43 @@ def not_to_forget(folder: Path, validated: set[int]) -> set[int]:
     return waiting if best.step is None else waiting | {best.step}
 
 
-def _write(folder: Path, best: Best) -> None:
+def _read(folder: Path) -> Best | None:
+    path = folder / FILE_NAME
+    try:
+        best = Best(**read_object(path)[1])
+        _check(best)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        why = str(error) if isinstance(error, TypeError) else reason_of(error)
+        raise CheckpointError(
+            f"{path} is unusable: {why}; which checkpoint was the best is not known any more, and the next validation "
+            "begins anew"
+        ) from error
+    return best
+
+
+def _check(best: Best) -> None:
+    """Raises ValueError where a field is not what `Best` says."""
+    steps = [best.validated_step] if best.step is None else [best.validated_step, best.step]
+    is_step = [type(step) is int and step >= 0 for step in steps]
+    has_loss = type(best.validation_loss) in (int, float) and math.isfinite(best.validation_loss or 0)
+    if not all(is_step) or (has_loss != (best.step is not None)):
+        raise ValueError(f"it says {dataclasses.asdict(best)}")
+
+
+def _write(folder: Path, best: Best | None) -> None:
     path = folder / FILE_NAME
     written = path.with_name(f".{FILE_NAME}")
     try:
+        if best is None:
+            remove(path)
+            return
+        remove(written)
         with written.open("w", encoding="utf-8") as file:
             json.dump(dataclasses.asdict(best), file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(written, path)
+        replace(written, path)
     except OSError as error:
         raise CheckpointError(f"{path} could not be written: {error.strerror or error}") from error

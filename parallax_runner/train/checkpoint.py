@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import CheckpointError
+from parallax_runner.errors import CheckpointError, reason_in
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
 from parallax_runner.train.checkpoint_files import read_sidecar
+from parallax_runner.train.literal_path import literal
 
 UNKNOWN_STEP = -1  # the one that the chief counts itself
 
@@ -160,9 +161,10 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
             "and rows of its tables are other words now; bring the text back, or start afresh with ckpt.resume=never"
         )
     try:
-        shapes: Mapping[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
+        with literal(prefix) as path:
+            shapes: Mapping[str, list[int]] = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     except tf.errors.OpError as error:
-        raise CheckpointError(f"checkpoint {prefix} cannot be read: {error.message}") from error
+        raise CheckpointError(f"checkpoint {prefix} cannot be read: {reason_in(error.message)}") from error
     for variable in variables:
         if not variable.saved:
             continue

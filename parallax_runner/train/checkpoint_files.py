@@ -1,25 +1,26 @@
-"""Checkpoints on disk: names, sidecars, publishing and which to keep. Opens no session."""
+"""Checkpoints on disk: their names, their sidecars, what is damaged, and their order. Opens no session."""
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import json
 import os
 import re
-import shutil
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from parallax_runner.errors import CheckpointError
+from parallax_runner.train.plain_file import open_plain, read_object, reason_of
 
 STEM = "model.ckpt"
-FORMAT = 2
+FORMAT = 3
+READABLE_FORMATS = (2, 3)  # 2: without `write_number`
 PARTIAL, FORGOTTEN = ".partial-", ".forgotten-"
+_NUMBER = "(0|[1-9][0-9]*)"
+_ENDING = re.compile(r"index|data-[0-9]+-of-[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class Sidecar:
     """What a checkpoint's JSON file says beside the variables.
 
     `step` steps are done and `examples` examples of the data's stream consumed, by all ranks together. `files` are
-    those of TensorFlow, by the end of their names («index»); `saved_secs` is the time of day, since 1970. With another
-    `numbering` of the data's rows of tables are other words; empty where nobody knows.
+    those of TensorFlow, by the end of their names («index»), whoever has written each. `write_number` counts the
+    checkpoints that were ever published in the folder, from 1 on; it is 0 in format 2. `saved_secs` is the time of day,
+    since 1970, for people: clocks are set back. With another `numbering` of the data's rows of tables are other words;
+    empty where nobody knows.
     """
 
     step: int
@@ -45,14 +48,14 @@ class Sidecar:
     fingerprint: str
     mlflow_run_id: str | None
     files: Mapping[str, FileState] = field(default_factory=dict)
+    write_number: int = 0
     saved_secs: float = 0.0
     numbering: str = ""
     format: int = FORMAT
 
     def text(self) -> str:
         """As JSON, with a checksum of its own."""
-        fields = dataclasses.asdict(self)
-        return json.dumps(fields | {"sha256": _checksum(fields)}, indent=1) + "\n"
+        return _text(dataclasses.asdict(self))
 
 
 def prefix_of(folder: Path, step: int) -> Path:
@@ -65,192 +68,159 @@ def step_of(prefix: Path) -> int:
     return int(prefix.name.removeprefix(f"{STEM}-"))
 
 
+def step_in(start: str, name: str, end: str = "") -> int | None:
+    """The step in a name that is `start`, a step and `end`; None in another."""
+    match = re.fullmatch(f"{re.escape(start)}{_NUMBER}{re.escape(end)}", name)
+    return None if match is None else int(match[1])
+
+
 def sidecar_path(prefix: Path) -> Path:
     """Where a checkpoint's sidecar is."""
     return prefix.with_name(prefix.name + ".json")
 
 
 def files_of(prefix: Path) -> list[Path]:
-    """The files that TensorFlow wrote for a checkpoint."""
-    return [file for ending in ("data-*", "index") for file in sorted(prefix.parent.glob(f"{prefix.name}.{ending}"))]
+    """What stands where TensorFlow writes a checkpoint's files: those with values, then the index."""
+    start = f"{prefix.name}."
+    endings = [name.removeprefix(start) for name in names_in(prefix.parent) if name.startswith(start)]
+    return [prefix.with_name(start + ending) for ending in sorted(endings) if _ENDING.fullmatch(ending)]
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder, sorted; none where there is no folder. Raises OSError where it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read_sidecar(prefix: Path) -> Sidecar:
     """Raises CheckpointError where it is missing, damaged, or not ours."""
     path = sidecar_path(prefix)
     try:
-        text = path.read_text(encoding="utf-8")
-        fields: dict[str, Any] = json.loads(text)
-        if fields["format"] != FORMAT:
+        text, fields = read_object(path)
+        if fields.get("format") not in READABLE_FORMATS:
             raise CheckpointError(
-                f"checkpoint {prefix}: {path.name} has format {fields['format']}, and this parallax_runner reads "
-                f"{FORMAT}; use the one that wrote it"
+                f"checkpoint {prefix}: {path.name} has format {fields.get('format')}, and this parallax_runner reads "
+                f"{' and '.join(map(str, READABLE_FORMATS))}; use the one that wrote it"
             )
-        fields.pop("sha256")
-        files = {ending: FileState(**state) for ending, state in fields.pop("files").items()}
-        sidecar = Sidecar(**fields, files=files)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} is unusable: {error!r}") from error
-    # Compared as text: that a changed character still is JSON does not make it what was written.
-    if sidecar.text() != text:
-        raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} is not what was written")
-    return sidecar
+        unsigned = {key: value for key, value in fields.items() if key != "sha256"}
+        # Compared as text: that a changed character still is JSON does not make it what was written.
+        if _text(unsigned) != text:
+            raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} is not what was written")
+        return _sidecar(unsigned)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"checkpoint {prefix}: its sidecar {path.name} is unusable: {reason_of(error)}"
+        ) from error
 
 
 def damage(prefix: Path) -> str | None:
     """What is wrong with a checkpoint, None where all its files are what was written; reads all of them."""
     try:
         sidecar = read_sidecar(prefix)
+        if step_in(f"{STEM}-", prefix.name) not in (None, sidecar.step):
+            return f"its sidecar {sidecar_path(prefix).name} is that of step {sidecar.step}"
         for ending, expected in sidecar.files.items():
-            file = prefix.with_name(f"{prefix.name}.{ending}")
-            if not file.exists():
-                return f"{file.name} is missing"
-            if file.stat().st_size != expected.bytes:
-                return f"{file.name} has {file.stat().st_size} bytes and was written with {expected.bytes}"
-            if _state_of(file) != expected:
-                return f"the content of {file.name} does not match its checksum"
+            fault = fault_of_file(prefix.with_name(f"{prefix.name}.{ending}"), expected)
+            if fault is not None:
+                return fault
     except CheckpointError as error:
         return str(error).removeprefix(f"checkpoint {prefix}: ")
-    except OSError as error:
-        return f"it cannot be read: {error}"
     return None
 
 
-def prepare(folder: Path) -> None:
-    """Makes the folder and tidies it; raises CheckpointError where nothing can be written there."""
+def fault_of_file(file: Path, expected: FileState) -> str | None:
+    """How a file differs from what was written, None where it does not."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        tidy(folder)
+        found = state_of(file, at_most_bytes=expected.bytes)
+    except FileNotFoundError:
+        return f"{file.name} is missing"
     except OSError as error:
-        raise CheckpointError(
-            f"ckpt.dir={folder}: checkpoints cannot be written there: {error.strerror or error}; give another folder, "
-            "or go without (ckpt=off)"
-        ) from error
+        return f"{file.name} cannot be read: {reason_of(error)}"
+    if found.bytes != expected.bytes:
+        return f"{file.name} has {found.bytes} bytes and was written with {expected.bytes}"
+    return None if found == expected else f"the content of {file.name} does not match its checksum"
 
 
-def begin(folder: Path, step: int) -> Path:
-    """Makes an empty folder beside the checkpoints for one that is being written; returns the prefix to write to."""
-    partial = folder / f"{PARTIAL}{step}"
-    if partial.exists():
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True)
-    return partial / STEM
-
-
-def flush(written: Path) -> None:
-    """Flushes to disk what TensorFlow wrote."""
-    for file in files_of(written):
-        _sync(file)
-
-
-def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
-    """Moves what was written to `written` (see `begin` and `flush`) into place, its sidecar last: without one there is
-    no checkpoint. `files` and `saved_secs` of the sidecar are filled in. Returns the new prefix.
-
-    All is flushed to disk before the first move. The sidecar in the partial folder says so: what is there can be moved
-    (`tidy`), even where a checkpoint of the same step, now half replaced, stood in the way.
-    """
-    files = {file.name.removeprefix(f"{written.name}."): _state_of(file) for file in files_of(written)}
-    complete = dataclasses.replace(sidecar, files=files, saved_secs=time.time())
-    sidecar_path(written).write_text(complete.text(), encoding="utf-8")
-    for path in (sidecar_path(written), written.parent, folder):
-        _sync(path)
-    return _move(written.parent, folder, complete)
-
-
-def tidy(folder: Path) -> None:
-    """Removes what killed processes left of checkpoints that they were writing or deleting.
-
-    One that had been written in full, and was being moved into place, is moved. Nobody else may be saving here.
-    """
-    for partial in sorted(folder.glob(f"{PARTIAL}*")):
-        try:
-            sidecar = read_sidecar(partial / STEM)
-        except CheckpointError:
-            shutil.rmtree(partial)
-        else:
-            _move(partial, folder, sidecar)
-    for forgotten in sorted(folder.glob(f"{FORGOTTEN}*")):
-        prefix = prefix_of(folder, int(forgotten.name.removeprefix(FORGOTTEN)))
-        if not sidecar_path(prefix).exists():
-            _delete(prefix)
-        else:  # Not begun: it may have become the best there is.
-            shutil.rmtree(forgotten)
+def state_of(path: Path, *, at_most_bytes: int | None = None) -> FileState:
+    """What a file is now; a larger one than `at_most_bytes` is not read. Raises OSError where it cannot be read."""
+    with open_plain(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if at_most_bytes is not None and size_bytes > at_most_bytes:
+            return FileState(bytes=size_bytes, sha256="")
+        return FileState(bytes=size_bytes, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Prefixes of a folder's checkpoints, damaged ones too, in the order in which they were written.
+    """Prefixes of a folder's checkpoints, damaged ones too, in the order in which they were written; last are those
+    whose sidecar cannot be read, so that nobody knows when they were written.
 
-    Not by step: a fresh run in a used folder begins again at low ones, and must not lose its own to old ones.
+    Raises OSError where the folder cannot be read.
     """
-    found = []
-    for file in folder.glob(f"{STEM}-*.json"):
-        match = re.fullmatch(rf"{re.escape(STEM)}-(\d+)\.json", file.name)
-        if match:
-            found.append((_saved_secs(file.with_suffix("")), int(match[1]), file.with_suffix("")))
-    return [prefix for *_, prefix in sorted(found)]
+    known, unknown = _read_all(folder)
+    return [*known, *unknown]
 
 
-def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
-    """Deletes all checkpoints but the `keep` newest, None: all, and those of the steps in `spare`."""
-    if keep is None:
-        return
-    for prefix in list_checkpoints(folder)[:-keep]:
-        if step_of(prefix) not in spare:
-            _delete(prefix)
+def readable(folder: Path) -> dict[Path, Sidecar]:
+    """The checkpoints whose sidecar can be read, in the order in which they were written."""
+    return _read_all(folder)[0]
 
 
-def _sync(path: Path) -> None:
-    """Flushes a file, or the names in a folder, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def newest_write_number(folder: Path) -> int:
+    """That of the checkpoint of a folder that was written last, 0 where there is none that has one."""
+    return max((sidecar.write_number for sidecar in readable(folder).values()), default=0)
 
 
-def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
-    prefix = prefix_of(folder, sidecar.step)
-    sidecar_path(prefix).unlink(missing_ok=True)
-    for file in files_of(prefix):
-        if file.name.removeprefix(f"{prefix.name}.") not in sidecar.files:
-            file.unlink()
-    for file in files_of(partial / STEM):
-        os.replace(file, prefix.with_name(prefix.name + file.name.removeprefix(STEM)))
-    os.replace(sidecar_path(partial / STEM), sidecar_path(prefix))
-    _sync(folder)
-    shutil.rmtree(partial)
-    return prefix
+def without_sidecar(folder: Path) -> list[Path]:
+    """Prefixes of checkpoints that have lost their sidecar. Not those that TensorFlow's own Saver wrote, which leaves a
+    «.meta» beside them, and not those that are being written or deleted."""
+    names = set(names_in(folder))
+    steps = set()
+    for name in names:
+        ending = name.removeprefix(f"{STEM}-").partition(".")[2]
+        if _ENDING.fullmatch(ending) and (step := step_in(f"{STEM}-", name, f".{ending}")) is not None:
+            steps.add(step)
+    return [
+        prefix_of(folder, step)
+        for step in sorted(steps)
+        if not names & {f"{STEM}-{step}.json", f"{STEM}-{step}.meta", f"{PARTIAL}{step}", f"{FORGOTTEN}{step}"}
+    ]
 
 
-def _delete(prefix: Path) -> None:
-    """The sidecar goes first, to a folder by which `tidy` knows that the rest is to follow."""
-    forgotten = prefix.with_name(f"{FORGOTTEN}{step_of(prefix)}")
-    forgotten.mkdir(exist_ok=True)
-    if sidecar_path(prefix).exists():
-        os.replace(sidecar_path(prefix), forgotten / sidecar_path(prefix).name)
-    for file in files_of(prefix):
-        file.unlink()
-    shutil.rmtree(forgotten)
-
-
-def _saved_secs(prefix: Path) -> float:
-    """When a checkpoint was written; of one whose sidecar is damaged, the sidecar's own time."""
-    try:
-        return read_sidecar(prefix).saved_secs
-    except CheckpointError:
+def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
+    """The order is not that of steps: a fresh run in a used folder begins again at low ones, and must not lose its own
+    to old ones. Nor that of time, except among checkpoints of format 2, which say nothing else."""
+    known, unknown = {}, []
+    steps = {step for name in names_in(folder) if (step := step_in(f"{STEM}-", name, ".json")) is not None}
+    for prefix in (prefix_of(folder, step) for step in sorted(steps)):
         try:
-            return sidecar_path(prefix).stat().st_mtime
-        except FileNotFoundError:  # deleted meanwhile, being old, by the run that is training there
-            return 0.0
+            known[prefix] = read_sidecar(prefix)
+        except CheckpointError:
+            # One that is gone was deleted meanwhile, being old, by the run that is training there.
+            if os.path.lexists(sidecar_path(prefix)):
+                unknown.append(prefix)
+    order = sorted(known, key=lambda prefix: (known[prefix].write_number, known[prefix].saved_secs, step_of(prefix)))
+    return {prefix: known[prefix] for prefix in order}, unknown
 
 
-def _checksum(fields: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
+    """Raises ValueError where the fields are not those of a sidecar."""
+    # A later version may add fields that this one can do without; it changes the format where it cannot.
+    known = {entry.name for entry in dataclasses.fields(Sidecar)} & set(fields) - {"files"}
+    try:
+        files = {
+            ending: FileState(bytes=state["bytes"], sha256=state["sha256"]) for ending, state in fields["files"].items()
+        }
+        return Sidecar(**{name: fields[name] for name in known}, files=files)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its fields are not those of a sidecar ({error})") from error
 
 
-def _state_of(path: Path) -> FileState:
-    with path.open("rb") as file:
-        return FileState(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+def _text(fields: Mapping[str, Any]) -> str:
+    """Raises ValueError where the fields cannot be written as JSON."""
+    try:
+        checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        return json.dumps({**fields, "sha256": checksum}, indent=1) + "\n"
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

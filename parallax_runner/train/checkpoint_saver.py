@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import shutil
 import sys
 import threading
@@ -16,11 +17,14 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import CheckpointError
-from parallax_runner.train import best_checkpoint, checkpoint_files
+from parallax_runner.errors import CheckpointError, reason_in
+from parallax_runner.train import best_checkpoint, checkpoint_files, checkpoint_folder
 from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.checkpoint_files import Sidecar
 from parallax_runner.train.checkpoint_writer import CheckpointWriter, not_finite
+from parallax_runner.train.literal_path import literal
+
+log = logging.getLogger(__name__)
 
 CLOSE_SECS = 60
 
@@ -61,7 +65,8 @@ class CheckpointSaver:
 
         Raises CheckpointError where nothing can be written.
         """
-        checkpoint_files.prepare(self.folder)
+        for note in checkpoint_folder.prepare(self.folder):
+            log.warning("%s", note)
         best_checkpoint.forget_later(self.folder, step)
         self._count_from(step)
 
@@ -100,7 +105,7 @@ class CheckpointSaver:
         self._settle()
         self._wait_until_warm()
         try:
-            written = checkpoint_files.begin(self.folder, step)
+            written = checkpoint_folder.begin(self.folder, step)
         except OSError as error:
             raise self._failure(step, error.strerror or str(error)) from error
         self._writing = Future()
@@ -202,7 +207,7 @@ class CheckpointSaver:
     def _write_files(self, written: Path, values: Sequence[np.ndarray], *, step: int, examples: int) -> Path:
         try:
             self._writer.write(written, values)
-            checkpoint_files.flush(written)
+            checkpoint_folder.flush(written)
             self._writer.read_back(written)
             sidecar = Sidecar(
                 step=step,
@@ -212,19 +217,28 @@ class CheckpointSaver:
                 mlflow_run_id=self.mlflow_run_id(),
                 numbering=self.numbering,
             )
-            prefix = checkpoint_files.publish(written, self.folder, sidecar)
+            prefix = checkpoint_folder.publish(written, self.folder, sidecar)
             if self.on_written is not None:
                 self.on_written(prefix)
-            spare = best_checkpoint.not_to_forget(self.folder, set(self._validated))
-            checkpoint_files.forget_old(self.folder, self.keep, spare)
-            # So that tf.train.latest_checkpoint and load_checkpoint find the newest in the folder.
-            kept = [path.name for path in checkpoint_files.list_checkpoints(self.folder)]
-            tf.train.update_checkpoint_state(str(self.folder), prefix.name, all_model_checkpoint_paths=kept)
+            spare = best_checkpoint.not_to_forget(self.folder, set(self._validated)) | {step}
+            checkpoint_folder.forget_old(self.folder, self.keep, spare)
         except OSError as error:
             raise self._failure(step, error.strerror or str(error)) from error
         except tf.errors.OpError as error:
             raise self._failure(step, _reason(error)) from error
+        self._tell_tensorflow(prefix)
         return prefix
+
+    def _tell_tensorflow(self, prefix: Path) -> None:
+        """So that `tf.train.latest_checkpoint` and `load_checkpoint` find the newest in the folder; nothing here needs
+        that."""
+        try:
+            kept = [path.name for path in checkpoint_files.readable(self.folder)]
+            with literal(prefix) as path:
+                folder = str(Path(path).parent)
+                tf.train.update_checkpoint_state(folder, prefix.name, all_model_checkpoint_paths=kept)
+        except (OSError, tf.errors.OpError) as error:
+            log.warning("%s cannot be written: %s", self.folder / "checkpoint", error)
 
     @functools.cached_property
     def _writer(self) -> CheckpointWriter:
@@ -236,11 +250,10 @@ class CheckpointSaver:
         )
 
     def _last_good(self) -> str:
-        found = checkpoint_files.list_checkpoints(self.folder)
+        found = list(checkpoint_files.readable(self.folder))
         return f"the last good one is {found[-1]}" if found else "there is none before it"
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """What the system said: it stands in the last line that does not name the op, behind the file and a semicolon."""
-    lines = [line for line in str(error.message).splitlines() if line.strip() and "[[{{" not in line]
-    return lines[-1].rpartition("; ")[2] if lines else type(error).__name__
+    """What the system said, which stands behind the file and a semicolon."""
+    return reason_in(str(error.message)).rpartition("; ")[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,17 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from parallax_runner.errors import CheckpointError
-from parallax_runner.train.checkpoint_files import STEM, damage, list_checkpoints, sidecar_path, tidy
+from parallax_runner.train.checkpoint_files import (
+    STEM,
+    damage,
+    files_of,
+    list_checkpoints,
+    sidecar_path,
+    without_sidecar,
+)
+from parallax_runner.train.checkpoint_folder import tidy
+from parallax_runner.train.literal_path import is_pattern
+from parallax_runner.train.plain_file import read_text, reason_of
 
 
 @dataclass(frozen=True)
@@ -31,11 +43,21 @@ def find_start(resume: str, folder: Path) -> Start:
     """
     if resume == "never":
         return Start(None)
-    if resume == "auto":
-        tidy(folder)
-        return newest_whole(folder)
-    path = Path(resume)
-    if sidecar_path(path).exists():
+    try:
+        return _newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume)
+    except OSError as error:
+        key = f"ckpt.dir={folder}" if resume == "auto" else f"ckpt.resume={resume}"
+        raise CheckpointError(f"{key}: cannot be read: {reason_of(error)}") from error
+
+
+def _newest_of(folder: Path) -> Start:
+    notes = tidy(folder)
+    found = newest_whole(folder)
+    return Start(found.prefix, (*notes, *found.notes))
+
+
+def _start_at(path: Path, resume: str) -> Start:
+    if os.path.lexists(sidecar_path(path)) or files_of(path):
         return Start(_whole(path, resume))
     for candidate in (path, path / "ckpt", *_named_by(path)):
         found = newest_whole(candidate)
@@ -50,8 +72,9 @@ def find_start(resume: str, folder: Path) -> Start:
 def _named_by(run_dir: Path) -> Iterator[Path]:
     """Where the run of this directory wrote its checkpoints, if it was told to elsewhere."""
     try:
-        folder = OmegaConf.select(OmegaConf.load(run_dir / "config.yaml"), "ckpt.dir")
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException):
+        config = OmegaConf.load(io.StringIO(read_text(run_dir / "config.yaml")))
+        folder = OmegaConf.select(config, "ckpt.dir")
+    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException):
         return
     if isinstance(folder, str):
         yield Path(folder)
@@ -61,12 +84,13 @@ def newest_whole(folder: Path) -> Start:
     """The newest checkpoint of a folder that is not damaged, None where there is none at all.
 
     Raises CheckpointError where all are damaged: to start afresh would throw away what could perhaps be repaired.
+    Raises OSError where the folder cannot be read.
     """
     damaged: list[tuple[Path, str]] = []
-    for prefix in reversed(list_checkpoints(folder)):
+    for prefix in reversed([*list_checkpoints(folder), *without_sidecar(folder)]):
         fault = damage(prefix)
         if fault is None:
-            notes = [f"checkpoint {bad} is damaged: {why}; using the one before it, {prefix}" for bad, why in damaged]
+            notes = [f"checkpoint {bad} is damaged: {why}; using {prefix} instead" for bad, why in damaged]
             return Start(prefix, tuple(notes))
         damaged.append((prefix, fault))
     if damaged:
@@ -78,6 +102,11 @@ def newest_whole(folder: Path) -> Start:
 
 
 def _whole(prefix: Path, resume: str) -> Path:
+    if is_pattern(prefix.name):
+        raise CheckpointError(
+            f"ckpt.resume={resume}: TensorFlow takes «{prefix.name}» for a pattern; give the files of this checkpoint "
+            "a name without any of * ? [ \\"
+        )
     fault = damage(prefix)
     if fault is None:
         return prefix

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.train.checkpoint import Slice, slice_spec
+from parallax_runner.train.literal_path import literal
 
 
 class CheckpointWriter:
@@ -46,7 +47,8 @@ class CheckpointWriter:
     def write(self, prefix: Path, values: Sequence[np.ndarray]) -> None:
         """Raises tf.errors.OpError where the files cannot be written."""
         arrays = self._brought_together(values)
-        self._session.run(self._save, {self._prefix: str(prefix), **dict(zip(self._values, arrays, strict=True))})
+        with literal(prefix) as path:
+            self._session.run(self._save, {self._prefix: path, **dict(zip(self._values, arrays, strict=True))})
 
     def _written(self) -> list[Slice]:
         kept = [part for part in self._slices if part.name not in self._whole]
@@ -72,7 +74,8 @@ class CheckpointWriter:
         Raises tf.errors.OpError where one is missing or damaged, CheckpointError where it has another shape.
         """
         for name, (dtype, shape) in self._shapes.items():
-            value = self._session.run(self._restore[dtype], {self._prefix: str(prefix), self._name: name})
+            with literal(prefix) as path:
+                value = self._session.run(self._restore[dtype], {self._prefix: path, self._name: name})
             if value.shape != shape:
                 raise CheckpointError(
                     f"checkpoint {prefix}: «{name}» was written in shape {list(shape)} and reads as {list(value.shape)}"

@@ -223,7 +223,7 @@ def test_the_one_before_a_damaged_one_is_used(damaged: Path, tmp_path: Path) -> 
     assert (run.summary["first_step"], run.summary["steps"]) == (19, 21)
     (message,) = [line for line in run.stderr.splitlines() if "damaged" in line and line.startswith("parallax_runner")]
     assert "model.ckpt-20.data-00000-of-00001" in message
-    assert message.endswith(f"using the one before it, {damaged / 'model.ckpt-19'}")
+    assert message.endswith(f"using {damaged / 'model.ckpt-19'} instead")
     assert not list(damaged.glob(".*"))
 
 

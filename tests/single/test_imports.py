@@ -44,7 +44,7 @@ MAY_IMPORT = {
         *("data", "graph", "analysis", "plan.plan", "rewrite.distributed_graph", "rewrite.constant_folding"),
         *("launch.client", "launch.ports", "profile.record"),
     ),
-    "export": ("data", "graph", "train.checkpoint_files", "train.best_checkpoint"),
+    "export": ("data", "graph", "train.checkpoint_files", "train.best_checkpoint", "train.literal_path"),
     "track": ("plan.plan",),
     "profile": (),
     "verify": ("graph", "analysis", "data", "plan"),

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.export import checkpoints
 from parallax_runner.export.checkpoints import CheckpointArtifacts, hold
-from parallax_runner.train import best_checkpoint, checkpoint_files
+from parallax_runner.train import best_checkpoint, checkpoint_files, checkpoint_folder
 from parallax_runner.train.checkpoint_files import Sidecar
 from parallax_runner.train.checkpoint_start import find_start
 
@@ -19,12 +19,12 @@ from parallax_runner.train.checkpoint_start import find_start
 def write(ckpt_dir: Path, step: int) -> Path:
     """A checkpoint with the variable «v», which is its step."""
     ckpt_dir.mkdir(parents=True, exist_ok=True)
-    written = checkpoint_files.begin(ckpt_dir, step)
+    written = checkpoint_folder.begin(ckpt_dir, step)
     with tf.Graph().as_default(), tf.Session() as session:
         session.run(tf.raw_ops.SaveV2(prefix=str(written), tensor_names=["v"], shape_and_slices=[""], tensors=[step]))
-    checkpoint_files.flush(written)
+    checkpoint_folder.flush(written)
     sidecar = Sidecar(step=step, examples=step, seed=1, fingerprint="f", mlflow_run_id=None)
-    return checkpoint_files.publish(written, ckpt_dir, sidecar)
+    return checkpoint_folder.publish(written, ckpt_dir, sidecar)
 
 
 class Sent:
@@ -49,7 +49,7 @@ def sent(request: pytest.FixtureRequest, tmp_path: Path) -> Sent:
         prefix = write(sent.ckpt_dir, step)
         best_checkpoint.note_validated(sent.ckpt_dir, step, abs(step - 2.0))
         sent.artifacts.on_checkpoint(prefix)
-        checkpoint_files.forget_old(sent.ckpt_dir, keep=2)
+        checkpoint_folder.forget_old(sent.ckpt_dir, keep=2)
     sent.artifacts.close()
     return sent
 
@@ -123,7 +123,7 @@ def test_one_that_was_put_there_by_its_writer_may_be_deleted_before_it_is_report
     prefix = write(sent.ckpt_dir, 1)
     hold(prefix, tmp_path / checkpoints.OUTBOX)
     write(sent.ckpt_dir, 2)
-    checkpoint_files.forget_old(sent.ckpt_dir, keep=1)
+    checkpoint_folder.forget_old(sent.ckpt_dir, keep=1)
     sent.artifacts.on_checkpoint(prefix)
     sent.artifacts.close()
     assert sent.steps == [1, 2]

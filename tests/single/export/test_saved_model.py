@@ -177,6 +177,20 @@ def test_a_folder_is_replaced(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"ckpt", "saved_model"}
 
 
+def test_a_folder_whose_name_is_a_pattern_is_served_elsewhere(tmp_path: Path) -> None:
+    """TensorFlow itself finds no variables there, so a server gets a copy."""
+    single = built(lookup)
+    prefix, expected = trained(single, tmp_path / "ckpt", single.outputs)
+    odd = tmp_path / "a[b]\\c"
+    prefix.parent.rename(odd)
+    folder = odd / "saved_model"
+    export_saved_model(single, lambda: built(lookup, None), DATASET, prefix=odd / prefix.name, folder=folder)
+    ids = DATASET.validation_batch(0, BATCH)["ids"]
+    np.testing.assert_array_equal(
+        served(odd.rename(tmp_path / "plain") / "saved_model", ids=ids)["score"], expected["score"]
+    )
+
+
 def test_an_output_that_changes_a_variable_is_refused() -> None:
     def model(features: Features) -> dict[str, Any]:
         returned = lookup(features)

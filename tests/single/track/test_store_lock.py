@@ -1,7 +1,9 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
+from parallax_runner.track.store_check import absolute_uri
 from parallax_runner.track.store_lock import sqlite_path, store_lock
 
 
@@ -28,3 +30,16 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_without_a_database_there_is_nothing_to_lock() -> None:
     with store_lock(None):
         pass
+
+
+@pytest.mark.parametrize("name", ["plain", "what?", "50%", "a%20b", "%3F", "[x]", "back\\slash", "#;&=+ ", "ü"])
+def test_a_database_is_found_wherever_it_is(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What we take for its path is what SQLAlchemy, through which MLflow opens it, takes for it."""
+    folder = tmp_path / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    uri = absolute_uri("sqlite:///mlflow.db?timeout=3")
+    assert sqlite_path(uri) == folder / "mlflow.db"
+    assert absolute_uri(uri) == uri
+    assert make_url(uri).database == str(folder / "mlflow.db")
+    assert make_url(uri).query == {"timeout": "3"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from parallax_runner.errors import CheckpointError
 from parallax_runner.train.best_checkpoint import (
     Best,
     best_checkpoint,
+    fault_of_best,
     forget_later,
     not_to_forget,
     note_validated,
@@ -84,11 +87,41 @@ def test_what_comes_after_the_start_is_taken_back(tmp_path: Path, step: int, lef
     assert read_best(tmp_path) == left
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"step": 1}'])
-def test_an_unusable_file_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "best.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"best\.json.*delete it"):
-        best_checkpoint(tmp_path)
+UNUSABLE = {
+    "empty": "",
+    "half": "{",
+    "a list": "[]",
+    "other fields": '{"step": 1}',
+    "text for a step": '{"validated_step": "7", "step": null, "validation_loss": null}',
+    "a negative step": '{"validated_step": -1, "step": null, "validation_loss": null}',
+    "a loss that is not finite": '{"validated_step": 7, "step": 7, "validation_loss": NaN}',
+    "a best without a loss": '{"validated_step": 7, "step": 7, "validation_loss": null}',
+    "deep": "[" * 100_000,
+    "no text": "\udcff",
+}
+IN_ITS_PLACE: dict[str, Callable[[Path], object]] = {
+    "a folder": lambda path: (path / "full").mkdir(parents=True),
+    "a loop": lambda path: path.symlink_to(path.name),
+    "a FIFO": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    **{
+        name: lambda path, text=text: path.write_text(text, errors="surrogateescape")  # type: ignore[misc]
+        for name, text in UNUSABLE.items()
+    },
+}
+
+
+@pytest.mark.parametrize("make", IN_ITS_PLACE.values(), ids=IN_ITS_PLACE)
+def test_an_unusable_file_is_named_and_replaced(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    """Nothing depends on it: a run goes on, and the next validation begins anew."""
+    make(tmp_path / "best.json")
+    assert str(fault_of_best(tmp_path)).startswith(f"{tmp_path / 'best.json'} is unusable: ")
+    assert best_checkpoint(tmp_path) is None
+    assert not_to_forget(tmp_path, {7}) == {7}
+    forget_later(tmp_path, 0)
+    noted(tmp_path, {10: 3.0})
+    assert fault_of_best(tmp_path) is None
+    assert best_checkpoint(tmp_path) == tmp_path / "model.ckpt-10"
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -15,19 +15,16 @@ from typing import Any
 import pytest
 
 from parallax_runner.errors import CheckpointError
+from parallax_runner.train import checkpoint_folder
 from parallax_runner.train.checkpoint_files import (
     Sidecar,
-    begin,
     damage,
-    flush,
-    forget_old,
     list_checkpoints,
     prefix_of,
-    publish,
     read_sidecar,
     sidecar_path,
-    tidy,
 )
+from parallax_runner.train.checkpoint_folder import begin, flush, forget_old, publish, tidy
 
 SUFFIXES = ("data-00000-of-00002", "data-00001-of-00002", "index", "json")
 
@@ -65,7 +62,7 @@ def test_publishing_moves_all_files_and_says_what_they_are(tmp_path: Path) -> No
     assert names(tmp_path) == files_of(30)  # No partial folder is left.
     assert (tmp_path / "model.ckpt-30.index").read_text() == "content index"
     found = read_sidecar(prefix)
-    assert dataclasses.replace(found, files={}, saved_secs=0.0) == sidecar(30)
+    assert dataclasses.replace(found, files={}, saved_secs=0.0, write_number=0) == sidecar(30)
     assert before <= found.saved_secs <= time.time()
     assert set(found.files) == set(SUFFIXES[:3])
     assert found.files["index"].bytes == len("content index")
@@ -179,6 +176,67 @@ def test_copying_does_not_change_the_order(tmp_path: Path) -> None:
     assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-100", "model.ckpt-20"]
 
 
+def set_clock(monkeypatch: pytest.MonkeyPatch, *times_secs: float) -> None:
+    """What the next checkpoints are dated with."""
+    clock = iter(times_secs)
+    monkeypatch.setattr(checkpoint_folder.time, "time", lambda: next(clock))
+
+
+def test_a_clock_that_steps_back_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, 5000, 5010, 1400, 1410, 1420)
+    for step in (10, 20, 30, 40, 20):
+        written(tmp_path, step)
+        forget_old(tmp_path, 2)
+    assert [prefix.name for prefix in list_checkpoints(tmp_path)] == ["model.ckpt-40", "model.ckpt-20"]
+
+
+def as_format_2(prefix: Path) -> None:
+    """Gives a checkpoint the sidecar that was written before there were numbers."""
+    fields = dataclasses.asdict(read_sidecar(prefix))
+    del fields["write_number"]
+    fields["format"] = 2
+    checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    sidecar_path(prefix).write_text(json.dumps(fields | {"sha256": checksum}, indent=1) + "\n")
+
+
+def test_checkpoints_without_a_number_come_first_in_the_order_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch, 5000, 5010, 1400, 1390)
+    for step in (300, 200):
+        as_format_2(written(tmp_path, step))
+    assert damage(tmp_path / "model.ckpt-200") is None
+    assert read_sidecar(tmp_path / "model.ckpt-200").write_number == 0
+    for step in (20, 10):
+        written(tmp_path, step)
+    assert [int(prefix.name.rpartition("-")[2]) for prefix in list_checkpoints(tmp_path)] == [300, 200, 20, 10]
+    forget_old(tmp_path, 3)
+    assert [int(prefix.name.rpartition("-")[2]) for prefix in list_checkpoints(tmp_path)] == [200, 20, 10]
+
+
+def test_one_whose_sidecar_cannot_be_read_stays(tmp_path: Path) -> None:
+    """Nobody knows how new it is: it may be the newest, and is not in the place of one that can be read."""
+    for step in (10, 20, 30, 40):
+        written(tmp_path, step)
+    sidecar_path(tmp_path / "model.ckpt-10").write_text("{")
+    sidecar_path(tmp_path / "model.ckpt-40").write_text("{")
+    forget_old(tmp_path, 1)
+    assert names(tmp_path) == files_of(10, 30, 40)
+    assert [prefix.name[-2:] for prefix in list_checkpoints(tmp_path)] == ["30", "10", "40"]
+
+
+def test_a_field_that_a_later_version_adds_is_no_damage(tmp_path: Path) -> None:
+    prefix = written(tmp_path, 5)
+    fields = json.loads(sidecar_path(prefix).read_text())
+    del fields["sha256"]
+    fields["files"]["index"]["writer"] = 3
+    fields["writers"] = 4
+    checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    sidecar_path(prefix).write_text(json.dumps(fields | {"sha256": checksum}, indent=1) + "\n")
+    assert damage(prefix) is None
+    assert read_sidecar(prefix).write_number == 1
+
+
 @pytest.mark.parametrize(("keep", "left"), [(1, [3]), (2, [20, 3]), (3, [100, 20, 3]), (5, [100, 20, 3])])
 def test_the_newest_are_kept(tmp_path: Path, keep: int, left: list[int]) -> None:
     for step in (100, 20, 3):
@@ -202,7 +260,20 @@ def test_forgetting_10_leaves_100(tmp_path: Path) -> None:
     assert names(tmp_path) == files_of(100)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"step": 1}', '{"unknown": 1}', "3"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"step": 1}',
+        '{"unknown": 1}',
+        "3",
+        "[" * 100_000,
+        '{"format": 3, "a":' * 400 + "1" + "}" * 400,
+    ],
+)
 def test_an_unusable_sidecar_is_named(tmp_path: Path, content: str) -> None:
     prefix = written(tmp_path, 5)
     sidecar_path(prefix).write_text(content)
@@ -216,6 +287,58 @@ def test_a_sidecar_of_a_later_format_is_refused(tmp_path: Path) -> None:
     sidecar_path(prefix).write_text(json.dumps(fields | {"format": fields["format"] + 1}))
     with pytest.raises(CheckpointError, match="format"):
         read_sidecar(prefix)
+
+
+# What stands in the way.
+
+
+OBSTACLES: dict[str, Callable[[Path], object]] = {
+    "a folder": lambda path: (path / "full").mkdir(parents=True),
+    "a file": lambda path: path.write_text("other"),
+    "a loop": lambda path: path.symlink_to(path.name),
+    "a link to a folder": lambda path: path.symlink_to("/"),
+    "a FIFO": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES.values(), ids=OBSTACLES)
+@pytest.mark.parametrize(
+    "name",
+    [".partial-30", ".forgotten-20", *(f"model.ckpt-30.{suffix}" for suffix in (*SUFFIXES, "data-00007-of-00009"))],
+)
+def test_what_is_in_the_way_of_a_checkpoint_is_removed(
+    tmp_path: Path, name: str, obstacle: Callable[[Path], object]
+) -> None:
+    written(tmp_path, 20)
+    obstacle(tmp_path / name)
+    assert damage(written(tmp_path, 30)) is None
+    forget_old(tmp_path, 1)
+    assert names(tmp_path) == files_of(30)
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES.values(), ids=OBSTACLES)
+@pytest.mark.parametrize("name", [".partial-30", ".forgotten-20", ".partial-abc", ".forgotten-abc", ".forgotten-"])
+def test_leftovers_go_and_names_of_others_stay(tmp_path: Path, name: str, obstacle: Callable[[Path], object]) -> None:
+    written(tmp_path, 20)
+    obstacle(tmp_path / name)
+    assert tidy(tmp_path) == ()
+    assert names(tmp_path) == files_of(20) if name[-1].isdigit() else sorted([name, *files_of(20)])
+    assert damage(tmp_path / "model.ckpt-20") is None
+
+
+def test_a_damaged_replacement_does_not_replace(tmp_path: Path) -> None:
+    """A whole checkpoint stays, and what was to take its place is told of."""
+    written(tmp_path, 30, "older")
+    prefix = partial(tmp_path, 30, "newer")
+    with pytest.MonkeyPatch.context() as patch:
+        die_at(patch, 1)
+        with contextlib.suppress(Killed):
+            publish(prefix, tmp_path, sidecar(30))
+    prefix.with_name("model.ckpt.index").write_text("damaged")
+    (note,) = tidy(tmp_path)
+    assert note.startswith(f"{prefix.parent}, with which a killed run was replacing a checkpoint, is damaged")
+    assert names(tmp_path) == files_of(30)
+    assert damage(tmp_path / "model.ckpt-30") is None
 
 
 # What is damaged is noticed.
@@ -250,3 +373,11 @@ def test_a_missing_file_is_noticed(tmp_path: Path, suffix: str) -> None:
     file = prefix.with_name(f"{prefix.name}.{suffix}")
     file.unlink()
     assert file.name in str(damage(prefix))
+
+
+def test_the_files_of_another_step_are_noticed(tmp_path: Path) -> None:
+    """Somebody has copied a checkpoint under the name of another."""
+    prefix = written(tmp_path, 5)
+    for suffix in SUFFIXES:
+        prefix.with_name(f"model.ckpt-5.{suffix}").rename(prefix.with_name(f"model.ckpt-50.{suffix}"))
+    assert damage(tmp_path / "model.ckpt-50") == "its sidecar model.ckpt-50.json is that of step 5"

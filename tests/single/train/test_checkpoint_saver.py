@@ -18,7 +18,8 @@ from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train import checkpoint_saver
 from parallax_runner.train.best_checkpoint import note_validated
 from parallax_runner.train.checkpoint import CheckpointOps
-from parallax_runner.train.checkpoint_files import begin, damage, list_checkpoints, read_sidecar
+from parallax_runner.train.checkpoint_files import damage, list_checkpoints, read_sidecar
+from parallax_runner.train.checkpoint_folder import begin
 from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.checkpoint_writer import CheckpointWriter
 from tests.single.small_models import ROWS, WIDTH, captured, planned

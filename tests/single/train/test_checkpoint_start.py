@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from parallax_runner.errors import CheckpointError
+from parallax_runner.train import checkpoint_folder
 from parallax_runner.train.checkpoint_files import sidecar_path
 from parallax_runner.train.checkpoint_start import Start, find_start
 from tests.single.train.test_checkpoint_files import SUFFIXES, names, partial, written
@@ -80,7 +83,7 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, suffix: str, harm: object,
     assert found.prefix == folder / "model.ckpt-6"
     (note,) = found.notes
     assert f"model.ckpt-7.{suffix}" in note
-    assert note.endswith(f"using the one before it, {folder / 'model.ckpt-6'}")
+    assert note.endswith(f"using {folder / 'model.ckpt-6'} instead")
 
 
 def test_each_damaged_one_is_named(tmp_path: Path) -> None:
@@ -126,3 +129,83 @@ def test_the_folder_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     assert names(other) == before
     assert find_start("auto", mine).prefix == mine / "model.ckpt-5"
     assert ".partial-6" not in names(mine)
+
+
+# What stands in the place of a file.
+
+
+IN_ITS_PLACE: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda path: None,
+    "a folder": lambda path: (path / "full").mkdir(parents=True),
+    "a loop": lambda path: path.symlink_to(path.name),
+    "a link to nothing": lambda path: path.symlink_to("gone"),
+    "a FIFO": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "what never ends to nest": lambda path: path.write_text("[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("make", IN_ITS_PLACE.values(), ids=IN_ITS_PLACE)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_whatever_stands_in_the_place_of_a_file_is_passed_over(
+    tmp_path: Path, suffix: str, make: Callable[[Path], object]
+) -> None:
+    for step in (5, 6):
+        written(tmp_path, step)
+    file = tmp_path / f"model.ckpt-6.{suffix}"
+    file.unlink()
+    make(file)
+    found = find_start("auto", tmp_path)
+    assert found.prefix == tmp_path / "model.ckpt-5"
+    (note,) = found.notes
+    assert note.startswith(f"checkpoint {tmp_path / 'model.ckpt-6'} is damaged: ")
+    assert file.name in note
+    with pytest.raises(CheckpointError, match=r"this checkpoint is damaged: .*ckpt\.resume=.*model\.ckpt-5$"):
+        find_start(str(tmp_path / "model.ckpt-6"), tmp_path)
+
+
+def test_checkpoints_of_other_programs_are_no_damage(tmp_path: Path) -> None:
+    """TensorFlow's Saver uses the same names, and leaves a graph beside them."""
+    for suffix in ("index", "meta", "data-00000-of-00001"):
+        (tmp_path / f"model.ckpt-7.{suffix}").write_text("")
+    assert find_start("auto", tmp_path) == Start(None)
+    written(tmp_path, 5)
+    assert find_start("auto", tmp_path) == Start(tmp_path / "model.ckpt-5")
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(
+        CheckpointError, match=r"^ckpt\.dir=.*/loop: cannot be read: Too many levels of symbolic links$"
+    ):
+        find_start("auto", tmp_path / "loop")
+    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.*: cannot be read: "):
+        find_start(str(tmp_path / "loop"), tmp_path)
+    with pytest.raises(CheckpointError, match=r"^ckpt\.resume=.*: cannot be read: File name too long"):
+        find_start(str(tmp_path / ("x" * 300)), tmp_path)
+
+
+@pytest.mark.parametrize("make", IN_ITS_PLACE.values(), ids=IN_ITS_PLACE)
+def test_the_configuration_of_a_run_directory_may_be_damaged(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "config.yaml")
+    with pytest.raises(CheckpointError, match="no checkpoint there"):
+        find_start(str(tmp_path), tmp_path / "mine")
+
+
+@pytest.mark.parametrize("character", "*?[\\")
+def test_a_checkpoint_whose_own_name_is_a_pattern_is_refused(tmp_path: Path, character: str) -> None:
+    written(tmp_path, 5)
+    for suffix in SUFFIXES:
+        (tmp_path / f"model.ckpt-5.{suffix}").rename(tmp_path / f"my{character}.{suffix}")
+    with pytest.raises(CheckpointError, match=re.escape(f"TensorFlow takes «my{character}» for a pattern")):
+        find_start(str(tmp_path / f"my{character}"), tmp_path)
+
+
+def test_the_newest_is_that_which_was_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By nobody's clock, and not by the step: a fresh run begins at low ones."""
+    times_secs = iter((5000.0, 5010.0, 1400.0))
+    monkeypatch.setattr(checkpoint_folder.time, "time", lambda: next(times_secs))
+    for step in (100, 150, 20):
+        written(tmp_path, step)
+    assert find_start("auto", tmp_path) == Start(tmp_path / "model.ckpt-20")
+    assert find_start(str(tmp_path), tmp_path / "mine") == Start(tmp_path / "model.ckpt-20")

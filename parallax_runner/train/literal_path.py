@@ -1,0 +1,36 @@
+"""Names of files that TensorFlow takes as they are.
+
+`RestoreV2` and `load_checkpoint` take the prefix of a checkpoint for a pattern, and find nothing where a folder's name
+contains a bracket or a backslash. No escape helps, since they open the prefix itself afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_PATTERN = re.compile(r"[*?\[\\]")
+
+
+@contextlib.contextmanager
+def literal(prefix: Path) -> Iterator[str]:
+    """What this process passes to TensorFlow for `prefix`: the same, or another way to the same folder.
+
+    The name of the prefix itself must not be a pattern (`is_pattern`).
+    """
+    if not is_pattern(str(prefix)):
+        yield str(prefix)
+        return
+    folder = os.open(prefix.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{prefix.name}"
+    finally:
+        os.close(folder)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether TensorFlow would take `name` for a pattern."""
+    return _PATTERN.search(name) is not None
