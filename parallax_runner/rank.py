@@ -161,6 +161,7 @@ def _verify(
     if outcome["steps"] < config.train.steps:  # stopped: there is nothing to compare with
         return outcome
     final = checkpoints.snapshot(loop.session)
+    loop.control.doing = "comparing with one device"
     if not is_chief:
         return outcome
     feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]

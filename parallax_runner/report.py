@@ -155,6 +155,11 @@ def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int
     print(line, file=sys.stderr)
 
 
+def tell_stall(news: str) -> None:
+    """One line when no step ends for long."""
+    print(f"parallax_runner: {news}", file=sys.stderr)
+
+
 def tell_skipped(step: int) -> None:
     """One line for a step that changed nothing, because a loss or gradient was not finite."""
     print(f"parallax_runner: step {step} skipped: its loss or gradients are NaN or infinite", file=sys.stderr)

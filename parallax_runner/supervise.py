@@ -81,7 +81,7 @@ def supervise(
             on_message = _listener(record, artifacts, early_end.Watch(), search)
             prepare(config.profile, first_step=recovery.step_of(config))
             spec = launch_spec(config, plan, run_dir)
-            result = processes.run(spec, on_message=on_message, interrupts=interrupts)
+            result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
             restarts, was_stopped = summary["restarts"], interrupts.received
             failure = recovery.to_try_again(
                 result, restarts=restarts, max_restarts=max_restarts, was_stopped=was_stopped
@@ -192,4 +192,6 @@ def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, *, module: str = 
         hosts=hosts,
         shared=(run_dir, Path(config.ckpt.dir)) if config.ckpt.enabled else (run_dir,),
         hang_timeout_secs=config.train.hang_timeout_secs,
+        stall_timeout_secs=config.train.stall_timeout_secs,
+        together=plan.sync and not plan.backup_workers,
     )

@@ -94,7 +94,8 @@ def _run_trial(
         if message.role == "worker" and message.kind == "progress":
             by_rank[message.index] += message.fields["step_secs"]
 
-    result = processes.run(launch_spec(config, search.plan, folder), on_message=on_message, interrupts=interrupts)
+    spec = launch_spec(config, search.plan, folder)
+    result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
     return result, by_rank
 
 

@@ -19,6 +19,7 @@ class TrainConfig:
     log_every: int = field(default=MISSING, metadata={"minimum": 1})  # steps
     validate_steps: int | None = field(default=None, metadata={"minimum": 1})
     hang_timeout_secs: float = field(default=MISSING, metadata={"minimum": 2})
+    stall_timeout_secs: float | None = field(default=None, metadata={"minimum": 10})
     max_restarts: int = field(default=MISSING, metadata={"minimum": 0})
     on_nan: str = field(default=MISSING, metadata={"choices": ("stop", "skip")})
 

@@ -19,6 +19,7 @@ from parallax_runner.launch.family import end_family
 from parallax_runner.launch.logs import log_path
 from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.launch.stall import StallWatch
 from parallax_runner.launch.verdict import Logs
 from parallax_runner.launch.wire import Message
 
@@ -61,9 +62,11 @@ class Attempt:
         self._workers = [Member("worker", rank) for rank in range(spec.workers)]
         self._servers = [Member("server", index) for index in range(spec.servers)]
         self._mpirun = Member("mpirun", 0)
+        self._run = Member("run", 0)
         self._children: list[_Child] = []
         self._logs = Logs(spec.run_dir)
         self._clock = silence.AwakeClock()
+        self._stall = StallWatch(start_secs=spec.startup_timeout_secs, timeout_secs=spec.stall_timeout_secs)
         self._servers_may_end = False
         self._mpirun_folder: str | None = None
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
@@ -105,11 +108,34 @@ class Attempt:
                 self._on_tick()
         return True
 
-    def ask_where(self) -> None:
-        """Asks all others where they stand, and waits a second at most for the answers."""
+    def ask_where(self, *, stacks: bool = False) -> None:
+        """Asks all others where they stand, and waits a second at most for the answers. With `stacks` they also write
+        their Python stacks into their logs."""
         asked = [one for one in self._members() if one.connected and not one.done and one.lost_secs is None]
-        self._control.ask_where()
+        for one in asked:
+            one.where = one.inside = None
+        self._control.ask_where(stacks=stacks)
         self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
+
+    def has_stall_news(self) -> bool:
+        """Whether something is to be said of steps that do not end."""
+        return self._stall.is_due
+
+    def stall_news(self) -> str:
+        """A sentence of who is in which step, and who waits for whom; after the time-out the attempt has failed."""
+        is_over = self._stall.is_over
+        self.ask_where(stacks=is_over)
+        together = self._spec.together
+        if not is_over or self.first_lost_secs() is not None:
+            return self._stall.news(self._workers, together=together)
+        blamed = self._stall.culprit(self._workers, together=together) or self._run
+        blamed.verdict = (
+            f"{self._stall.news(self._workers, together=together)} "
+            f"(train.stall_timeout_secs={self._spec.stall_timeout_secs:g}); the Python stacks of all workers are in "
+            f"{self._spec.run_dir / 'logs'}"
+        )
+        blamed.lose(time.monotonic())
+        return blamed.verdict
 
     def any_frozen(self) -> bool:
         """Whether some process was lost because it was silent: it will not end by itself."""
@@ -152,12 +178,11 @@ class Attempt:
 
     def first_failure(self) -> Failure:
         """The process to blame; reads what mpirun and the process wrote, so best asked when all have exited."""
-        return verdict.find_failure(
-            self._workers, self._servers, self._mpirun if self._spec.under_mpirun else None, self._logs
-        )
+        mpirun = self._mpirun if self._spec.under_mpirun else None
+        return verdict.find_failure(self._workers, self._servers, mpirun, self._run, self._logs)
 
     def _members(self) -> list[Member]:
-        return [*self._workers, *self._servers, self._mpirun]
+        return [*self._workers, *self._servers, self._mpirun, self._run]
 
     def _connected(self) -> list[Member]:
         return [member for member in self._members() if member.connected]
@@ -170,6 +195,7 @@ class Attempt:
             wire.CONTROL_ADDRESS: self._control.address,
             wire.CONTROL_SECRET: self._control.secret,
             wire.ALIVE_SECS: str(silence.alive_secs(self._spec.hang_timeout_secs)),
+            wire.STACKS_SECS: str(silence.stacks_secs(self._spec.hang_timeout_secs, self._spec.stall_timeout_secs)),
         }
         argv, said = command.argv, b""
         if host is not None:
@@ -223,6 +249,7 @@ class Attempt:
             member.lose(message.received_secs)
             return
         if order is not None:
+            self._stall.begin_again()
             self._control.order(order)
 
     def _take_done(self, member: Member, message: Message) -> None:
@@ -256,6 +283,7 @@ class Attempt:
             if not member.said_hello and self._clock.awake_secs >= self._spec.startup_timeout_secs:
                 member.verdict = member.verdict or f"did not start within {self._spec.startup_timeout_secs:.0f} s"
                 member.lose(time.monotonic())
+        self._stall.look(self._workers, passed_secs)
         silence.judge((*self._workers, *self._servers), self._spec.hang_timeout_secs)
 
 
@@ -263,3 +291,4 @@ def _note_standing(member: Member, fields: dict[str, Any]) -> None:
     member.doing, member.doing_secs = str(fields.get("doing", wire.STARTING)), fields.get("doing_secs")
     member.step = fields.get("step", member.step)
     member.where = fields.get("where", member.where)
+    member.inside = fields.get("inside", member.inside)

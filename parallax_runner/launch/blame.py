@@ -23,7 +23,7 @@ class Member:
     `lost_secs` is the monotonic time of the first sign that it ended before its time; `exit_status` is minus the
     signal number for a death by signal, None if unknown; `error` is what it said itself, and it `recurs` if it would
     come again in another attempt; `wanted_status` is what it wants the run to end with; `verdict` is what the driver
-    concluded. The last five are what it told last.
+    concluded. The last six are what it told last.
     """
 
     role: str
@@ -45,6 +45,7 @@ class Member:
     doing_secs: float | None = None
     step: int | None = None
     where: str | None = None
+    inside: str | None = None
 
     def lose(self, secs: float) -> None:
         """Notes the first sign of its end; later ones do not count."""
@@ -54,14 +55,15 @@ class Member:
     def whereabouts(self) -> Whereabouts:
         """What it was at, as far as it has told."""
         where = f"ended: {self.error}" if self.where is None and self.error is not None else self.where
-        return Whereabouts(self.role, self.index, self.host, self.doing, self.doing_secs, where, self.step)
+        return Whereabouts(self.role, self.index, self.host, self.doing, self.doing_secs, where, self.step, self.inside)
 
 
 @dataclass(frozen=True)
 class Failure:
     """The process that died first, why, and the end of what it said.
 
-    `role` is worker or server; mpirun if mpirun itself failed; driver if no free port could be had. `exit_status` is
+    `role` is worker or server; mpirun if mpirun itself failed; driver if no free port could be had; run if no process
+    is to blame alone. `exit_status` is
     minus the signal number for a death by signal. `others` are all that were not done, `step` the last step that any
     rank told of. Where it `recurs`, starting again would lead to the same end.
     """
@@ -79,6 +81,8 @@ class Failure:
     others: tuple[Whereabouts, ...] = ()
 
     def __str__(self) -> str:
+        if self.role == "run":
+            return self.reason
         who = f"{self.role} {self.index}" if self.role in ("worker", "server") else self.role
         return f"{who} on {self.host}: {self.reason}" if self.host else f"{who}: {self.reason}"
 

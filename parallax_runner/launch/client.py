@@ -1,5 +1,6 @@
 """The child's end of the control connection: what a worker or a server tells the driver, and hears from it."""
 
+import faulthandler
 import os
 import queue
 import socket
@@ -12,7 +13,7 @@ import psutil
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import wire
-from parallax_runner.launch.whereabouts import main_thread_place
+from parallax_runner.launch.whereabouts import main_thread_place, python_in_graph
 
 CONNECT_TIMEOUT_SECS = 30.0
 HEARD_TIMEOUT_SECS = 5.0
@@ -20,6 +21,8 @@ HEARD_TIMEOUT_SECS = 5.0
 DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
+STACKS_SECS = 24.0
+STDERR = 2
 
 
 def rank_from_environ() -> int:
@@ -161,9 +164,15 @@ class ControlClient:
 
     def _live(self) -> None:
         every_secs = float(os.environ.get(wire.ALIVE_SECS, ALIVE_SECS))
+        stacks_secs = float(os.environ.get(wire.STACKS_SECS, STACKS_SECS))
         while not self._leaving:
             time.sleep(every_secs)
             self._send(wire.ALIVE, **self._standing())
+            # Where C code keeps the interpreter's lock this thread does not come back here, and no Python code can
+            # write stacks: a thread of C does. TensorFlow's import keeps it, too.
+            if self.doing != wire.STARTING:
+                faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
+        faulthandler.cancel_dump_traceback_later()
 
     def _listen(self) -> None:
         try:
@@ -195,7 +204,11 @@ class ControlClient:
         elif kind == wire.ORDER:
             self._orders.put(fields)
         elif kind == wire.WHERE:
-            self._send(wire.STANDS, where=main_thread_place(), **self._standing())
+            place, inside = main_thread_place(), python_in_graph()
+            if fields.get("stacks"):
+                os.write(STDERR, b"the Python stacks of this process, as the driver asked for them:\n")
+                faulthandler.dump_traceback(STDERR)
+            self._send(wire.STANDS, where=place, inside=inside, **self._standing())
         elif kind == wire.HEARD:
             self._heard.set()
 

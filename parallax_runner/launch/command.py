@@ -10,7 +10,7 @@ from typing import NamedTuple
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.mca import words_of_user
-from parallax_runner.launch.wire import ALIVE_SECS, CONTROL_ADDRESS, CONTROL_SECRET
+from parallax_runner.launch.wire import ALIVE_SECS, CONTROL_ADDRESS, CONTROL_SECRET, STACKS_SECS
 
 # An idle rank then gives its core away instead of spinning: 35 to 60 % faster with one rank a core on two busy cores.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
@@ -75,7 +75,7 @@ def worker_command(
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
     by_user = words_of_user("openmpi", [argv[0], *mpirun_options], environ)
     argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT, *(hosts.mpirun_options() if hosts else ())]
-    for name in dict.fromkeys((CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, *env, *passed_on)):
+    for name in dict.fromkeys((CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, STACKS_SECS, *env, *passed_on)):
         argv += ["-x", name]
     argv += [*mpirun_options, sys.executable, "-m", module, str(run_dir)]
     if os.geteuid() == 0 if as_root is None else as_root:

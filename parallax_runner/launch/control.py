@@ -66,12 +66,13 @@ class ControlServer:
         for member in members:
             self._send(member, wire.ORDER, **fields)
 
-    def ask_where(self) -> None:
-        """Asks every child that is connected where it stands; the answers are messages of kind "stands"."""
+    def ask_where(self, *, stacks: bool = False) -> None:
+        """Asks every child that is connected where it stands; the answers are messages of kind "stands". With `stacks`
+        each writes its Python stacks into its log before it answers."""
         with self._lock:
             members = list(self._connections)
         for member in members:
-            self._send(member, wire.WHERE)
+            self._send(member, wire.WHERE, stacks=stacks)
 
     def close(self) -> None:
         """Closes all connections; a child that is still there ends itself when it notices."""

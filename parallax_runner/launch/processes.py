@@ -47,23 +47,23 @@ def run(
     *,
     on_message: OnMessage,
     on_tick: Callable[[], None] | None = None,
+    on_stall: Callable[[str], None] | None = None,
     interrupts: Interrupts | None = None,
 ) -> RunResult:
     """Runs all processes of `spec` until they are done, one dies, or SIGINT or SIGTERM arrives.
 
     `on_message` gets hello, alive, done, fail and every report, in order of arrival; what it returns is an order to all
-    workers. `on_tick` is called about ten
-    times a second. Whatever happens, exceptions of these two included, no process is left. `interrupts` is what the
-    caller has entered already, if it has. Raises LaunchError if a command cannot be executed at all, or not on one of
-    the hosts.
+    workers. `on_tick` is called about ten times a second, `on_stall` with a sentence when no step ends for long.
+    Whatever happens, exceptions of these included, no process is left. `interrupts` is what the caller has entered
+    already, if it has. Raises LaunchError if a command cannot be executed at all, or not on one of the hosts.
     """
     if interrupts is None:
         with Interrupts() as own:
-            return run(spec, on_message=on_message, on_tick=on_tick, interrupts=own)
+            return run(spec, on_message=on_message, on_tick=on_tick, on_stall=on_stall, interrupts=own)
     with interrupts.supervised():
         if spec.hosts is not None:
             check_hosts(spec.hosts, spec.shared, lambda: interrupts.received)
-        result = _attempt(spec, interrupts, on_message, on_tick)
+        result = _attempt(spec, interrupts, on_message, on_tick, on_stall)
         if interrupts.received and result.status == "finished":
             # Too late to change what was done, but whoever sent it waits for its answer.
             return replace(result, status="interrupted", exit_status=interrupts.exit_status)
@@ -75,11 +75,12 @@ def _attempt(
     interrupts: Interrupts,
     on_message: OnMessage,
     on_tick: Callable[[], None] | None,
+    on_stall: Callable[[str], None] | None,
 ) -> RunResult:
     taken = ""
     for number in range(1, MAX_ATTEMPTS + 1):
         with Attempt(spec, on_message=on_message, on_tick=on_tick, in_hurry=lambda: interrupts.again) as attempt:
-            result = _supervise(attempt, interrupts, spec.grace_secs)
+            result = _supervise(attempt, interrupts, spec.grace_secs, on_stall)
         if result is not None:
             return result
         taken = str(attempt.taken_address)
@@ -88,19 +89,26 @@ def _attempt(
     return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.address, reason, ()))
 
 
-def _supervise(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult | None:
+def _supervise(
+    attempt: Attempt, interrupts: Interrupts, grace_secs: float, on_stall: Callable[[str], None] | None
+) -> RunResult | None:
     """The result of one attempt, None if it ended because a port was taken."""
     if interrupts.received:
         return _interrupted(attempt, interrupts)
     attempt.start()
-    attempt.pump(
-        lambda: (
+
+    def is_over() -> bool:
+        return (
             interrupts.received
             or attempt.taken_address is not None
             or attempt.workers_done()
             or attempt.first_lost_secs() is not None
         )
-    )
+
+    while not is_over():
+        attempt.pump(lambda: is_over() or attempt.has_stall_news())
+        if not is_over():
+            _tell_stall(attempt, on_stall)
     if attempt.workers_done():
         return _close(attempt, interrupts)
     if interrupts.received:
@@ -108,6 +116,15 @@ def _supervise(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> R
     if attempt.taken_address is not None:
         return None
     return _settle(attempt, interrupts)
+
+
+def _tell_stall(attempt: Attempt, on_stall: Callable[[str], None] | None) -> None:
+    news = attempt.stall_news()
+    # What ends the attempt is told as its failure.
+    if attempt.first_lost_secs() is None:
+        log.warning("%s", news)
+        if on_stall is not None:
+            on_stall(news)
 
 
 def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:

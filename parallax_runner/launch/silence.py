@@ -17,6 +17,7 @@ from parallax_runner.launch.blame import Member
 SILENCE_SHARE = 0.8
 ALIVE_SHARE = 0.2
 MAX_ALIVE_SECS = 2.0
+STACKS_SHARE = 0.4
 # While TensorFlow is loaded, and its libraries are cold, no other Python thread may run; only what the kernel says is
 # stopped is called frozen earlier.
 STARTING_SILENCE_SECS = 48.0
@@ -32,6 +33,13 @@ _STOPPED = {
 def alive_secs(hang_timeout_secs: float) -> float:
     """How long a child may wait between two signs of life."""
     return min(MAX_ALIVE_SECS, ALIVE_SHARE * hang_timeout_secs)
+
+
+def stacks_secs(hang_timeout_secs: float, stall_timeout_secs: float | None) -> float:
+    """How long a child's Python may stand still before its stacks are written: early enough to have them in the log
+    when the driver calls it frozen, or stalled."""
+    timeout_secs = hang_timeout_secs if stall_timeout_secs is None else min(hang_timeout_secs, stall_timeout_secs)
+    return max(STACKS_SHARE * timeout_secs, 2 * alive_secs(hang_timeout_secs))
 
 
 class AwakeClock:

@@ -15,7 +15,8 @@ class LaunchSpec:
 
     `worker` starts all workers, through mpirun if `under_mpirun`; `server` has one command a server. `hosts` is None
     where all is on this machine; with others, `shared` are the folders that all of them must see. A process without a
-    sign of life for `hang_timeout_secs` counts as dead.
+    sign of life for `hang_timeout_secs` counts as dead. Without the end of a step for `stall_timeout_secs` the run
+    fails; None: there are only notices. `together`: every step needs all workers.
     """
 
     run_dir: Path
@@ -28,6 +29,8 @@ class LaunchSpec:
     grace_secs: float = 10.0
     startup_timeout_secs: float = 300.0
     hang_timeout_secs: float = 60.0
+    stall_timeout_secs: float | None = None
+    together: bool = True
 
     @property
     def servers(self) -> int:

@@ -27,8 +27,11 @@ class Logs:
         return last_lines(path, n, start=0 if role == "mpirun" else self._starts.get(path, 0))
 
 
-def find_failure(workers: Sequence[Member], servers: Sequence[Member], mpirun: Member | None, logs: Logs) -> Failure:
-    """The failure of an attempt in which at least one member is lost; `mpirun` is None where none was used."""
+def find_failure(
+    workers: Sequence[Member], servers: Sequence[Member], mpirun: Member | None, run: Member, logs: Logs
+) -> Failure:
+    """The failure of an attempt in which at least one member is lost; `mpirun` is None where none was used. `run` is
+    lost where no process is to blame alone."""
     mpirun_text = "\n".join(logs.tail("mpirun", 0, 1000)) if mpirun is not None else ""
     rank_exit = find_rank_exit(mpirun_text)
     if rank_exit is not None and rank_exit.rank < len(workers):
@@ -36,7 +39,7 @@ def find_failure(workers: Sequence[Member], servers: Sequence[Member], mpirun: M
         named.exit_status = rank_exit.exit_status
         named.lose(time.monotonic())
     everyone = [*workers, *servers]
-    member = first_lost([*everyone, *([mpirun] if mpirun else [])], rank_exit)
+    member = first_lost([*everyone, *([mpirun] if mpirun else []), run], rank_exit)
     if mpirun is not None and mpirun.exit_status and member.role == "worker" and _explains_nothing(member):
         member = mpirun
     return Failure(
@@ -61,5 +64,7 @@ def _explains_nothing(member: Member) -> bool:
 def _last_words(member: Member, logs: Logs, mpirun_text: str) -> tuple[str, ...]:
     if member.role == "mpirun":
         return tuple(mpirun_text.splitlines()[-LAST_LINES:])
+    if member.role == "run":
+        return ()
     own = tuple(member.traceback.splitlines()[-TRACEBACK_LINES:]) or logs.tail(member.role, member.index)
     return own if own or member.role != "worker" else lines_of_rank(mpirun_text, member.index, LAST_LINES)

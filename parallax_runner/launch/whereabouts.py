@@ -9,12 +9,15 @@ from pathlib import Path
 from types import FrameType
 
 PACKAGE = Path(__file__).parents[1]
+# Where TensorFlow's own threads come from C++ back into Python.
+CALLS_PYTHON = "tensorflow/python/ops/script_ops.py"
 
 
 @dataclass(frozen=True)
 class Whereabouts:
     """What one process was at: `doing` it since `doing_secs`, its main thread at `where` ("session.run in
-    train/loop.py:73 _step"), `step` steps done. None is what it could not say any more."""
+    train/loop.py:73 _step"), `step` steps done, its graph in the Python function `inside` ("load in models.py:12"), if
+    it was in any. None is what it could not say any more."""
 
     role: str
     index: int
@@ -23,6 +26,7 @@ class Whereabouts:
     doing_secs: float | None
     where: str | None
     step: int | None
+    inside: str | None = None
 
 
 def main_thread_place() -> str:
@@ -38,11 +42,25 @@ def main_thread_place() -> str:
     return place if called is None else f"{_name(called)} in {place}"
 
 
+def python_in_graph() -> str | None:
+    """The Python function that TensorFlow executes for an op such as `py_function`, None where there is none."""
+    for thread, innermost in sys._current_frames().items():
+        frame: FrameType | None = innermost
+        own: FrameType | None = None
+        while frame is not None and thread != threading.main_thread().ident:
+            if "/tensorflow/" not in frame.f_code.co_filename:
+                own = frame
+            elif own is not None and frame.f_code.co_filename.endswith(CALLS_PYTHON):
+                return f"{own.f_code.co_name} in {Path(own.f_code.co_filename).name}:{own.f_lineno}"
+            frame = frame.f_back
+    return None
+
+
 def describe(others: Iterable[Whereabouts]) -> list[str]:
     """One line for all processes that stood alike: «workers 0, 2–47 waited in step 41 (session.run)»."""
     alike: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for one in others:
-        call = "no answer" if one.where is None else one.where.partition(" in ")[0]
+        call = one.inside or ("no answer" if one.where is None else one.where.partition(" in ")[0])
         alike[one.role, one.doing, call].append(one.index)
     lines = []
     for (role, doing, call), indices in alike.items():

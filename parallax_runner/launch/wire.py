@@ -8,6 +8,8 @@ CONTROL_ADDRESS = "PARALLAX_CONTROL"
 CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
 # Seconds between two signs of life of a child.
 ALIVE_SECS = "PARALLAX_ALIVE_SECS"
+# Seconds without a sign of life after which a child writes its Python stacks into its log.
+STACKS_SECS = "PARALLAX_STACKS_SECS"
 
 # Words that belong to the protocol itself; a report may not use them as its kind.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
@@ -20,7 +22,7 @@ LEAVE, ALL_LEFT = "leave", "all_left"
 # How all workers go on after a segment of the training.
 ORDER = "order"
 CLOSED = "closed"
-# A sign of life; the driver's question at the moment of a failure; its answer.
+# A sign of life; the driver's question at the moment of a failure or a stall; its answer.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
