@@ -137,8 +137,18 @@ def _drive(
         write_summary(run_dir, summary | {"status": "finished"})
         return None
     start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
+    _leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
     return _run(start, plan, single, dataset, summary, before, interrupts, measured)
+
+
+def _leave_for_workers(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
+    """What workers need beside the configuration to build the same graph, or to say where theirs differs."""
+    from parallax_runner.graph import fingerprint, generators
+
+    fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
+    if config.model["_target_"] == frozen.SCRIPT:
+        generators.begin.save(run_dir / generators.FILE_NAME)
 
 
 def _measured(
@@ -226,6 +236,8 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset,
 
     settled = DictConfig(OmegaConf.to_container(config, resolve=True))
     settled.run_dir = str(run_dir)
+    if config.model["_target_"] == frozen.SCRIPT:
+        settled.model.first_process = str(run_dir)
     if config.profile.dir is not None:
         settled.profile.dir = str(Path(config.profile.dir).resolve())
     start = None

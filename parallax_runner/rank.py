@@ -16,7 +16,10 @@ from rich.console import Console
 from parallax_runner.build import build_graph, build_serving_graph, load_dataset
 from parallax_runner.config import frozen
 from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.errors import PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
+from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
+from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.plan import plan as plans
@@ -48,6 +51,13 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     join_ranks(plan)
     dataset = load_dataset(config)
     single = build_graph(config, dataset)
+    difference = difference_of(single, plan, run_dir)
+    if difference is not None:
+        raise PlanError(
+            f"rank {rank} built another graph than the driver planned for{difference}. The model's function must build "
+            "the same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
+            "strings"
+        )
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
@@ -77,6 +87,19 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
         outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
     return outcome | {"first_step": start.step}
+
+
+def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str | None:
+    """Where this process's graph departs from that of the process that planned, to be added to «another graph»; None
+    where it is the same."""
+    if single.fingerprint == plan.fingerprint:
+        return None
+    try:
+        found = Outline.load(run_dir / OUTLINE).first_difference(single.meta_graph.graph_def)
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be read: %s", run_dir / OUTLINE, error)
+        found = None
+    return "" if found is None else f": {found}"
 
 
 def segments_of(

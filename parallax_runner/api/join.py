@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
@@ -20,6 +21,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import LOSS, capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.stages import stage
 from parallax_runner.train.checkpoint import CheckpointOps
@@ -32,12 +34,11 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     hooks = [*api_config.hooks, *(api_config.chief_only_hooks if rank == 0 else ())]
     stages_of_rank.join_ranks(plan)
     with stage("graph"):
-        single = capture_with(graph, hooks)
-    if single.fingerprint != plan.fingerprint:
-        raise PlanError(
-            f"worker {rank} built another graph than the process that was started first: a script must build the same "
-            "graph each time (no draws from an unseeded generator, no clock, no number of the worker in it)"
-        )
+        single = capture_script(graph)
+        check_same(single, plan, Path(config.model.first_process), rank)
+        if worker.generators is not None:
+            worker.generators.give_back()
+        single = with_hooks(graph, single, hooks)
     start = stages_of_rank.start_of(config)
     with stage("rewrite"):
         distributed = stages_of_rank.rewrite(config, plan, single, rank, first_step=start.step)
@@ -65,9 +66,21 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     return Session(graph, plan, steps, translator, training, hooks)
 
 
-def capture_with(graph: tf.Graph, hooks: Sequence[tf.train.SessionRunHook]) -> SingleDeviceGraph:
+def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -> None:
+    """Raises PlanError where a worker has not built the graph of the process that left `folder`."""
+    difference = stages_of_rank.difference_of(single, plan, folder)
+    if difference is not None:
+        raise PlanError(
+            f"worker {rank} built another graph than the process that was started first{difference}. A script must "
+            "build the same graph each time: no clock, no number of the worker or process in it, no order of a set of "
+            "strings, no draws before `import parallax_runner`"
+        )
+
+
+def with_hooks(
+    graph: tf.Graph, single: SingleDeviceGraph, hooks: Sequence[tf.train.SessionRunHook]
+) -> SingleDeviceGraph:
     """The captured graph with what hooks add to it; its fingerprint is without, for the driver calls no hook."""
-    single = capture_script(graph)
     if not hooks:
         return single
     with graph.as_default():

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from parallax_runner.api.session import Session
     from parallax_runner.data.dataset import Dataset
+    from parallax_runner.graph.generators import Borrowed
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
@@ -62,12 +63,14 @@ class ScriptSource:
 
 @dataclass
 class Worker:
-    """This process, where it is a worker that runs a script; `session` once parallel_run has made one."""
+    """This process, where it is a worker that runs a script; `generators` while the script runs, `session` once
+    parallel_run has made one."""
 
     run_dir: Path
     rank: int
     client: ControlClient
     config: DictConfig
+    generators: Borrowed | None = None
     session: Session | None = None
 
 
@@ -107,6 +110,9 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
         sys.stdout = Printed(sys.stdout, "stdout", client)
         sys.stderr = Printed(sys.stderr, "stderr", client)
     try:
+        from parallax_runner.graph.generators import FILE_NAME, Borrowed
+
+        worker.generators = Borrowed(Path(config.model.first_process) / FILE_NAME)
         try:
             _run(config)
         except SystemExit as end:

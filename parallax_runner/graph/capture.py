@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import json
 import math
 import random
@@ -21,6 +19,7 @@ from tensorflow.core.framework import variable_pb2
 from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 
@@ -225,42 +224,3 @@ def recorded_in(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> l
         Gradient(**json.loads(entry)) for entry in meta_graph.collection_def[gradients_hook.COLLECTION].bytes_list.value
     ]
     return [entry for entry in entries if entry.variable in known]
-
-
-def fingerprint_of(graph_def: tf.GraphDef) -> str:
-    """Hash of ops, edges, constants and functions, without what differs between two builds, and without seeds of ops.
-
-    Names of shared resources, functions, their arguments, custom gradients and Python callbacks contain a number that a
-    process counts.
-    """
-    functions = {function.signature.name: function for function in graph_def.library.function}
-
-    @functools.cache
-    def digest_of(function: str) -> str:
-        definition = functions[function]
-        arguments = {argument.name: f"argument_{at}" for at, argument in enumerate(definition.signature.input_arg)}
-        returned = [definition.ret[output.name] for output in definition.signature.output_arg]
-        return digest(definition.node_def, arguments, [arguments.get(tensor, tensor) for tensor in returned])
-
-    def digest(nodes: Iterable[tf.NodeDef], arguments: Mapping[str, str], returned: list[str]) -> str:
-        total = hashlib.sha256(repr(returned).encode())
-        for node in sorted(nodes, key=lambda node: node.name):
-            copy = tf.NodeDef()
-            copy.CopyFrom(node)
-            copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]
-            copy.attr.pop("_gradient_op_type", None)
-            if "seed2" in copy.attr:  # an op that draws; each rank gets seeds of its own anyway (graph/seeds.py)
-                copy.attr.pop("seed", None)
-                copy.attr.pop("seed2")
-            if node.op in edit.PYTHON_TYPES:
-                copy.attr.pop("token", None)
-            if node.op != "VarHandleOp":
-                copy.attr.pop("shared_name", None)
-            for attr in copy.attr.values():
-                called = [attr.func] if attr.HasField("func") else attr.list.func
-                for function in called:
-                    function.name = digest_of(function.name) if function.name in functions else function.name
-            total.update(copy.SerializeToString(deterministic=True))
-        return total.hexdigest()
-
-    return digest(graph_def.node, {}, [])

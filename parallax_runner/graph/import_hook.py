@@ -1,8 +1,8 @@
-"""Lets gradients be recorded in a script that imports this package and TensorFlow in any order; imports neither.
+"""Changes modules of TensorFlow and Keras in a script that imports this package and TensorFlow in any order.
 
 `gradients_hook` wraps TensorFlow's gradient function. It needs TensorFlow, whose import takes seconds that the command
 line does not have, so it is put in place when TensorFlow's own module of gradients is imported, or at once if that has
-happened.
+happened. At the same moment the generators' states are noted. Keras draws its seeds by `keras_seeds`.
 """
 
 from __future__ import annotations
@@ -11,57 +11,83 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 GRADIENTS = "tensorflow.python.ops.gradients_util"
+KERAS_SEEDS = "keras.src.random.seed_generator"
 
 
 def install() -> None:
-    """Records gradients from now on, or from the import of TensorFlow on. May be called more than once."""
+    """Changes these modules now, or when they are imported. May be called more than once."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    waiting = dict(_CHANGES)
     if GRADIENTS in sys.modules:
         importlib.import_module("parallax_runner.graph.gradients_hook")
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+        _note_generators()
+        del waiting[GRADIENTS]
+    if KERAS_SEEDS in sys.modules:
+        _own_keras_seeds(sys.modules[KERAS_SEEDS])
+        del waiting[KERAS_SEEDS]
+    sys.meta_path.insert(0, _Finder(waiting))
+
+
+def _record_gradients(module: Any) -> None:
+    original = module._GradientsHelper
+
+    # TensorFlow is being imported: what needs all of it waits for the first call.
+    @functools.wraps(original)
+    def first_call(*args: Any, **kwargs: Any) -> Any:
+        importlib.import_module("parallax_runner.graph.gradients_hook").install()
+        return module._GradientsHelper(*args, **kwargs)
+
+    # gradients_hook takes a function that has `__wrapped__` for its own, and wraps what stands behind this one.
+    del first_call.__wrapped__
+    first_call.unhooked = original  # type: ignore[attr-defined]
+    module._GradientsHelper = first_call
+    _note_generators()
+
+
+def _note_generators() -> None:
+    importlib.import_module("parallax_runner.graph.generators").begin.note()
+
+
+def _own_keras_seeds(module: Any) -> None:
+    importlib.import_module("parallax_runner.graph.keras_seeds").install(module)
+
+
+_CHANGES: dict[str, Callable[[Any], None]] = {GRADIENTS: _record_gradients, KERAS_SEEDS: _own_keras_seeds}
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module as everybody else does, and sees to it that it is changed once it is there."""
+    """Finds modules as everybody else does, and sees to it that they are changed once they are there."""
+
+    def __init__(self, waiting: dict[str, Callable[[Any], None]]) -> None:
+        self._waiting = waiting
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != GRADIENTS:
+        change = self._waiting.pop(fullname, None)
+        if change is None:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader, change)
         return spec
 
 
 class _Loader(Loader):
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, loader: Loader, change: Callable[[Any], None]) -> None:
+        self._loader, self._change = loader, change
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        gradients_util: Any = module
-        original = gradients_util._GradientsHelper
-
-        # TensorFlow is being imported: what needs all of it waits for the first call.
-        @functools.wraps(original)
-        def first_call(*args: Any, **kwargs: Any) -> Any:
-            importlib.import_module("parallax_runner.graph.gradients_hook").install()
-            return gradients_util._GradientsHelper(*args, **kwargs)
-
-        # gradients_hook takes a function that has `__wrapped__` for its own, and wraps what stands behind this one.
-        del first_call.__wrapped__
-        first_call.unhooked = original  # type: ignore[attr-defined]
-        gradients_util._GradientsHelper = first_call
+        self._change(module)

@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture, edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
 TRAIN_OP = "parallax_runner/train_op"
@@ -60,7 +61,7 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
         outputs={},
         variables=variables,
         gradients=boundary.gradients,
-        fingerprint=capture.fingerprint_of(meta_graph.graph_def),
+        fingerprint=fingerprint_of(meta_graph.graph_def),
         callbacks=tuple(getattr(graph, "_py_funcs_used_in_graph", ())),
         asked=_scalars_behind(whole, boundary.gradients, boundary.region),
         apart=_apart(whole, boundary.gradients, {op.name for op in step}),

@@ -42,5 +42,8 @@ def test_an_upgraded_script_runs_with_its_import_changed(tmp_path: Path) -> None
         assert float(told[-1][0]) < float(told[0][0])
         # Every second number of the data, and none that is the other worker's.
         assert {words for _, words in told} == {f"[{worker}, {worker + 2}]", f"[{worker + 4}, {worker + 6}]"}
+    # What is drawn after the graph was built is each worker's own, though all have built with the same draws.
+    drawn = re.findall(r"^\[worker \d\] draws (\d+)$", result.stdout, re.M)
+    assert len(set(drawn)) == 2
     shapes = tf.train.load_checkpoint(str(tmp_path / "ckpt")).get_variable_to_shape_map()
     assert shapes["embedding/table"] == [20, 4]

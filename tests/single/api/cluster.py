@@ -13,11 +13,12 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.api.fetches import Translator
 from parallax_runner.api.hooks import see_to_nan
-from parallax_runner.api.join import capture_with
+from parallax_runner.api.join import with_hooks
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.api.training import Training
 from parallax_runner.config.schema import ProfileConfig
+from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.profile.record import StepProfiler
@@ -73,7 +74,7 @@ class Cluster:
         **planned: Any,
     ) -> list[Session]:
         """The sessions of all workers for a script's graph, whose variables no other test may have."""
-        single = capture_with(graph, hooks)
+        single = with_hooks(graph, capture_script(graph), hooks)
         plan = make_plan(
             classify(single),
             comm=comm,

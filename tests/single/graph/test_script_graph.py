@@ -46,6 +46,33 @@ def test_either_import_may_come_first_and_records_each_gradient_once() -> None:
     assert found.pop().split()[:4] == ["2", "2", "1", "1"]
 
 
+KERAS = """
+import random
+tf.keras.initializers  # Keras is there
+before = random.getstate()
+graph = tf.Graph()
+with graph.as_default():
+    tf.set_random_seed({seed})
+    for name in ("a", "b"):
+        w = tf.get_variable(name, [2, 3], initializer=tf.keras.initializers.VarianceScaling())
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(w))
+assert random.getstate() == before
+drawn = [op for op in graph.get_operations() if op.name.endswith("Initializer/Const")]
+seeds = {{op.get_attr("value").tensor_content for op in drawn}}
+assert len(seeds) == 2, seeds
+"""
+
+
+def test_keras_initializers_draw_the_same_seeds_in_each_process_and_leave_pythons_generator_alone() -> None:
+    ours, tensorflows = "import parallax_runner\n", "import tensorflow.compat.v1 as tf\n"
+    one, again, other = (
+        captured_in(imports + KERAS.format(seed=seed)).split()[-1]
+        for imports, seed in ((ours + tensorflows, 1), (tensorflows + ours, 1), (ours + tensorflows, 2))
+    )
+    assert one == again
+    assert one != other
+
+
 def test_a_graph_built_before_the_import_is_an_error_that_says_so() -> None:
     assert "after `import parallax_runner`" in captured_in("import tensorflow.compat.v1 as tf\n" + BUILD)
 

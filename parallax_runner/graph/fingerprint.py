@@ -1,0 +1,136 @@
+"""What makes a graph the same in two processes: its fingerprint, and an outline that names the first difference."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+
+FILE_NAME = "graph_outline.json.gz"
+# Of each digest in an outline: enough to tell two values apart, and small.
+_DIGEST_CHARS = 6
+# Its name, its type, what identifies its device and inputs, and each of its attributes, in the order of their names.
+OutlineOp = tuple[str, str, tuple[str, ...]]
+
+
+def fingerprint_of(graph_def: tf.GraphDef) -> str:
+    """Hash of ops, edges, constants and functions, without what differs between two builds, and without seeds of ops.
+
+    Names of shared resources, functions, their arguments, custom gradients and Python callbacks contain a number that a
+    process counts.
+    """
+    return _Digests(graph_def).of_nodes(graph_def.node, {}, [])
+
+
+class Outline:
+    """All ops of a graph with short digests, to say in which one two graphs differ that have other fingerprints."""
+
+    def __init__(self, ops: Iterable[OutlineOp]) -> None:
+        self._ops = list(ops)
+
+    @staticmethod
+    def of(graph_def: tf.GraphDef) -> Outline:
+        """The outline of a graph."""
+        digests = _Digests(graph_def)
+        return Outline(_outline_op(digests.normal(node, {})) for node in graph_def.node)
+
+    @staticmethod
+    def load(path: Path) -> Outline:
+        """What `save` has left. Raises OSError or ValueError where it cannot be read."""
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            return Outline((name, kind, tuple(digests)) for name, kind, digests in json.load(file))
+
+    def save(self, path: Path) -> None:
+        """Leaves it for the workers."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with gzip.open(path, "wt", encoding="utf-8") as file:
+            json.dump(self._ops, file)
+
+    def first_difference(self, graph_def: tf.GraphDef) -> str | None:
+        """Where another graph departs from this one, in the order in which ops were made; None where it does not."""
+        nodes, normal = list(graph_def.node), _Digests(graph_def)
+        for number, (there, node) in enumerate(zip(self._ops, nodes, strict=False), 1):
+            here = _outline_op(normal.normal(node, {}))
+            if here != there:
+                return f"op {number} is {_difference(there, here, node)}"
+        if len(self._ops) == len(nodes):
+            return None
+        more = nodes[len(self._ops)].name if len(nodes) > len(self._ops) else self._ops[len(nodes)][0]
+        return f"it has {len(nodes)} ops in place of {len(self._ops)}; the first that only one of them has is «{more}»"
+
+
+def _difference(there: OutlineOp, here: OutlineOp, node: tf.NodeDef) -> str:
+    if there[:2] != here[:2]:
+        return f"«{here[0]}» ({here[1]}) in place of «{there[0]}» ({there[1]})"
+    parts = ["its device", "its inputs", *(f"its attribute «{name}»" for name in sorted(_attributes(node)))]
+    differing = [part for part, one, other in zip(parts, there[2], here[2], strict=False) if one != other]
+    what = differing[0] if differing and len(there[2]) == len(here[2]) else "its attributes"
+    return f"«{here[0]}» ({here[1]}): {what} differs{_value(node) if what.endswith('«value»') else ''}"
+
+
+def _value(node: tf.NodeDef) -> str:
+    """The value of a small constant, in words."""
+    value = tf.make_ndarray(node.attr["value"].tensor)
+    return f" (here {value.tolist()!r})" if value.size <= 4 and value.dtype != object else ""
+
+
+def _outline_op(node: tf.NodeDef) -> OutlineOp:
+    serialized = [node.device.encode(), repr(list(node.input)).encode()]
+    serialized += [node.attr[name].SerializeToString(deterministic=True) for name in sorted(node.attr)]
+    digests = (hashlib.sha256(one).hexdigest()[:_DIGEST_CHARS] for one in serialized)
+    return node.name, node.op, tuple(digests)
+
+
+def _attributes(node: tf.NodeDef) -> set[str]:
+    """The names of attributes that count."""
+    names = set(node.attr) - {"_gradient_op_type"}
+    if "seed2" in names:  # an op that draws; each rank gets seeds of its own anyway (graph/seeds.py)
+        names -= {"seed", "seed2"}
+    if node.op in edit.PYTHON_TYPES:
+        names -= {"token"}
+    return names if node.op == "VarHandleOp" else names - {"shared_name"}
+
+
+class _Digests:
+    """Nodes and functions of one graph without what differs between two builds."""
+
+    def __init__(self, graph_def: tf.GraphDef) -> None:
+        self._functions = {function.signature.name: function for function in graph_def.library.function}
+        self._found: dict[str, str] = {}
+
+    def of_nodes(self, nodes: Iterable[tf.NodeDef], arguments: Mapping[str, str], returned: list[str]) -> str:
+        """The digest of nodes in the order of their names, and of what they return."""
+        total = hashlib.sha256(repr(returned).encode())
+        for node in sorted(nodes, key=lambda node: node.name):
+            total.update(self.normal(node, arguments).SerializeToString(deterministic=True))
+        return total.hexdigest()
+
+    def normal(self, node: tf.NodeDef, arguments: Mapping[str, str]) -> tf.NodeDef:
+        """A copy of a node that is equal in two builds."""
+        copy = tf.NodeDef()
+        copy.CopyFrom(node)
+        copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]
+        for name in set(copy.attr) - _attributes(node):
+            copy.attr.pop(name)
+        for attr in copy.attr.values():
+            called = [attr.func] if attr.HasField("func") else attr.list.func
+            for function in called:
+                function.name = self._of_function(function.name)
+        return copy
+
+    def _of_function(self, name: str) -> str:
+        if name not in self._functions:
+            return name
+        if name not in self._found:
+            definition = self._functions[name]
+            arguments = {argument.name: f"argument_{at}" for at, argument in enumerate(definition.signature.input_arg)}
+            returned = [definition.ret[output.name] for output in definition.signature.output_arg]
+            returned = [arguments.get(tensor, tensor) for tensor in returned]
+            self._found[name] = self.of_nodes(definition.node_def, arguments, returned)
+        return self._found[name]
