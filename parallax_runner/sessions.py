@@ -94,6 +94,7 @@ def initialize(
 ) -> None:
     """Gives every variable its initial value, or the checkpoint's, on all ranks alike."""
     session.run(distributed.initialize)
+    session.run(distributed.open_late_inputs)
     if start is not None:
         session.run(checkpoints.restore, {checkpoints.prefix: start})
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)
