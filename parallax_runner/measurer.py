@@ -100,6 +100,7 @@ def _open_session(
 
     session = open_session_of(config, client, alone, dataclasses.replace(distributed, rank=0))
     session.run(distributed.initialize)
+    session.run(distributed.open_late_inputs)
     session.run(distributed.agree)
     return session
 

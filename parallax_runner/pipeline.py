@@ -370,12 +370,5 @@ def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:
 
 def _log_to(run_dir: Path) -> None:
     (run_dir / "logs").mkdir(parents=True, exist_ok=True)
-    handler = LogFile(run_dir / "logs" / "driver.log")
-    handler.setFormatter(logging.Formatter(stages.FORMAT))
-    root = logging.getLogger("parallax_runner")
-    for old in list(root.handlers):
-        root.removeHandler(old)
-        old.close()
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    stages.log_to(LogFile(run_dir / "logs" / "driver.log"))
     log_losses()

@@ -62,6 +62,7 @@ class Segments:
 def take_over(session: tf.Session, distributed: DistributedGraph, recut: tf.Operation) -> None:
     """Makes the variables that are there fit the session's graph, on all ranks at once."""
     session.run(distributed.open_inputs)
+    session.run(distributed.open_late_inputs)
     if distributed.rank == 0:
         session.run(recut)
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)

@@ -97,6 +97,7 @@ def initialize(
 ) -> None:
     """Gives every variable its initial value, or the checkpoint's, on all ranks alike."""
     session.run(distributed.initialize)
+    session.run(distributed.open_late_inputs)
     if start is not None:
         with literal(Path(start)) as path:
             session.run(checkpoints.restore, {checkpoints.prefix: path})

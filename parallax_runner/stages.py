@@ -35,10 +35,21 @@ def process_age_secs() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
 
 
+def log_to(handler: logging.Handler) -> None:
+    """Sends the package's log lines to `handler` alone.
+
+    A script's own root handlers, such as those of `tf.app.run`, would print them on the terminal too.
+    """
+    handler.setFormatter(logging.Formatter(FORMAT))
+    package = logging.getLogger("parallax_runner")
+    for old in list(package.handlers):
+        package.removeHandler(old)
+        old.close()
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    package.propagate = False
+
+
 def log_to_stderr() -> None:
     """Lets a child's log, which its output goes to, hear what the driver's hears."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(FORMAT))
-    root = logging.getLogger("parallax_runner")
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    log_to(logging.StreamHandler(sys.stderr))

@@ -5,17 +5,26 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 # What an initializer may depend on that is not there yet when variables are initialized.
-NOT_YET = frozenset(
-    {"Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "LookupTableFind", "LookupTableFindV2"}
-)
+NOT_YET = frozenset({"Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
+LOOKUPS = frozenset({"LookupTableFind", "LookupTableFindV2"})
 
 
-def iterator_initializers(graph_def: tf.GraphDef) -> list[str]:
-    """Names of the ops that initialize an iterator; none for one that has several such ops, or whose op needs to be
-    fed, or needs variables or tables: whoever made it runs one."""
-    nodes = {node.name: node for node in graph_def.node}
+def input_initializers(meta_graph: tf.MetaGraphDef) -> tuple[list[str], list[str]]:
+    """Names of the ops that fill tables and initialize iterators: those to run first, and those that look something up
+    in a table, to run when these are done.
+
+    No op for an iterator that has several, or whose op needs to be fed or needs variables: whoever made it runs one.
+    """
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
+    names = list(dict.fromkeys([*tables, *_iterator_initializers(nodes)]))
+    late = [name for name in names if LOOKUPS & _kinds_needed(nodes, name)]
+    return [name for name in names if name not in late], late
+
+
+def _iterator_initializers(nodes: dict[str, tf.NodeDef]) -> list[str]:
     makers: dict[str, list[str]] = {}
-    for node in graph_def.node:
+    for node in nodes.values():
         if node.op == "MakeIterator":
             makers.setdefault(node.input[1], []).append(node.name)
     only = [names[0] for names in makers.values() if len(names) == 1]

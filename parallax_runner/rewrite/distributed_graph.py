@@ -137,7 +137,8 @@ class DistributedGraph:
     `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
     chief's values of replicated variables. `open_inputs` is the part of `initialize` that a new session on variables
-    that are there already has to run: tables and iterators. `train_op` is one synchronous step. `sent_bytes` is
+    that are there already has to run: tables and iterators. `open_late_inputs` runs after either of them: iterators
+    that look something up in a table. `train_op` is one synchronous step. `sent_bytes` is
     the bytes that the step which fetches it handed to collectives and servers and got back from servers (float64): for
     each variable of the plan, in its order, and last those that were for none of them alone.
     `applied` says whether the step changed the variables (scalar, bool); None where every step does. `device` is
@@ -163,6 +164,7 @@ class DistributedGraph:
     validation_loss: tf.Tensor | None
     initialize: tf.Operation
     open_inputs: tf.Operation
+    open_late_inputs: tf.Operation
     release: tf.Operation
     wait: tf.Operation
     agree: tf.Operation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph.iterators import iterator_initializers
+from parallax_runner.graph.iterators import input_initializers
 from parallax_runner.rewrite.barrier import announce, receive
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.only_if import only_if, or_zero
@@ -19,6 +19,7 @@ class Initialization:
 
     initialize: tf.Operation
     open_inputs: tf.Operation
+    open_late_inputs: tf.Operation
     release: tf.Operation
     wait: tf.Operation
     agree: tf.Operation
@@ -32,6 +33,7 @@ def together(replicas: Sequence[Initialization]) -> Initialization:
     return Initialization(
         initialize=tf.group(*[each.initialize for each in replicas]),
         open_inputs=tf.group(*[each.open_inputs for each in replicas]),
+        open_late_inputs=tf.group(*[each.open_late_inputs for each in replicas]),
         release=tf.group(first.release, *[each.wait for each in others]),
         wait=tf.group(*[each.wait for each in replicas]),
         agree=tf.group(*[each.agree for each in replicas]),
@@ -43,12 +45,12 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
     where ranks have collectives, the chief's for all."""
     replicated = [variable for variable in rewrite.single.variables if not rewrite.is_sharded(variable.name)]
     own = [rewrite.op(v.initializer) for v in replicated if rewrite.is_chief or v.name not in rewrite.counters]
-    meta_graph = rewrite.single.meta_graph
-    tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
     own += rewrite.own_initializers
-    inputs = [rewrite.op(name) for name in dict.fromkeys([*tables, *iterator_initializers(meta_graph.graph_def)])]
+    first, late = input_initializers(rewrite.single.meta_graph)
+    inputs = [rewrite.op(name) for name in first]
     return Initialization(
         open_inputs=tf.group(*inputs),
+        open_late_inputs=tf.group(*[rewrite.op(name) for name in late]),
         initialize=tf.group(*own, *inputs, *(rewrite.shard_initializers if rewrite.is_chief else [])),
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
         wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),

@@ -138,6 +138,7 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         validation_loss=first.tensor(single.validation_loss) if single.validation_loss else None,
         initialize=initialization.initialize,
         open_inputs=initialization.open_inputs,
+        open_late_inputs=initialization.open_late_inputs,
         release=initialization.release,
         wait=initialization.wait,
         agree=initialization.agree,

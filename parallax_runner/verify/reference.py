@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.devices import without_devices
+from parallax_runner.graph.iterators import input_initializers
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 from parallax_runner.verify.aggregate import mean, merge
 from parallax_runner.verify.halves import split
@@ -95,9 +96,11 @@ class Reference:
 
     def _prepare(self, initializers: Iterable[str]) -> None:
         if not self._prepared:
-            names = [*initializers, *_inputs_initializers(self._single.meta_graph)]
+            inputs, late = input_initializers(self._single.meta_graph)
+            names = [*initializers, *inputs]
             for rank in self._ranks:
                 rank.run_ops(names)
+                rank.run_ops(late)
             self._prepared = True
 
 
@@ -202,16 +205,6 @@ def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:
         if node.op == "VarHandleOp" and not node.attr["shared_name"].s:
             node.attr["shared_name"].s = node.name.encode()
     return named
-
-
-def _inputs_initializers(meta_graph: tf.MetaGraphDef) -> list[str]:
-    """Ops that fill tables, and those that start an input pipeline which can be started in one way only."""
-    makers: dict[str, list[str]] = {}
-    for node in meta_graph.graph_def.node:
-        if node.op == "MakeIterator":
-            makers.setdefault(node.input[1], []).append(node.name)
-    tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
-    return list(dict.fromkeys([*tables, *(names[0] for names in makers.values() if len(names) == 1)]))
 
 
 def _boundary(gradients: Iterable[Gradient]) -> list[str]:

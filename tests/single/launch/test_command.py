@@ -26,7 +26,7 @@ def test_the_whole_mpirun_command() -> None:
         *("--oversubscribe", "--bind-to", "none"),
         *("--output", "tag"),
         *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET", "-x", "PARALLAX_ALIVE_SECS"),
-            *("-x", "PARALLAX_STACKS_SECS"),
+        *("-x", "PARALLAX_STACKS_SECS"),
         *("-x", "OMP_NUM_THREADS", "-x", "TF_NUM_INTRAOP_THREADS", "-x", "TF_CPP_MIN_LOG_LEVEL"),
         *("-x", "PYTHONUNBUFFERED"),
         *("--mca", "btl_tcp_if_include", "e0"),

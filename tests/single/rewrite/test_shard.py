@@ -342,6 +342,26 @@ def test_an_iterator_that_has_to_be_fed_waits_for_its_maker() -> None:
         assert session.run("outputs/examples:0").tolist() == [1]
 
 
+def test_an_iterator_that_looks_something_up_starts_after_the_tables(tmp_path: Path) -> None:
+    """Both are initializers that TensorFlow 1 collects; run together, the lookup mostly came before the table."""
+    words = tmp_path / "words.txt"
+    words.write_text("".join(f"word {number}\n" for number in range(20_000)))
+
+    def looked_up() -> tf.Tensor:
+        entries = tf.lookup.TextFileInitializer(
+            str(words), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        )
+        last = tf.lookup.StaticHashTable(entries, -1).lookup(tf.constant("word 7"))
+        return initialized_with_tables(numbers().map(lambda number: number + last))
+
+    single = captured_with(looked_up)
+    graph = rewrite_for_rank(single, planned(single, "mpi"), rank=0, seed=1)
+    with tf.Session(graph=graph.graph) as session:
+        session.run(graph.initialize)
+        session.run(graph.open_late_inputs)
+        assert session.run("outputs/examples:0").tolist() == [7]
+
+
 def test_an_update_that_reads_the_replicas_number_is_refused() -> None:
     def build(features: dict[str, tf.Tensor]) -> dict[str, Any]:
         weights = tf.get_variable("weights", [2], tf.float64)
