@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch import bind_address
+from parallax_runner.launch.bind_address import LOOPBACK
 from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.mca import words_of_user
 from parallax_runner.launch.wire import ALIVE_SECS, CONTROL_ADDRESS, CONTROL_SECRET, STACKS_SECS
@@ -21,6 +23,8 @@ START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
 # Marks each line of mpirun's output with its rank, so that a crash before the rank has a log can be told apart.
 TAG_OUTPUT = ("--output", "tag")
+# By itself NCCL listens on the address of a network interface.
+NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -71,16 +75,27 @@ def worker_command(
 
     `passed_on` names what else goes to other hosts; on this machine alone all variables do.
     """
-    env = thread_environment(threads_per_worker, environ)
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
-    by_user = words_of_user("openmpi", [argv[0], *mpirun_options], environ)
-    argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT, *(hosts.mpirun_options() if hosts else ())]
+    words = (argv[0], *mpirun_options)
+    by_user = words_of_user("openmpi", words, environ) | words_of_user("prte", words, environ)
+    env = thread_environment(threads_per_worker, environ) | bind_address.preload(environ)
+    env |= bind_on_one_machine(by_user, environ) if hosts is None else hosts.bind_environment(by_user)
+    argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT, *(hosts.mpirun_options(by_user) if hosts else ())]
     for name in dict.fromkeys((CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, STACKS_SECS, *env, *passed_on)):
         argv += ["-x", name]
     argv += [*mpirun_options, sys.executable, "-m", module, str(run_dir)]
     if os.geteuid() == 0 if as_root is None else as_root:
         env |= ALLOW_ROOT
     return Command(argv, env | mpi_environment(by_user) | (hosts.mpi_environment(by_user) if hosts else {}))
+
+
+def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """What keeps mpirun and its ranks from listening to other machines; `by_user` as in `mpi_environment`."""
+    env = {bind_address.TOWARDS: LOOPBACK, NCCL_INTERFACE: environ.get(NCCL_INTERFACE, "lo")}
+    if not any(name.startswith("btl_tcp_if") for name in by_user):
+        # Ranks send by shared memory. Where that cannot be had they send by TCP, which then has to go this way.
+        env["OMPI_MCA_btl_tcp_if_include"] = "lo"
+    return env
 
 
 def mpi_environment(by_user: Set[str]) -> dict[str, str]:
@@ -102,6 +117,6 @@ def direct_worker_command(
 def server_command(
     *, run_dir: str | Path, index: int, threads_per_server: int, module: str = "parallax_runner.server"
 ) -> Command:
-    """The command that starts server `index`."""
-    env = thread_environment(threads_per_server)
+    """The command that starts server `index`. Raises LaunchError where it would be open to all."""
+    env = thread_environment(threads_per_server) | bind_address.preload()
     return Command([sys.executable, "-m", module, str(run_dir), str(index)], env)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
+from parallax_runner.launch import bind_address
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 
@@ -26,6 +27,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         redirect_output(log)
         # A crash in native code then says in the log which line of Python called it.
         faulthandler.enable(all_threads=False)
+        bind_address.check_loaded()
         body(run_dir, index, client)
     except Exception as error:
         trace = _trace(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import shlex
 import socket
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch import bind_address
 
 # Nothing is sent there: the kernel only says which way it would go.
 DISCARD_PORT = 9
@@ -21,6 +23,9 @@ RING_FROM_HOSTS = 3
 # By itself Open MPI hands a whole large message to TCP as soon as the receiver has asked for it. What its sender then
 # asks for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
 BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
+
+# With one of these a user sends by interfaces of the user's own choice.
+CHOICES_OF_INTERFACE = ("btl_tcp_if", "btl_tcp_disable_family", "oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
 
 
 @dataclass(frozen=True)
@@ -55,15 +60,35 @@ class Hosts:
         place = self.places[index % len(self.places)]
         return None if place.is_here else place.name
 
-    def mpirun_options(self) -> list[str]:
+    def mpirun_options(self, by_user: Set[str] = frozenset()) -> list[str]:
         """What mpirun needs to know of them. Only this machine starts daemons, so that no host needs to reach another
-        by the remote shell; of several interfaces MPI takes the one by which the hosts reach this machine."""
+        by the remote shell; of several interfaces MPI takes the one by which the hosts reach this machine. `by_user`
+        has the names of the user's own parameters."""
         hosts = ",".join(f"{place.name}:{place.workers}" for place in self.places if place.workers)
         options = ["--host", hosts, "--map-by", "slot"]
         options += ["--prtemca", "plm_ssh_agent", self.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
         if self.network is not None:
             options += ["--prtemca", "oob_tcp_if_include", self.network, "--mca", "btl_tcp_if_include", self.network]
+        if self.bind_environment(by_user) and "prte_launch_agent" not in by_user:
+            env = bind_address.preload({}) | self.bind_environment(by_user)
+            given = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+            options += ["--prtemca", "prte_launch_agent", f"env {given} prted"]
         return options
+
+    def bind_environment(self, by_user: Set[str]) -> dict[str, str]:
+        """What keeps mpirun, its daemons and ranks to the network of `mpirun_options`; empty where others may be used.
+
+        Raises LaunchError where other hosts cannot load the library that does it.
+        """
+        if not bind_address.is_readable_elsewhere():
+            raise LaunchError(
+                f"{bind_address.LIBRARY}: the dynamic linker of another host cannot be given a path with a blank or a "
+                "colon: runs on several hosts need this project in a folder without them"
+            )
+        if self.network is None or any(name.startswith(CHOICES_OF_INTERFACE) for name in by_user):
+            return {}
+        # The library gives IPv6 sockets no address that another host reaches.
+        return {bind_address.TOWARDS: self.address, "OMPI_MCA_btl_tcp_disable_family": "6"}
 
     def mpi_environment(self, by_user: Set[str]) -> dict[str, str]:
         """How MPI sends large messages, as far as the user says nothing of TCP, or of collectives: `by_user` has the

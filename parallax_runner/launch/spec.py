@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from parallax_runner.launch.bind_address import LOOPBACK
 from parallax_runner.launch.command import Command
 from parallax_runner.launch.hosts import Hosts
-
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)

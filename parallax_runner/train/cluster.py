@@ -7,14 +7,13 @@ import sys
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.devices import named_workers
+from parallax_runner.launch.bind_address import bind_towards
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.rewrite.constant_folding import turn_off_constant_folding
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train.gpu_limits import GpuLimits, hide_gpus
 
-# TensorFlow's server listens on all of them, whatever address it is given.
-ALL_INTERFACES = "0.0.0.0"
 JOBS = {"worker": "worker", "server": "ps"}
 
 
@@ -66,9 +65,12 @@ def join_cluster(
 ) -> tf.train.Server:
     """Starts this process's TensorFlow server on a free port, once all processes have published theirs.
 
+    It listens on the published address alone: whoever can connect can read and write this user's files.
     `protocol` is what it speaks; `gpus` what a worker may take of this machine's, None for a process that uses none.
     """
-    address = f"{client.own_address}:{pick_port(ALL_INTERFACES)}"
+    # By itself the server listens on all interfaces, whatever address it is given.
+    bind_towards(client.own_address)
+    address = f"{client.own_address}:{pick_port(client.own_address)}"
     addresses = client.exchange_address(address)
     cluster = tf.train.ClusterSpec({JOBS[other]: listed for other, listed in addresses.items()})
     try:

@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "mpi_collectives": ("rewrite.collectives", "rewrite.constant_folding"),
     "train": (
         *("data", "graph", "analysis", "plan.plan", "rewrite.distributed_graph", "rewrite.constant_folding"),
-        *("launch.client", "launch.ports", "profile.record"),
+        *("launch.bind_address", "launch.client", "launch.ports", "profile.record"),
     ),
     "export": ("data", "graph", "train.checkpoint_files", "train.best_checkpoint", "train.literal_path"),
     "track": ("plan.plan",),

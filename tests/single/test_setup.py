@@ -18,9 +18,12 @@ if [ "$1" = --version ]; then echo "uv {version} (a stand-in)"; exit; fi
 echo "$@" >>"{calls}"
 case $* in
   venv*) mkdir -p .venv/bin && ln -sf {python} .venv/bin/python && echo home >.venv/pyvenv.cfg ;;
+  "pip install"*) touch parallax_runner/launch/libbind_address.so ;;
   "pip sync"*) sleep {sync_secs}; if [ -e fail-once ]; then rm fail-once; exit 1; fi ;;
 esac
 """
+
+INSTALLED_FROM = ("pyproject.toml", "requirements.lock", "hatch_build.py", "parallax_runner/launch/bind_address.c")
 
 
 class Checkout:
@@ -32,9 +35,23 @@ class Checkout:
         self.calls_file = folder / "calls"
         self.bin.mkdir()
         shutil.copytree(ROOT / "scripts", self.root / "scripts")
-        for name in ("pyproject.toml", "requirements.lock"):
+        (self.root / "parallax_runner/launch").mkdir(parents=True)
+        for name in INSTALLED_FROM:
             shutil.copy(ROOT / name, self.root / name)
-        for tool in ["bash", "cat", "dirname", "env", "head", "ln", "mkdir", "rm", "sha256sum", "sleep", "sort"]:
+        for tool in [
+            "bash",
+            "cat",
+            "dirname",
+            "env",
+            "head",
+            "ln",
+            "mkdir",
+            "rm",
+            "sha256sum",
+            "sleep",
+            "sort",
+            "touch",
+        ]:
             self.link(tool)
         for tool in ("make", "c++"):
             self.script(tool, "#!/bin/sh\n")
@@ -105,11 +122,18 @@ def test_second_call_does_nothing(checkout: Checkout) -> None:
     assert checkout.calls() == EVERYTHING
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
+@pytest.mark.parametrize("name", INSTALLED_FROM)
 def test_changed_dependencies_are_installed(checkout: Checkout, name: str) -> None:
     checkout.run()
     with (checkout.root / name).open("a") as file:
         file.write("# changed\n")
+    assert checkout.run()[0] == 0
+    assert checkout.calls() == [*EVERYTHING, "pip sync", "pip install"]
+
+
+def test_a_library_that_was_deleted_is_compiled_again(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.root / "parallax_runner/launch/libbind_address.so").unlink()
     assert checkout.run()[0] == 0
     assert checkout.calls() == [*EVERYTHING, "pip sync", "pip install"]
 
@@ -231,6 +255,17 @@ def test_wheel_brings_its_configuration_and_models(installed: Path, tmp_path: Pa
     shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert "name: hybrid" in shown.stdout
+    loaded = "import ctypes; ctypes.CDLL(None).parallax_bind_towards"
+    preload = {"LD_PRELOAD": str(installed / "parallax_runner/launch/libbind_address.so")}
+    assert subprocess.run([*python, "-c", loaded], env=environment | preload, capture_output=True).returncode == 0
+
+
+def test_without_a_compiler_no_wheel_is_built(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "a C++ compiler is missing: install one" in done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.glob("*.whl"))
 
 
 def test_wheel_has_every_file(installed: Path) -> None:

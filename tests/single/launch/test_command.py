@@ -6,6 +6,7 @@ import pytest
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import command
+from parallax_runner.launch.bind_address import LIBRARY
 from parallax_runner.launch.command import direct_worker_command, find_mpirun, server_command, worker_command
 from parallax_runner.launch.hosts import Hosts, Place
 
@@ -28,7 +29,7 @@ def test_the_whole_mpirun_command() -> None:
         *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET", "-x", "PARALLAX_ALIVE_SECS"),
         *("-x", "PARALLAX_STACKS_SECS"),
         *("-x", "OMP_NUM_THREADS", "-x", "TF_NUM_INTRAOP_THREADS", "-x", "TF_CPP_MIN_LOG_LEVEL"),
-        *("-x", "PYTHONUNBUFFERED"),
+        *("-x", "PYTHONUNBUFFERED", "-x", "LD_PRELOAD", "-x", "PARALLAX_BIND_TOWARDS", "-x", "NCCL_SOCKET_IFNAME"),
         *("--mca", "btl_tcp_if_include", "e0"),
         *(sys.executable, "-m", "parallax_runner.worker", "/runs/a b"),
     ]
@@ -37,6 +38,9 @@ def test_the_whole_mpirun_command() -> None:
         "TF_NUM_INTRAOP_THREADS": "2",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONUNBUFFERED": "1",
+        "LD_PRELOAD": str(LIBRARY),
+        "PARALLAX_BIND_TOWARDS": "127.0.0.1",
+        "NCCL_SOCKET_IFNAME": "lo",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_btl": "^ofi",
@@ -56,6 +60,8 @@ def test_other_hosts_and_what_goes_there() -> None:
     assert argv[argv.index("--host") + 1] == "a:1,b:1"
     assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
     assert env["OMPI_MCA_btl_tcp_links"] == "2" and "OMPI_MCA_btl_tcp_links" not in argv
+    # MPI may go by another interface than the driver; TensorFlow's servers do not, and need the library.
+    assert env["LD_PRELOAD"] == str(LIBRARY) and "LD_PRELOAD" in argv and "PARALLAX_BIND_TOWARDS" not in env
     # A user's options come last, and win.
     assert argv.index("--host") < argv.index("PYTHONPATH") < argv.index("--verbose")
 
@@ -80,6 +86,17 @@ def test_messages_go_by_what_the_user_chooses(options: tuple[str, ...], environ:
     assert "OMPI_MCA_btl" not in env
 
 
+def test_on_one_machine_ranks_send_by_no_interface_of_the_network() -> None:
+    def environment(**environ: str) -> dict[str, str]:
+        return worker_command(
+            run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", environ=environ, as_root=False
+        ).env
+
+    assert environment()["OMPI_MCA_btl_tcp_if_include"] == "lo"
+    assert "OMPI_MCA_btl_tcp_if_include" not in environment(OMPI_MCA_btl_tcp_if_exclude="docker0")
+    assert environment(NCCL_SOCKET_IFNAME="eth1")["NCCL_SOCKET_IFNAME"] == "eth1"
+
+
 def test_a_log_level_the_user_set_is_kept() -> None:
     environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
     _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", environ=environ)
@@ -91,6 +108,7 @@ def test_server_and_direct_worker() -> None:
     assert server.argv == [sys.executable, "-m", "parallax_runner.server", "r", "3"]
     worker = direct_worker_command(run_dir="r", threads_per_worker=2)
     assert worker.argv == [sys.executable, "-m", "parallax_runner.worker", "r"]
+    assert server.env["LD_PRELOAD"].split(":")[0] == str(LIBRARY)
     assert (server.env["OMP_NUM_THREADS"], worker.env["OMP_NUM_THREADS"]) == ("1", "2")
 
 

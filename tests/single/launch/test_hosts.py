@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import hosts
+from parallax_runner.launch import bind_address, hosts
+from parallax_runner.launch.bind_address import LIBRARY
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 
 PLACES = (Place("localhost", 2, True), Place("a.example", 3, False), Place("10.0.0.7", 1, False))
@@ -21,15 +22,32 @@ def test_all_on_this_machine_is_no_matter_of_hosts() -> None:
 
 
 def test_what_mpirun_is_told() -> None:
+    daemon = f"env LD_PRELOAD={LIBRARY} PARALLAX_BIND_TOWARDS=10.0.0.1 OMPI_MCA_btl_tcp_disable_family=6 prted"
     assert HOSTS.mpirun_options() == [
         *("--host", "localhost:2,a.example:3,10.0.0.7:1", "--map-by", "slot"),
         *("--prtemca", "plm_ssh_agent", "ssh -p 2222", "--prtemca", "plm_ssh_no_tree_spawn", "1"),
         *("--prtemca", "oob_tcp_if_include", "10.0.0.0/24", "--mca", "btl_tcp_if_include", "10.0.0.0/24"),
+        *("--prtemca", "prte_launch_agent", daemon),
     ]
+    assert "prte_launch_agent" not in HOSTS.mpirun_options({"prte_launch_agent"})
 
 
 def test_behind_a_router_mpi_chooses_its_interface() -> None:
-    assert not [word for word in dataclasses.replace(HOSTS, network=None).mpirun_options() if "if_include" in word]
+    behind = dataclasses.replace(HOSTS, network=None)
+    assert not [word for word in behind.mpirun_options() if "if_include" in word or "prted" in word]
+    assert behind.bind_environment(frozenset()) == {}
+
+
+def test_a_user_s_own_interface_is_not_closed() -> None:
+    assert HOSTS.bind_environment({"btl", "pml"})["PARALLAX_BIND_TOWARDS"] == "10.0.0.1"
+    assert HOSTS.bind_environment({"btl_tcp_if_include"}) == {}
+    assert "prte_launch_agent" not in HOSTS.mpirun_options({"btl_tcp_if_include"})
+
+
+def test_other_hosts_cannot_load_from_a_folder_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bind_address, "LIBRARY", Path("/home/me/my runs/libbind_address.so"))
+    with pytest.raises(LaunchError, match=r"/home/me/my runs/libbind_address.so: .* a blank or a colon"):
+        HOSTS.bind_environment(frozenset())
 
 
 def test_large_allreduces_over_three_hosts_go_by_a_ring() -> None:

@@ -1,0 +1,119 @@
+"""Which address a socket of a process gets that has the library preloaded: real processes, real sockets."""
+
+import ast
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import bind_address
+from parallax_runner.launch.command import server_command, worker_command
+
+# Another address of the interface lo: it stands for a network's.
+ELSEWHERE = "127.0.0.2"
+BIND = """
+import socket, sys
+from parallax_runner.launch.bind_address import bind_towards
+
+def bound(family, kind=socket.SOCK_STREAM, address="", only_six=0):
+    with socket.socket(family, kind) as one:
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_six)
+        one.bind((address, 0))
+        return one.getsockname()[0]
+
+if sys.argv[1:]:
+    bind_towards(sys.argv[1])
+print({
+    "four": bound(socket.AF_INET),
+    "six": bound(socket.AF_INET6),
+    "mapped": bound(socket.AF_INET6, address="::ffff:0.0.0.0"),
+    "only six": bound(socket.AF_INET6, only_six=1),
+    "of its own": bound(socket.AF_INET, address="127.0.0.3"),
+    "UDP": bound(socket.AF_INET, socket.SOCK_DGRAM),
+})
+"""
+ALL_INTERFACES = {"four": "0.0.0.0", "six": "::", "mapped": "::ffff:0.0.0.0", "only six": "::"}
+UNCHANGED = {"of its own": "127.0.0.3", "UDP": "0.0.0.0"}
+LOOPBACK = {"four": "127.0.0.1", "six": "::ffff:127.0.0.1", "mapped": "::ffff:127.0.0.1", "only six": "::1"}
+
+
+def bound(*towards: str, **environ: str) -> dict[str, str]:
+    """The addresses that a process gets: it asks for `towards` itself, if anything."""
+    env = {**os.environ, **bind_address.preload({}), **environ}
+    done = subprocess.run([sys.executable, "-c", BIND, *towards], env=env, capture_output=True, text=True, check=True)
+    return ast.literal_eval(done.stdout)
+
+
+def test_nothing_changes_unless_it_is_asked_for() -> None:
+    assert bound() == ALL_INTERFACES | UNCHANGED
+
+
+def test_on_one_machine_sockets_get_the_loopback_address() -> None:
+    assert bound(PARALLAX_BIND_TOWARDS="127.0.0.1") == LOOPBACK | UNCHANGED
+
+
+def test_an_address_that_cannot_be_read_opens_nothing() -> None:
+    assert bound(PARALLAX_BIND_TOWARDS="head.example") == LOOPBACK | UNCHANGED
+
+
+def test_a_process_asks_for_another_address_later() -> None:
+    addresses = bound(ELSEWHERE, PARALLAX_BIND_TOWARDS="127.0.0.1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((ELSEWHERE, 9))
+        own = probe.getsockname()[0]
+    expected = {"four": own, "six": f"::ffff:{own}", "mapped": f"::ffff:{own}", "only six": "::1"}
+    assert addresses == expected | UNCHANGED
+
+
+def test_without_a_way_there_no_socket_is_bound() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        bound(PARALLAX_BIND_TOWARDS="255.255.255.255")  # broadcast, which no socket is allowed by itself
+    assert "PermissionError" in caught.value.stderr
+
+
+def test_what_the_user_preloads_is_kept() -> None:
+    assert bind_address.preload({"LD_PRELOAD": "/opt/a.so:/opt/b.so"}) == {
+        "LD_PRELOAD": f"{bind_address.LIBRARY}:/opt/a.so:/opt/b.so"
+    }
+
+
+def test_a_process_without_the_library_starts_no_server() -> None:
+    with pytest.raises(LaunchError, match=r"libbind_address.so is not loaded .* other machines could reach it"):
+        bind_address.bind_towards("127.0.0.1")
+
+
+def test_a_rank_without_the_library_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind_address.check_loaded()
+    monkeypatch.setenv(bind_address.TOWARDS, "127.0.0.1")
+    with pytest.raises(LaunchError, match="is not loaded"):
+        bind_address.check_loaded()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Another path of the library, at which there is none yet."""
+    path = tmp_path / "a folder: mine" / "libbind_address.so"
+    path.parent.mkdir()
+    monkeypatch.setattr(bind_address, "LIBRARY", path)
+    bind_address.library_path.cache_clear()
+    yield path
+    bind_address.library_path.cache_clear()
+
+
+def test_an_installation_with_blanks_in_its_path(elsewhere: Path) -> None:
+    shutil.copy(Path(bind_address.__file__).with_name("libbind_address.so"), elsewhere)
+    assert bound(PARALLAX_BIND_TOWARDS="127.0.0.1") == LOOPBACK | UNCHANGED
+
+
+def test_an_installation_without_the_library_starts_nothing(elsewhere: Path) -> None:
+    with pytest.raises(LaunchError, match=r"libbind_address.so is missing, .* scripts/setup"):
+        server_command(run_dir="r", index=0, threads_per_server=1)
+    with pytest.raises(LaunchError, match="is missing"):
+        worker_command(run_dir="r", workers=2, threads_per_worker=1, mpirun="mpirun")
