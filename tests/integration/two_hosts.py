@@ -5,12 +5,13 @@ Prints as JSON what became of two runs: one whose driver was killed, and one of 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import psutil
 from benchmarks.hosts import agent, network
 from benchmarks.hosts.cluster import Cluster
 from benchmarks.hosts.network import Host, Link, Network
+from tests.integration.listening import listening, with_descendants
 from tests.integration.runs import Running
 
 END_SECS = 75
@@ -28,6 +30,15 @@ DETACHED = '#!/bin/sh\nexec 3<&0\n{agent} "$@" <&3 3<&- &\nwait $!\n'
 
 def processes_on(hosts: Sequence[Host]) -> list[str]:
     """Command lines of all processes in the hosts' networks but those that keep them."""
+    found = []
+    for process in found_on(hosts):
+        with contextlib.suppress(psutil.Error):  # gone meanwhile
+            found.append(" ".join(process.cmdline()))
+    return found
+
+
+def found_on(hosts: Sequence[Host]) -> list[psutil.Process]:
+    """All processes in the hosts' networks but those that keep them."""
     networks = {os.readlink(f"/proc/{host.pid}/ns/net") for host in hosts}
     found = []
     for process in psutil.process_iter():
@@ -36,7 +47,7 @@ def processes_on(hosts: Sequence[Host]) -> list[str]:
                 process.pid not in {host.pid for host in hosts}
                 and os.readlink(f"/proc/{process.pid}/ns/net") in networks
             ):
-                found.append(" ".join(process.cmdline()))
+                found.append(process)
         except (OSError, psutil.Error):
             continue  # gone meanwhile
     return found
@@ -48,6 +59,11 @@ def wait_for_nobody(hosts: Sequence[Host]) -> list[str]:
     while processes_on(hosts) and time.monotonic() < deadline:
         time.sleep(0.2)
     return processes_on(hosts)
+
+
+def addresses_of(processes: Iterable[psutil.Process]) -> list[str]:
+    """Where these processes listen."""
+    return sorted({one.address for one in listening(processes)})
 
 
 def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -66,6 +82,8 @@ def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
         killed = start("killed")
         killed.wait_for_step()
         there = processes_on(hosts)
+        addresses = {host.name: addresses_of(found_on([host])) for host in hosts}
+        addresses["driver"] = addresses_of(with_descendants(psutil.Process(killed.process.pid)))
         killed.process.kill()
         killed.process.wait()
         left = wait_for_nobody(hosts)
@@ -78,6 +96,7 @@ def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
         subprocess.run(["ip", "link", "set", "v2", "up"], check=True)
         return {
             "there": there,
+            "addresses": addresses,
             "left_by_killed": left,
             "exit_status": ended.exit_status,
             "secs": ended.secs,
