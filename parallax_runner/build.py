@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from omegaconf import DictConfig
 
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, DataError
 from parallax_runner.stages import stage
 from parallax_runner.tensorflow_import import import_tensorflow
 
@@ -30,7 +30,10 @@ def load_dataset(config: DictConfig) -> Dataset:
 
     _find(config, "data")
     arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
-    return _unwrapped(lambda: instantiate(arguments))
+    try:
+        return _unwrapped(lambda: instantiate(arguments))
+    except MemoryError as error:
+        raise DataError(f"data._target_={config.data._target_}: its data do not fit into memory: {error}") from error
 
 
 def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
