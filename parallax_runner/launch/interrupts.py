@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
+from parallax_runner.errors import Interrupted
+
+__all__ = ["Interrupted", "Interrupts", "ending_signals"]
+
 # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `uv run` that passes it on.
 SAME_PRESS_SECS = 0.5
 # How long the second signal may take to end a run whose driver supervises; then another one ends the driver.
@@ -19,10 +23,6 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     """The signals that end a run: SIGHUP, which a lost terminal sends, only where `nohup` does not have it ignored."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))
-
-
-class Interrupted(BaseException):
-    """The user or the batch system wants this run to end. No error, so `except Exception` lets it through."""
 
 
 class Interrupts:

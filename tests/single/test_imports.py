@@ -18,7 +18,7 @@ ENTRIES = (
     *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
-ANYONE = ("errors", "stages", "whole_file", "regular_file")
+ANYONE = ("errors", "stages", "whole_file", "regular_file", "user_code")
 
 # What a stage may import of the other stages: a folder, or one module of it.
 MAY_IMPORT = {
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "terminal": (),
     "whole_file": (),
     "regular_file": (),
+    "user_code": (),
     "config": (),
     "data": (),
     "graph": (),
@@ -51,7 +52,7 @@ MAY_IMPORT = {
     "verify": ("graph", "analysis", "data", "plan"),
 }
 WITHOUT_TENSORFLOW = (
-    *("errors", "stages", "terminal", "whole_file", "regular_file"),
+    *("errors", "stages", "terminal", "whole_file", "regular_file", "user_code"),
     *("config", "data", "plan", "search", "simulation", "launch", "track"),
 )
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
