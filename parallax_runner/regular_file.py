@@ -1,6 +1,7 @@
 """Refuses to read what may never end: a FIFO, a socket, a device. Imports nothing of the project."""
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
@@ -21,14 +22,22 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         return None
 
 
-def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raises OSError where a path is there and no file that has an end; a folder passes, opening it fails by itself."""
+def open_regular(path: Path) -> io.BufferedReader:
+    """Opens a file for reading. Raises OSError for everything else: opening a FIFO blocks, and a device such as
+    `/dev/zero` never ends."""
     kind = kind_of(path)
     if kind is not None:
         raise OSError(errno.EINVAL, f"it is {kind} and not a file", os.fspath(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, os.strerror(code), os.fspath(path))
+    return open(descriptor, "rb")
 
 
 def read_regular(path: Path) -> str:
     """The text of a file, UTF-8. Raises OSError where it is not one, and UnicodeDecodeError where that is no text."""
-    check_regular(path)
-    return path.read_text(encoding="utf-8")
+    with open_regular(path) as file:
+        return file.read().decode("utf-8")
