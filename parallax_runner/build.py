@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from omegaconf import DictConfig
 
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, DataError
 from parallax_runner.stages import stage
 from parallax_runner.tensorflow_import import import_tensorflow
+from parallax_runner.user_code import must_not_exit
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -30,7 +31,11 @@ def load_dataset(config: DictConfig) -> Dataset:
 
     _find(config, "data")
     arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
-    return _unwrapped(lambda: instantiate(arguments))
+    try:
+        with must_not_exit(f"data._target_={config.data._target_}", DataError):
+            return _unwrapped(lambda: instantiate(arguments))
+    except MemoryError as error:
+        raise DataError(f"data._target_={config.data._target_}: its data do not fit into memory: {error}") from error
 
 
 def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
@@ -88,7 +93,8 @@ def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> Sing
 
 def _reach_models() -> None:
     """The folder that a run was started in may have other `models`: the project's are to be found beside them."""
-    with suppress(Exception):  # if it cannot be imported, that is told of the model that is looked for
+    # If it cannot be imported, that is told of the model that is looked for.
+    with suppress(Exception), must_not_exit(OWN_MODELS.name, ConfigError):
         models = importlib.import_module(OWN_MODELS.name)
         path = models.__dict__.setdefault("__path__", [])
         if str(OWN_MODELS) not in path:
@@ -101,7 +107,8 @@ def _find(config: DictConfig, group: str) -> None:
 
     target = config[group]["_target_"]
     try:
-        _locate(target)
+        with must_not_exit(f"{group}._target_={target}: cannot be imported", ConfigError):
+            _locate(target)
     except (ImportError, ValueError) as error:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split()) or type(cause).__name__

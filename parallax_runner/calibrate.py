@@ -30,6 +30,7 @@ from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.plan import constants, plan
 from parallax_runner.supervise import launch_spec
+from parallax_runner.terminal import keep_going
 
 MODULE = "parallax_runner.calibrator"
 FILE_NAME = "constants.json"
@@ -37,6 +38,7 @@ FILE_NAME = "constants.json"
 
 def main(overrides: Sequence[str]) -> int:
     """Calibrates, shows and keeps the constants; returns the exit status."""
+    keep_going()
     try:
         config = composed(overrides)
         folder = Path(config.run_dir)

@@ -10,6 +10,10 @@ class ParallaxError(Exception):
     exit_status = 1
 
 
+class Interrupted(BaseException):
+    """The user or the batch system wants this run to end. No error, so `except Exception` lets it through."""
+
+
 class ConfigError(ParallaxError):
     """A wrong key, type, value or combination in the configuration."""
 

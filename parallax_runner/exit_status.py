@@ -6,8 +6,8 @@ import traceback
 
 from parallax_runner.errors import ParallaxError
 
-# What a shell shows for a process that Ctrl-C, or SIGTERM, has ended.
-INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+# What a shell shows for a process that Ctrl-C, SIGTERM, or the loss of its terminal has ended.
+INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 
 def tell(error: BaseException) -> int:

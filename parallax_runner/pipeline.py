@@ -329,7 +329,9 @@ def _run(
         with interrupts.noted():
             report.tell_profile(config.profile)
             artifacts.close(summary_path, summary)
-            tracker.end(summary["status"], hurry=lambda: interrupts.received and not was_interrupted)
+            tracker.end(
+                summary["status"], hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted)
+            )
     except BaseException:
         newest = start.newest()
         summary |= {"ckpt_path": None if newest is None else str(newest), "mlflow_run_id": tracker.run_id}

@@ -95,6 +95,8 @@ def describe(entry: "dataclasses.Field[Any]") -> str:
         text = "expected one of " + ", ".join(entry.metadata["choices"])
     if "minimum" in entry.metadata:
         text += f", at least {entry.metadata['minimum']}"
+    if "maximum" in entry.metadata:
+        text += f", at most {entry.metadata['maximum']}"
     if "above" in entry.metadata:
         text += f", more than {entry.metadata['above']}"
     if type(None) in types:

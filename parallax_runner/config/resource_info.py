@@ -11,6 +11,7 @@ import psutil
 
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.errors import ConfigError
+from parallax_runner.regular_file import read_regular
 
 FORMAT = "expected «host: id,id», «host:» or «host»; an IPv6 address stands in brackets, as in «[::1]: 0,1»"
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -41,7 +42,7 @@ def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[i
     if "\n" in resource_info:
         return parse_hosts(resource_info.splitlines(), where="resource_info", gpus=gpus)
     try:
-        text = Path(resource_info).expanduser().read_text(encoding="utf-8")
+        text = read_regular(Path(resource_info).expanduser())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"{resource_info}: the hosts of a run cannot be read from here: {reason}") from error

@@ -1,13 +1,15 @@
 """One dataclass for each group of the configuration: types, units and ranges.
 
 The values themselves stand in `conf/`. A field's metadata holds what its type cannot say: `minimum` (the least value),
-`above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
+`maximum`, `above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
+
+MOST_PROCESSES = 100_000  # of a kind: the driver has a list of them, and a slip of the finger must not fill its memory
 
 
 @dataclass
@@ -75,10 +77,10 @@ class PartitionConfig:
 class ClusterConfig:
     """Group `cluster`: which processes run, and where."""
 
-    workers: int = field(default=MISSING, metadata={"minimum": 1})
-    servers: int = field(default=MISSING, metadata={"minimum": 0})
-    replicas_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
-    cpu_devices: int | None = field(default=None, metadata={"minimum": 1})
+    workers: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
+    servers: int = field(default=MISSING, metadata={"minimum": 0, "maximum": MOST_PROCESSES})
+    replicas_per_worker: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
+    cpu_devices: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
     resource_info: Any = MISSING  # null, the path of a file of lines «host: id,id», or a list of such lines
     remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host

@@ -18,6 +18,7 @@ from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, MOST_HOT_ROWS, RunConfig
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
+from parallax_runner.regular_file import kind_of
 
 
 def validate(config: DictConfig, origins: Origins) -> None:
@@ -89,6 +90,7 @@ def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins:
         value in metadata.get("choices", (value,))
         and ("minimum" not in metadata or value >= metadata["minimum"])
         and ("above" not in metadata or value > metadata["above"])
+        and ("maximum" not in metadata or value <= metadata["maximum"])
     )
     if not fits:
         raise refusal(key, origins, describe(entry), value=value)
@@ -314,4 +316,7 @@ def unreadable(path: str) -> str | None:
         if not any(files for _, _, files in os.walk(path, followlinks=True)):
             return "this folder has no file in it"
         return None
+    kind = kind_of(path)
+    if kind is not None:
+        return f"this is {kind}, expected a file or a folder"
     return None if os.access(path, os.R_OK) else "this file cannot be read"

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from parallax_runner.data.tokens import TextFile
 from parallax_runner.errors import DataError
+from parallax_runner.regular_file import kind_of
 
 
 def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str] = ()) -> list[TextFile]:
     """Return the files under `root` whose names end in `suffix`, sorted by name; hidden ones are left out. Links are
     followed, each folder once.
 
-    Raises DataError for a directory that cannot be read.
+    Raises DataError for a directory that cannot be read, and for a FIFO, socket or device in it.
     """
 
     def refuse(error: OSError) -> None:
@@ -29,6 +30,16 @@ def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str]
             continue
         seen.add(real)
         subfolders[:] = sorted(name for name in subfolders if name not in skipped_folders and not name.startswith("."))
-        found += [Path(folder, name) for name in names if name.endswith(suffix) and not name.startswith(".")]
+        here = [Path(folder, name) for name in names if name.endswith(suffix) and not name.startswith(".")]
+        for path in here:
+            refuse_special(path)
+        found += here
     files = [TextFile(path.relative_to(root).as_posix(), path) for path in found]
     return sorted(files, key=lambda file: file.name)
+
+
+def refuse_special(path: Path) -> None:
+    """Raises DataError for a FIFO, socket or device: reading it might never end, and each process reads it."""
+    kind = kind_of(path)
+    if kind is not None:
+        raise DataError(f"{path}: it is {kind}. Expected files and folders alone; take it out.")

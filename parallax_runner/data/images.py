@@ -6,6 +6,7 @@ import numpy as np
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.memory import check_fits
 from parallax_runner.errors import ConfigError
 
 CHANNELS = 3
@@ -26,6 +27,13 @@ def load(*, image_size: int, classes: int, noise: float, examples: int, validati
     ):
         if number < least:
             raise ConfigError(f"data.{name}={number}: expected {least} or more.")
+    check_fits(
+        4 * CHANNELS * image_size**2 * (examples + validation_examples + classes),
+        image_size=image_size,
+        classes=classes,
+        examples=examples,
+        validation_examples=validation_examples,
+    )
     of_patterns, of_train, of_validation = np.random.default_rng(seed).spawn(3)
     patterns = of_patterns.standard_normal([classes, image_size, image_size, CHANNELS], dtype=np.float32)
     return ArrayDataset(

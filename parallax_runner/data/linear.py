@@ -6,6 +6,7 @@ import numpy as np
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.memory import check_fits
 from parallax_runner.errors import ConfigError, DataError
 
 SLOPE = 10.0
@@ -24,6 +25,8 @@ def load(*, examples: int, validation_examples: int, noise: float, seed: int) ->
         raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
     if noise < 0:
         raise ConfigError(f"data.noise={noise}: expected a standard deviation, 0 or more.")
+    # x and y while they are made, float64, and the order of an epoch.
+    check_fits(4 * 8 * (examples + validation_examples), examples=examples, validation_examples=validation_examples)
     train_generator, validation_generator = np.random.default_rng(seed).spawn(2)
     return ArrayDataset(
         train=_points(examples, noise, train_generator),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.data.files import find_files
+from parallax_runner.data.files import find_files, refuse_special
 from parallax_runner.data.token_cache import load_corpus
 from parallax_runner.data.tokens import TextFile, Tokenizer
 from parallax_runner.data.windows import language_model_dataset
@@ -56,6 +56,7 @@ def _text_files(path: str, *, key: str) -> list[TextFile]:
         if not files:
             raise DataError(f"{key}={path}: an empty directory. Expected text files, plain or packed by gzip.")
         return files
+    refuse_special(root)
     if root.is_file():
         return [TextFile(root.name, root)]
     raise DataError(f"{key}={path}: no such file or directory. Expected a text file or a directory of them.")

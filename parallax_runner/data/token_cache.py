@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from parallax_runner.data.checksums import damage_of, write_sums
 from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_files
 from parallax_runner.errors import DataError
 
-FORMAT = 2  # changes with the files below, and with how text is divided and words are numbered
+log = logging.getLogger(__name__)
+
+FORMAT = 3  # changes with the files below, and with how text is divided and words are numbered
 
 
 def load_corpus(
@@ -31,13 +37,13 @@ def load_corpus(
     """Return the tokens of `files`, memory mapped; see `tokenize_files` for the arguments it shares.
 
     `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. Processes that miss the
-    cache together each write a folder of their own; the first to rename it wins.
+    cache together each write a folder of their own; the first to rename it wins. What is damaged is made anew.
 
     Raises DataError when `source` (for the message) holds no text or the cache cannot be written.
     """
     key = fingerprint(files, validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
     folder = cache_root(cache_dir) / key
-    if not _is_there(folder):
+    if not _is_whole(folder):
         corpus = tokenize_files(files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
         if len(corpus.train) == 0:
             raise DataError(f"{source}: no text in it to train on. Expected a sentence a line, words between spaces.")
@@ -77,11 +83,55 @@ def cache_root(cache_dir: str | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parallax_runner"
 
 
-def _is_there(folder: Path) -> bool:
+def _is_whole(folder: Path) -> bool:
+    """Whether the tokens are there as they were written; what is there and damaged is removed."""
     try:
-        return folder.exists()
+        if not folder.exists():
+            return False
+        # Of processes that come together one reads all of it, and none removes what another has just made anew.
+        with _alone_at(folder):
+            damage = _damage_of(folder) if folder.exists() else "another process has removed it"
+            if damage is not None:
+                _remove(folder, damage)
     except OSError as error:
         raise _unusable(folder, error) from error
+    return damage is None
+
+
+def _damage_of(folder: Path) -> str | None:
+    try:
+        return damage_of(folder)
+    except PermissionError as error:
+        raise _of_another_user(error) from error
+
+
+@contextmanager
+def _alone_at(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder; in a cache that is only for reading nobody removes anything, and there is none."""
+    try:
+        lock = open(folder.with_name(f".{folder.name}.lock"), "a", encoding="utf-8")  # noqa: SIM115
+    except OSError:
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove(folder: Path, damage: str) -> None:
+    """Moves it out of the way first: whoever looks finds all of it or nothing."""
+    moved = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
+    try:
+        folder.rename(moved)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DataError(f"{folder}: damaged cache of tokenised text: {damage}. Delete the directory.") from error
+    log.warning("%s: damaged cache of tokenised text, made anew: %s", folder, damage)
+    if moved.is_dir():
+        shutil.rmtree(moved, ignore_errors=True)
+    else:
+        moved.unlink()
 
 
 def _unusable(folder: Path, error: OSError) -> DataError:
@@ -100,6 +150,7 @@ def _publish(corpus: Corpus, folder: Path) -> None:
         np.save(unfinished / "train.npy", corpus.train)
         np.save(unfinished / "validation.npy", corpus.validation)
         (unfinished / "vocabulary.txt").write_text("\n".join(corpus.vocabulary) + "\n", encoding="utf-8")
+        write_sums(unfinished)
         _rename_unless_there(unfinished, folder)
     except OSError as error:
         raise _unusable(folder, error) from error
@@ -125,9 +176,13 @@ def _read(folder: Path) -> Corpus:
             validation_file=MappedFile.of(folder / "validation.npy"),
         )
     except PermissionError as error:
-        raise DataError(
-            f"{error.filename}: cannot be read, another user keeps it. Set data.cache_dir or XDG_CACHE_HOME to a "
-            "directory of your own, or have it made readable."
-        ) from error
+        raise _of_another_user(error) from error
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{folder}: damaged cache of tokenised text: {error}. Delete the directory.") from error
+
+
+def _of_another_user(error: PermissionError) -> DataError:
+    return DataError(
+        f"{error.filename}: cannot be read, another user keeps it. Set data.cache_dir or XDG_CACHE_HOME to a "
+        "directory of your own, or have it made readable."
+    )

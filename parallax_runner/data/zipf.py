@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.memory import check_fits
 from parallax_runner.data.tokens import Corpus
 from parallax_runner.data.windows import language_model_dataset
 from parallax_runner.errors import ConfigError
@@ -34,6 +35,13 @@ def load(
         raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
     if sequence_length < 1:
         raise ConfigError(f"data.sequence_length={sequence_length}: expected at least 1 word.")
+    check_fits(
+        3 * 8 * (vocab_size + (examples + validation_examples) * sequence_length),
+        vocab_size=vocab_size,
+        sequence_length=sequence_length,
+        examples=examples,
+        validation_examples=validation_examples,
+    )
     train, validation = np.random.SeedSequence(seed).spawn(2)
     return language_model_dataset(
         Corpus(

@@ -22,6 +22,7 @@ from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+from parallax_runner.user_code import must_not_exit
 
 # TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
 tf.logging.set_verbosity(tf.logging.ERROR)
@@ -138,7 +139,8 @@ def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Col
 def _call(build: Callable[[dict[str, tf.Tensor]], Mapping[str, Any]], placeholders: dict[str, tf.Tensor]) -> Any:
     features = _Features(placeholders)
     try:
-        return build(features)
+        with must_not_exit("the model's function", CaptureError):
+            return build(features)
     except ParallaxError:
         raise
     except Exception as error:

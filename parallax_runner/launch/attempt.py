@@ -21,6 +21,7 @@ from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.launch.stall import StallWatch
 from parallax_runner.launch.verdict import Logs
+from parallax_runner.launch.waiting import waiting_for
 from parallax_runner.launch.wire import Message
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,10 @@ class Attempt:
         """The processes that have not ended, for a message."""
         alive = [member for child in self._children if child.process.poll() is None for member in child.members]
         return ", ".join(f"{member.role} {member.index}" for member in alive if member.connected) or "mpirun"
+
+    def waiting_for(self) -> str:
+        """The workers that are not done and what each is at, for a message."""
+        return waiting_for(self._workers)
 
     def unexplained(self) -> bool:
         """Whether nobody can say yet how the process to blame ended, while one that may still tell is alive."""

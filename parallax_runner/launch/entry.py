@@ -14,6 +14,7 @@ from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_o
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
+from parallax_runner.user_code import describe_exit
 
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
@@ -29,7 +30,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         faulthandler.enable(all_threads=False)
         bind_address.check_loaded()
         body(run_dir, index, client)
-    except Exception as error:
+    except BaseException as error:  # sys.exit in the user's code too: the driver would hear of no reason
         trace = _trace(error)
         # The driver first: the log's disk may be full.
         wanted = error.exit_status if isinstance(error, ScriptError) else None
@@ -48,7 +49,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         os._exit(status)
 
 
-def _trace(error: Exception) -> str:
+def _trace(error: BaseException) -> str:
     """The traceback; that of a script begins with the script's own line, not with what runs it."""
     whole = traceback.TracebackException.from_exception(error)
     runs_it = [number for number, frame in enumerate(whole.stack) if frame.filename == "<frozen runpy>"]
@@ -57,10 +58,12 @@ def _trace(error: Exception) -> str:
     return "".join(whole.format())
 
 
-def _told(error: Exception, log: Path) -> str:
+def _told(error: BaseException, log: Path) -> str:
     if isinstance(error, ParallaxError):
         return str(error)
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
         # A print, whose error does not say to what file.
         return f"{log}: cannot be written: {error.strerror}"
+    if not isinstance(error, Exception):
+        return f"the user's code: {describe_exit(error)}"
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM to the driver: an exception while it works alone, a fact to ask for while it supervises."""
+"""Signals that end a run: in the driver an exception while it works alone, a fact to ask for while it supervises."""
 
 import os
 import signal
@@ -9,17 +9,27 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
+from parallax_runner.errors import Interrupted
+
+__all__ = ["Interrupted", "Interrupts", "ending_signals"]
+
 # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `uv run` that passes it on.
 SAME_PRESS_SECS = 0.5
+# How long the second signal may take to end a run whose driver supervises; then another one ends the driver.
+FORCED_END_SECS = 5.0
 
 
-class Interrupted(BaseException):
-    """The user or the batch system wants this run to end. No error, so `except Exception` lets it through."""
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """The signals that end a run: SIGHUP, which a lost terminal sends, only where `nohup` does not have it ignored."""
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))
 
 
 class Interrupts:
-    """While entered, the first SIGINT or SIGTERM raises Interrupted, once; a second one ends this process at once, and
+    """While entered, the first of these signals raises Interrupted, once; a second one ends this process at once, and
     the kernel then ends its children. Within `supervised` and `held` nothing is raised.
+
+    A SIGHUP is never the second one: who loses a terminal gets several, from the shell and from the kernel.
 
     Outside the main thread Python allows no handlers, and nothing is noted.
     """
@@ -28,13 +38,14 @@ class Interrupts:
         self.first_signal: int | None = None
         self.first_secs = 0.0
         self.again = False
+        self._again_secs = 0.0
         self._supervised = False
         self._held = 0
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in ending_signals():
                 self._previous[number] = signal.signal(number, self._note)
         return self
 
@@ -49,12 +60,12 @@ class Interrupts:
 
     @property
     def exit_status(self) -> int:
-        """What a shell shows for a process that the signal has ended: 130 or 143."""
+        """What a shell shows for a process that the signal has ended: 130, 143 or 129."""
         return 128 + (self.first_signal or 0)
 
     @property
     def signal_name(self) -> str:
-        """SIGINT or SIGTERM."""
+        """SIGINT, SIGTERM or SIGHUP."""
         return signal.Signals(self.first_signal or 0).name
 
     @contextmanager
@@ -93,7 +104,10 @@ class Interrupts:
             self.first_signal, self.first_secs = number, now
             if not self._supervised and not self._held:
                 raise Interrupted
-        elif now - self.first_secs > SAME_PRESS_SECS:
-            self.again = True
-            if not self._supervised:
+        elif number != signal.SIGHUP and now - self.first_secs > SAME_PRESS_SECS:
+            # Who supervises may be held up, as by a terminal that takes no output.
+            is_held_up = self.again and now - self._again_secs > FORCED_END_SECS
+            if not self._supervised or is_held_up:
                 os._exit(self.exit_status)
+            if not self.again:
+                self.again, self._again_secs = True, now

@@ -11,6 +11,7 @@ from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.reach import check_hosts
 from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.launch.waiting import StopNotice
 from parallax_runner.launch.whereabouts import describe
 from parallax_runner.launch.wire import Message
 
@@ -50,7 +51,7 @@ def run(
     on_stall: Callable[[str], None] | None = None,
     interrupts: Interrupts | None = None,
 ) -> RunResult:
-    """Runs all processes of `spec` until they are done, one dies, or SIGINT or SIGTERM arrives.
+    """Runs all processes of `spec` until they are done, one dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
     `on_message` gets hello, alive, done, fail and every report, in order of arrival; what it returns is an order to all
     workers. `on_tick` is called about ten times a second, `on_stall` with a sentence when no step ends for long.
@@ -152,11 +153,27 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
     name = interrupts.signal_name
     log.warning("%s: stopping, at most %.0f s for the workers to end well; a second one kills", name, grace_secs)
+    notice = StopNotice(name)
+
+    def workers_ended() -> bool:
+        ended = attempt.workers_done() or attempt.workers_exited() or interrupts.again
+        if not ended:
+            notice.show(attempt.waiting_for())
+        return ended
+
+    def all_ended() -> bool:
+        ended = attempt.all_exited() or interrupts.again
+        if not ended:
+            notice.show(f"the end of {attempt.unfinished()}")
+        return ended
+
     attempt.stop_workers()
-    attempt.pump(lambda: attempt.workers_done() or attempt.workers_exited() or interrupts.again, grace_secs)
+    # They say by themselves what they are at, but only every few seconds.
+    attempt.ask_where()
+    attempt.pump(workers_ended, grace_secs)
     attempt.stop_servers()
     if attempt.workers_done():
-        attempt.pump(lambda: attempt.all_exited() or interrupts.again, CLOSE_SECS)
+        attempt.pump(all_ended, CLOSE_SECS)
     return _interrupted(attempt, interrupts)
 
 

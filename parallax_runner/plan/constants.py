@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parallax_runner.regular_file import read_regular
 from parallax_runner.whole_file import write_whole
 
 FORMAT = 3
@@ -92,7 +93,7 @@ DEFAULTS = Constants(
 
 def load(path: Path) -> Constants:
     """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError where it is not that."""
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields = json.loads(read_regular(path))
     if fields["format"] != FORMAT:
         raise ValueError(f"{path}: format {fields['format']}, expected {FORMAT}")
     return Constants(**fields | {name: Exchange(**fields[name]) for name in EXCHANGES})

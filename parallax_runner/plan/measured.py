@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.regular_file import read_regular
 from parallax_runner.whole_file import write_whole
 
 FORMAT = 3
@@ -109,7 +110,7 @@ def save(measured: Measured, path: Path) -> None:
 
 def load(path: Path) -> Measured:
     """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError where it is not that."""
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields = json.loads(read_regular(path))
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise ValueError(f"{path}: expected a measurement of format {FORMAT}")
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))

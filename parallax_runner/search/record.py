@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.regular_file import read_regular
 from parallax_runner.search.trial import Choice, Curve, Trial
 from parallax_runner.whole_file import write_whole
 
@@ -50,7 +51,7 @@ def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, 
 def load(made_for: Mapping[str, Any], path: Path) -> Record:
     """What an earlier search has left; nothing where there was none, or for another graph or cluster."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(read_regular(path))
         if fields["made_for"] != made_for:
             return Record()
         trials = tuple(Trial(one["partitions"], tuple(one["step_secs"])) for one in fields["trials"])

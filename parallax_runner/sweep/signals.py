@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a sweep: the running jobs end well, and no other is started."""
+"""Ctrl-C, SIGTERM and SIGHUP during a sweep: the running jobs end well, and no other is started."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from types import FrameType
 from typing import Any
 
 from parallax_runner.launch.guard import end_with_parent
-from parallax_runner.launch.interrupts import SAME_PRESS_SECS
+from parallax_runner.launch.interrupts import SAME_PRESS_SECS, ending_signals
 from parallax_runner.sweep.ledger import Ledger
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
@@ -25,11 +23,11 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def handled(handler: Any) -> Iterator[None]:
-    """Has both signals go to `handler`; outside the main thread Python allows no handlers."""
+    """Has the signals that end a run go to `handler`; outside the main thread Python allows no handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    before = {number: signal.signal(number, handler) for number in ending_signals()}
     try:
         yield
     finally:
@@ -46,7 +44,7 @@ def ends_job() -> contextlib.AbstractContextManager[None]:
 def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
     """For a job that does not run in the process that was started, but in one of joblib's.
 
-    If that one is killed, the kernel sends this one SIGTERM: the job ends well, and then this process. Else both
+    If that one is killed, the kernel sends this one SIGTERM: the job ends well, and then this process. Else all
     signals are ignored after the block, until the next job: a Ctrl-C on the terminal goes to all processes, one that
     dies of it idle makes joblib kill the others, and joblib ends them without signals.
     """
@@ -62,7 +60,7 @@ def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
 
     end_with_parent(signal.SIGTERM, driver_pid)
     yield
-    for number in SIGNALS:
+    for number in ending_signals():
         signal.signal(number, leave_if_alone)
     leave_if_alone()
 
@@ -81,7 +79,8 @@ class Forwarder:
         """The signal handler."""
         now = time.monotonic()
         if self._first_secs is not None:
-            if now - self._first_secs > SAME_PRESS_SECS:
+            # As for one run, a SIGHUP is never the second one.
+            if number != signal.SIGHUP and now - self._first_secs > SAME_PRESS_SECS:
                 _exit(number, frame)
             return
         self._first_secs = now

@@ -22,6 +22,7 @@ MAX_PAUSE_SECS = 30.0
 # the second into the first when it times out.
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
+TELL_SECS = 3.0  # of waiting, after which people are told of it
 
 
 class Sender:
@@ -49,12 +50,20 @@ class Sender:
         and the run stays among the open ones.
         """
         self._finishing.set()
-        started_secs = time.monotonic()
+        started_secs, told = time.monotonic(), False
         try:
             while not self._ended.wait(0.05):
                 patience_secs = MAX_END_SECS if self.trouble is None and not hurry() else OUT_OF_REACH_SECS
-                if time.monotonic() - started_secs > patience_secs:
+                waited_secs = time.monotonic() - started_secs
+                if waited_secs > patience_secs:
                     break
+                if not told and waited_secs > TELL_SECS:
+                    told = True
+                    print(
+                        "parallax_runner: waiting for MLflow to take the last numbers of this run, "
+                        f"at most {patience_secs:.0f} s",
+                        file=sys.stderr,
+                    )
         except KeyboardInterrupt:
             log.warning("Ctrl-C: not waiting for MLflow any longer")
         self._abandoned.set()

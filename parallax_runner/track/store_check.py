@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from parallax_runner.errors import ConfigError
+from parallax_runner.regular_file import kind_of
 from parallax_runner.track.store_lock import sqlite_path, sqlite_uri
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -66,6 +67,9 @@ def _reason_against(database: Path) -> str | None:
         return "it cannot be read and written"
     if database.is_dir():
         return "it is a folder"
+    kind = kind_of(database)
+    if kind is not None:
+        return f"it is {kind}"
     with open(database, "rb") as file:
         start = file.read(len(_MAGIC))
     return None if start in (b"", _MAGIC) else "file is not a database"

@@ -9,13 +9,13 @@ import dataclasses
 import json
 import logging
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from parallax_runner.errors import CheckpointError
 from parallax_runner.train.checkpoint_files import PARTIAL, prefix_of, sidecar_path
-from parallax_runner.train.plain_file import read_object, reason_of, remove, replace
+from parallax_runner.train.plain_file import read_object, reason_of, remove
+from parallax_runner.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -122,16 +122,10 @@ def _check(best: Best) -> None:
 
 def _write(folder: Path, best: Best | None) -> None:
     path = folder / FILE_NAME
-    written = path.with_name(f".{FILE_NAME}")
     try:
-        if best is None:
+        if best is None or path.is_dir():
             remove(path)
-            return
-        remove(written)
-        with written.open("w", encoding="utf-8") as file:
-            json.dump(dataclasses.asdict(best), file)
-            file.flush()
-            os.fsync(file.fileno())
-        replace(written, path)
+        if best is not None:
+            write_whole(path, json.dumps(dataclasses.asdict(best)))
     except OSError as error:
         raise CheckpointError(f"{path} could not be written: {error.strerror or error}") from error

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.errors import CheckpointError
-from parallax_runner.train.plain_file import open_plain, read_object, reason_of
+from parallax_runner.regular_file import open_regular
+from parallax_runner.train.plain_file import read_object, reason_of
 
 STEM = "model.ckpt"
 FORMAT = 3
@@ -145,7 +146,7 @@ def fault_of_file(file: Path, expected: FileState) -> str | None:
 
 def state_of(path: Path, *, at_most_bytes: int | None = None) -> FileState:
     """What a file is now; a larger one than `at_most_bytes` is not read. Raises OSError where it cannot be read."""
-    with open_plain(path) as file:
+    with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if at_most_bytes is not None and size_bytes > at_most_bytes:
             return FileState(bytes=size_bytes, sha256="")

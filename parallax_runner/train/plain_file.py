@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 import shutil
-import stat
 from pathlib import Path
 from typing import Any
+
+from parallax_runner.regular_file import open_regular
 
 MOST_TEXT_BYTES = 64 << 20
 
 
-def open_plain(path: Path) -> io.BufferedReader:
-    """Opens a regular file for reading. Raises OSError for everything else: opening a FIFO blocks, and a device such as
-    `/dev/zero` never ends."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        reason = os.strerror(code) if stat.S_ISDIR(mode) else "Not a regular file"
-        raise OSError(code, reason, str(path))
-    return open(descriptor, "rb")
-
-
 def read_text(path: Path) -> str:
     """Raises OSError where it is no readable file, and ValueError where it is no text of bearable size."""
-    with open_plain(path) as file:
+    with open_regular(path) as file:
         content = file.read(MOST_TEXT_BYTES + 1)
     if len(content) > MOST_TEXT_BYTES:
         raise ValueError(f"it has more than {MOST_TEXT_BYTES} bytes")

@@ -197,6 +197,7 @@ def driver(job: Job, spec: LaunchSpec) -> Iterator[subprocess.Popen]:
     process = subprocess.Popen(
         [sys.executable, str(job.run_dir / "driver.py"), str(job.run_dir / "spec.pickle")],
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
@@ -399,7 +400,7 @@ def test_an_exception_of_the_driver_leaves_nobody(job: Job) -> None:
     assert job.left() == []
 
 
-@pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_to_the_driver_lets_workers_end_well(job: Job, number: int, exit_status: int) -> None:
     with driver(job, job.spec("until_stop,until_stop", "serve")) as process:
         wait_for_line(process, "progress worker 1")
@@ -408,6 +409,7 @@ def test_a_signal_to_the_driver_lets_workers_end_well(job: Job, number: int, exi
         assert process.returncode == exit_status
         assert "status interrupted" in said
         assert all(f"done {name}" in said for name in ("worker 0", "worker 1", "server 0"))
+        assert f"{signal.Signals(number).name}: stopping: waiting for workers 0–1 (step 8); a second signal" in said
     assert job.left() == []
 
 

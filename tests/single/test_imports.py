@@ -18,7 +18,7 @@ ENTRIES = (
     *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
-ANYONE = ("errors", "stages", "whole_file")
+ANYONE = ("errors", "stages", "whole_file", "regular_file", "user_code")
 
 # What a stage may import of the other stages: a folder, or one module of it.
 MAY_IMPORT = {
@@ -27,6 +27,8 @@ MAY_IMPORT = {
     "tensorflow_import": (),
     "terminal": (),
     "whole_file": (),
+    "regular_file": (),
+    "user_code": (),
     "config": (),
     "data": (),
     "graph": (),
@@ -50,8 +52,8 @@ MAY_IMPORT = {
     "verify": ("graph", "analysis", "data", "plan"),
 }
 WITHOUT_TENSORFLOW = (
-    *("errors", "stages", "terminal", "whole_file", "config", "data", "plan", "search", "simulation", "launch"),
-    "track",
+    *("errors", "stages", "terminal", "whole_file", "regular_file", "user_code"),
+    *("config", "data", "plan", "search", "simulation", "launch", "track"),
 )
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
 ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}

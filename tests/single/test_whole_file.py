@@ -77,7 +77,7 @@ def test_an_error_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
 
 # They write into a folder that gets its name when all of it is there.
-IN_A_NEW_FOLDER = {"train/checkpoint_files.py", "export/checkpoints.py", "data/token_cache.py"}
+IN_A_NEW_FOLDER = {"train/checkpoint_folder.py", "export/checkpoints.py", "data/token_cache.py"}
 
 
 def test_no_other_module_writes_text_in_place() -> None:

@@ -1,14 +1,16 @@
 """Text to word ids: numbering by frequency, division for validation, the cache."""
 
 import os
+import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallax_runner.data import token_cache
+from parallax_runner.data import checksums, token_cache
 from parallax_runner.data.files import find_files
 from parallax_runner.data.text import WORDS
 from parallax_runner.data.token_cache import load_corpus
@@ -224,10 +226,93 @@ def test_default_cache_is_the_users(tmp_path, monkeypatch):
     assert len(list((tmp_path / "home" / ".cache" / "parallax_runner").iterdir())) == 1
 
 
-def test_damaged_cache_is_named(tmp_path):
+def change_a_byte(path, place=-1):
+    """As a disk does: neither size nor time of change tell of it, and the ids stay in range."""
+    state = path.stat()
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def contents(corpus):
+    """Read at once: of a file that is cut later, nothing can be read any more."""
+    return corpus.train.tolist(), corpus.validation.tolist(), corpus.vocabulary
+
+
+DAMAGE = {
+    "a changed id": lambda folder: change_a_byte(folder / "train.npy", -4),
+    "a changed word": lambda folder: change_a_byte(folder / "vocabulary.txt", 0),
+    "cut": lambda folder: os.truncate(folder / "validation.npy", 3),
+    "empty": lambda folder: (folder / "train.npy").write_bytes(b""),
+    "deleted": lambda folder: (folder / "vocabulary.txt").unlink(),
+    "no checksums": lambda folder: (folder / "checksums.json").unlink(),
+    "changed checksums": lambda folder: change_a_byte(folder / "checksums.json", 30),
+    "emptied checksums": lambda folder: (folder / "checksums.json").write_text("{}"),
+    "other checksums": lambda folder: (folder / "checksums.json").write_text("[]"),
+    "a file": lambda folder: (shutil.rmtree(folder), folder.write_text("")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("was_checked", [False, True])
+def test_a_damaged_cache_is_made_anew(damage, was_checked, tmp_path, caplog):
+    files = write(tmp_path / "text", a="x y x\n", b="y z\n")
+    before = contents(load_cached(files, tmp_path / "cache"))
+    if was_checked:
+        load_cached(files, tmp_path / "cache")
+    (folder,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    DAMAGE[damage](folder)
+    assert contents(load_cached(files, tmp_path / "cache")) == before
+    assert f"{folder}: damaged cache of tokenised text, made anew" in caplog.text
+    assert [path for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [folder]
+    caplog.clear()
+    load_cached(files, tmp_path / "cache")
+    assert caplog.text == ""
+
+
+def test_checksums_are_compared_once_and_again_after_a_day(tmp_path, monkeypatch):
+    files = write(tmp_path / "text", a="x\n", b="y\n")
+    load_cached(files, tmp_path / "cache")
+    read, read_sum, now = [], checksums._sum, time.time()
+    monkeypatch.setattr(checksums, "_sum", lambda path: (read.append(path.name), read_sum(path))[1])
+    for _ in range(3):
+        load_cached(files, tmp_path / "cache")
+    assert sorted(read) == ["train.npy", "validation.npy", "vocabulary.txt"]
+    monkeypatch.setattr(checksums.time, "time", lambda: now + checksums.CHECKED_FOR_SECS + 60)
+    load_cached(files, tmp_path / "cache")
+    assert len(read) == 6
+    monkeypatch.setattr(checksums.time, "time", lambda: now - 60)
+    load_cached(files, tmp_path / "cache")
+    assert len(read) == 9, "the clock was set back"
+
+
+def test_processes_that_find_the_same_damage_make_it_anew_once(tmp_path):
+    files = write(tmp_path / "text", a="x y\n", b="y\n")
+    before = load_cached(files, tmp_path / "cache").train.tolist()
+    (folder,) = (tmp_path / "cache").iterdir()
+    change_a_byte(folder / "train.npy", -4)
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(load_cached(files, tmp_path / "cache").train.tolist()))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [before] * 6
+
+
+def test_a_damaged_cache_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
     files = write(tmp_path / "text", a="x\n", b="y\n")
     load_cached(files, tmp_path / "cache")
     (folder,) = (tmp_path / "cache").iterdir()
     (folder / "train.npy").write_bytes(b"")
-    with pytest.raises(DataError, match="Delete the directory"):
+
+    def refuse(path, _target):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(token_cache.Path, "rename", refuse)
+    with pytest.raises(DataError, match=r"train\.npy does not match its checksum\. Delete the directory"):
         load_cached(files, tmp_path / "cache")

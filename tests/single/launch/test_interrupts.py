@@ -14,7 +14,7 @@ def press(number: int = signal.SIGINT) -> None:
     signal.raise_signal(number)
 
 
-@pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_raises_at_once_and_the_same_press_twice_does_not(number: int, exit_status: int) -> None:
     with Interrupts() as interrupts:
         with pytest.raises(Interrupted):
@@ -38,6 +38,48 @@ def test_supervised_signals_are_only_noted() -> None:
         time.sleep(0.6)
         press()
         assert interrupts.again
+
+
+def test_losing_the_terminal_twice_is_losing_it_once() -> None:
+    """The shell and the kernel both send SIGHUP, whenever each of them notices."""
+    with Interrupts() as interrupts:
+        with pytest.raises(Interrupted):
+            press(signal.SIGHUP)
+        time.sleep(0.6)
+        press(signal.SIGHUP)  # would end this process
+        assert (interrupts.exit_status, interrupts.signal_name, interrupts.again) == (129, "SIGHUP", False)
+
+
+def test_sighup_that_is_ignored_stays_ignored() -> None:
+    """As `nohup` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            press(signal.SIGHUP)
+            assert not interrupts.received
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            with pytest.raises(Interrupted):
+                press(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_supervising_driver_that_is_held_up_ends_by_another_press() -> None:
+    code = (
+        "from parallax_runner.launch import interrupts\n"
+        "interrupts.FORCED_END_SECS = 0.1\n"
+        "with interrupts.Interrupts() as own, own.supervised():\n"
+        "    print('ready', flush=True)\n"
+        "    import time; time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(3):
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.8)
+    assert process.wait(10) == 130
 
 
 def test_what_is_held_ends_first() -> None:
