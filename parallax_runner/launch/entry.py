@@ -27,7 +27,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         # A crash in native code then says in the log which line of Python called it.
         faulthandler.enable(all_threads=False)
         body(run_dir, index, client)
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         trace = _trace(error)
         # The driver first: the log's disk may be full.
         wanted = error.exit_status if isinstance(error, ScriptError) else None
@@ -46,7 +46,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         os._exit(status)
 
 
-def _trace(error: Exception) -> str:
+def _trace(error: BaseException) -> str:
     """The traceback; that of a script begins with the script's own line, not with what runs it."""
     whole = traceback.TracebackException.from_exception(error)
     runs_it = [number for number, frame in enumerate(whole.stack) if frame.filename == "<frozen runpy>"]
@@ -55,7 +55,11 @@ def _trace(error: Exception) -> str:
     return "".join(whole.format())
 
 
-def _told(error: Exception, log: Path) -> str:
+def _told(error: BaseException, log: Path) -> str:
+    if isinstance(error, SystemExit):
+        return f"sys.exit({error.code!r}) was called before the work was done"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted by SIGINT"
     if isinstance(error, ParallaxError):
         return str(error)
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 _SIGNAL = re.compile(r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*,(\d+)\] Exit code: (\d+)")
+# Of a rank that has started MPI and ends with status 0 without ending MPI.
+_IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
 
@@ -26,6 +28,8 @@ def find_rank_exit(text: str) -> RankExit | None:
         return RankExit(int(found[1]), -int(found[3]))
     if found := _EXIT_CODE.search(sentence) or _ABORT.search(sentence):
         return RankExit(int(found[1]), int(found[2]))
+    if found := _IMPROPER.search(sentence):
+        return RankExit(int(found[1]), 0)
     return None
 
 

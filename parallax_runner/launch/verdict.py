@@ -1,5 +1,6 @@
 """What to say of a failed attempt: who is to blame, its last words, and where the others stood."""
 
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,15 @@ def find_failure(
         step=max((one.step for one in workers if one.step is not None), default=None),
         others=tuple(one.whereabouts() for one in everyone if one is not member and not one.done),
     )
+
+
+def note_quiet_exits(workers: Sequence[Member]) -> None:
+    """For when mpirun goes on although ranks are gone: after every end but that with status 0 it ends the others. Only
+    for ranks of this machine, of which mpirun knows at once."""
+    for member in workers:
+        is_gone = member.lost_secs is not None and not member.connected and member.said_hello
+        if is_gone and _explains_nothing(member) and member.host == socket.gethostname():
+            member.exit_status = 0
 
 
 def _explains_nothing(member: Member) -> bool:
