@@ -59,6 +59,13 @@ def behave(behaviour, client, role, index):
     if behaviour == "work":
         client.doing, client.step = "step 8", 7
         time.sleep(60)
+    if behaviour == "mpi":
+        from mpi4py import MPI
+        MPI.COMM_WORLD.barrier()
+        folder = os.environ["OMPI_MCA_btl_sm_backing_directory"]
+        print("segments", folder, *os.listdir(folder), flush=True)
+        client.report("progress", step=1)
+        time.sleep(60)
     if behaviour in ("step", "keep_lock"):
         client.doing, client.step = "step 8", 7
         time.sleep(3)
@@ -373,6 +380,35 @@ def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Job) -> None:
 
     result = job.run("until_stop,hang", "serve", on_message=kill_mpirun)
     assert (result.failure.role, result.failure.reason) == ("mpirun", "killed by signal 9 (SIGKILL)")
+
+
+def segments_of(job: Job) -> Path:
+    """Where its ranks had their shared memory, of which there was some."""
+    found = re.search(r"^segments (\S+) sm_segment\.\S+", (job.run_dir / "logs" / "worker_1.log").read_text(), re.M)
+    assert found is not None
+    return Path(found[1])
+
+
+def test_a_killed_mpirun_leaves_no_shared_memory(job: Job) -> None:
+    def kill_mpirun(message: Message) -> None:
+        if message.kind == "progress" and (mpirun := mpirun_of_this_process()) is not None:
+            mpirun.kill()
+
+    assert job.run("mpi,mpi", on_message=kill_mpirun).failure.role == "mpirun"
+    assert not segments_of(job).exists()
+
+
+def test_the_next_start_removes_the_shared_memory_of_a_killed_driver(job: Job) -> None:
+    with driver(job, job.spec("mpi,mpi")) as process:
+        wait_for_line(process, "progress worker 1")
+        mpirun = next(one for one in psutil.Process(process.pid).children() if one.name() in ("mpirun", "prterun"))
+        mpirun.kill()
+        process.kill()
+        process.wait()
+        job.wait_until_none_left(10)
+    assert list(segments_of(job).iterdir())
+    assert job.run("quick").status == "finished"
+    assert not segments_of(job).exists()
 
 
 def test_what_a_killed_mpirun_of_the_same_pid_has_left(
