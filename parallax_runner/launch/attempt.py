@@ -303,7 +303,8 @@ class Attempt:
 
 
 def _note_standing(member: Member, fields: dict[str, Any]) -> None:
-    member.doing, member.doing_secs = str(fields.get("doing", wire.STARTING)), fields.get("doing_secs")
+    member.doing = fields.get("doing", member.doing)
+    member.doing_secs = fields.get("doing_secs", member.doing_secs)
     member.step = fields.get("step", member.step)
     member.where = fields.get("where", member.where)
     member.inside = fields.get("inside", member.inside)
