@@ -21,7 +21,7 @@ class RankExit:
 
 def find_rank_exit(text: str) -> RankExit | None:
     """The rank whose end made mpirun end the others, None if mpirun names none."""
-    own_lines = [line for line in text.splitlines() if not _TAG.match(line)]
+    own_lines = [line for line in text.splitlines() if not line_of_a_rank(line)]
     # mpirun wraps its sentences at 78 columns.
     sentence = " ".join(" ".join(own_lines).split())
     if found := _SIGNAL.search(sentence):
@@ -31,6 +31,11 @@ def find_rank_exit(text: str) -> RankExit | None:
     if found := _IMPROPER.search(sentence):
         return RankExit(int(found[1]), 0)
     return None
+
+
+def line_of_a_rank(line: str) -> bool:
+    """Whether a rank wrote it, and mpirun only passed it on."""
+    return _TAG.match(line) is not None
 
 
 def lines_of_rank(text: str, rank: int, n: int = 20) -> tuple[str, ...]:

@@ -382,6 +382,19 @@ def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Job) -> None:
     assert (result.failure.role, result.failure.reason) == ("mpirun", "killed by signal 9 (SIGKILL)")
 
 
+def test_an_mpirun_that_somebody_ends_is_named(job: Job) -> None:
+    ended: list[psutil.Process] = []
+
+    def end_mpirun(message: Message) -> None:
+        if message.kind == "progress" and not ended and (mpirun := mpirun_of_this_process()) is not None:
+            mpirun.terminate()
+            ended.append(mpirun)
+
+    failure = job.run("until_stop,hang", "serve", on_message=end_mpirun).failure
+    told = "exit status 1, without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
+    assert (failure.role, failure.reason) == ("mpirun", told)
+
+
 def segments_of(job: Job) -> Path:
     """Where its ranks had their shared memory, of which there was some."""
     found = re.search(r"^segments (\S+) sm_segment\.\S+", (job.run_dir / "logs" / "worker_1.log").read_text(), re.M)
