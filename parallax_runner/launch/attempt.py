@@ -283,6 +283,9 @@ class Attempt:
                 child.exited_secs = now
                 # mpirun's status is its own, not that of each of its ranks.
                 child.members[-1].exit_status = status
+                if child.members[-1] is self._mpirun and status < 0:
+                    # A signal came for itself: after a rank's death its status is positive.
+                    self._mpirun.lose(now)
             # A connection says itself when it is closed; this is for those that never had one, or left it to a fork.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:
