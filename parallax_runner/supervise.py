@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import shlex
@@ -17,7 +18,7 @@ from parallax_runner.artifacts import RunArtifacts
 from parallax_runner.config import frozen
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import CheckpointError
+from parallax_runner.errors import CheckpointError, LaunchError
 from parallax_runner.launch import command, early_end, processes, remote
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.interrupts import Interrupts
@@ -139,9 +140,14 @@ def _listener(
         handlers |= {"segment": search.on_segment, "recut": search.on_recut}
 
     def on_message(message: processes.Message) -> Mapping[str, Any] | None:
-        if message.role == "worker" and message.kind in handlers:
-            return handlers[message.kind](message.index, **message.fields)
-        return None
+        handler = handlers.get(message.kind) if message.role == "worker" else None
+        if handler is None:
+            return None
+        try:
+            given = inspect.signature(handler).bind(message.index, **message.fields)
+        except TypeError as error:
+            raise LaunchError(f"a report {message.kind!r} that is not as expected: {error}") from error
+        return handler(*given.args, **given.kwargs)
 
     return on_message
 

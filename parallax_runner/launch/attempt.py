@@ -2,8 +2,8 @@
 
 import logging
 import os
-import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from parallax_runner.errors import ParallaxError
-from parallax_runner.launch import mpirun_folder, remote, silence, verdict, wire
+from parallax_runner.launch import mpirun_folders, remote, silence, verdict, wire
 from parallax_runner.launch.blame import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.command import Command
 from parallax_runner.launch.control import ControlServer
 from parallax_runner.launch.family import end_family
 from parallax_runner.launch.logs import log_path
+from parallax_runner.launch.own_folder import OwnFolder
 from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.launch.stall import StallWatch
+from parallax_runner.launch.stopped import StoppedWatch
 from parallax_runner.launch.verdict import Logs
 from parallax_runner.launch.waiting import waiting_for
 from parallax_runner.launch.wire import Message
@@ -68,8 +70,9 @@ class Attempt:
         self._logs = Logs(spec.run_dir)
         self._clock = silence.AwakeClock()
         self._stall = StallWatch(start_secs=spec.startup_timeout_secs, timeout_secs=spec.stall_timeout_secs)
+        self._stopped = StoppedWatch(spec.hang_timeout_secs)
         self._servers_may_end = False
-        self._mpirun_folder: str | None = None
+        self._mpirun_folders: list[OwnFolder] = []
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
         self.taken_address: str | None = None
 
@@ -79,8 +82,8 @@ class Attempt:
     def __exit__(self, *_: object) -> None:
         end_family([child.process for child in self._children], self._control.secret, self._in_hurry)
         self._control.close()
-        if self._mpirun_folder is not None:
-            shutil.rmtree(self._mpirun_folder, ignore_errors=True)
+        for folder in self._mpirun_folders:
+            folder.remove()
 
     def start(self) -> None:
         """Starts servers, then workers. Raises LaunchError if a command cannot be executed."""
@@ -176,6 +179,12 @@ class Attempt:
         """The workers that are not done and what each is at, for a message."""
         return waiting_for(self._workers)
 
+    def note_quiet_exits(self) -> None:
+        """When mpirun has had time to say how a rank ended, and goes on: then the rank's exit status is 0."""
+        goes_on = self._spec.under_mpirun and self._children[-1].process.poll() is None
+        if goes_on and not silence.is_stopped(self._mpirun):
+            verdict.note_quiet_exits(self._workers)
+
     def unexplained(self) -> bool:
         """Whether nobody can say yet how the process to blame ended, while one that may still tell is alive."""
         alive = any(child.exited_secs is None for child in self._children)
@@ -212,11 +221,15 @@ class Attempt:
         # mpirun ends its ranks when told to end; a server has nobody to tell. And mpirun's output is read as facts of
         # this attempt, so an earlier one's must not stand there.
         is_mpirun = self._mpirun in members
-        if is_mpirun and (folder := mpirun_folder.make_folder(argv)) is not None:
-            self._mpirun_folder = env[mpirun_folder.VARIABLE] = folder
+        if is_mpirun:
+            made = mpirun_folders.make_folders(argv, alone=self._spec.hosts is None)
+            self._mpirun_folders += made.values()
+            env |= {variable: str(folder.path) for variable, folder in made.items()}
         last_signal = signal.SIGTERM if is_mpirun else signal.SIGKILL
         process = spawn(argv, env, log_name, said=said, last_signal=int(last_signal), anew=is_mpirun)
         self._children.append(_Child(process, members))
+        if is_mpirun:
+            self._mpirun.pid, self._mpirun.host = process.pid, socket.gethostname()
         log.info("started pid %d: %s", process.pid, " ".join(argv))
 
     def _take(self, message: Message) -> None:
@@ -275,6 +288,9 @@ class Attempt:
                 child.exited_secs = now
                 # mpirun's status is its own, not that of each of its ranks.
                 child.members[-1].exit_status = status
+                if child.members[-1] is self._mpirun and status < 0:
+                    # A signal came for itself: after a rank's death its status is positive.
+                    self._mpirun.lose(now)
             # A connection says itself when it is closed; this is for those that never had one, or left it to a fork.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:
@@ -288,12 +304,15 @@ class Attempt:
             if not member.said_hello and self._clock.awake_secs >= self._spec.startup_timeout_secs:
                 member.verdict = member.verdict or f"did not start within {self._spec.startup_timeout_secs:.0f} s"
                 member.lose(time.monotonic())
+        started = [(child.process.pid, child.members) for child in self._children if child.process.poll() is None]
+        self._stopped.look(started, passed_secs)
         self._stall.look(self._workers, passed_secs)
         silence.judge((*self._workers, *self._servers), self._spec.hang_timeout_secs)
 
 
 def _note_standing(member: Member, fields: dict[str, Any]) -> None:
-    member.doing, member.doing_secs = str(fields.get("doing", wire.STARTING)), fields.get("doing_secs")
+    member.doing = fields.get("doing", member.doing)
+    member.doing_secs = fields.get("doing_secs", member.doing_secs)
     member.step = fields.get("step", member.step)
     member.where = fields.get("where", member.where)
     member.inside = fields.get("inside", member.inside)

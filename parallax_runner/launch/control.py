@@ -1,5 +1,6 @@
 """The driver's end of the control connections: who is there, what they say, and when they are gone."""
 
+import errno
 import hmac
 import logging
 import queue
@@ -8,15 +9,22 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 from parallax_runner.launch import wire
+from parallax_runner.launch.lines import Lines
 from parallax_runner.launch.wire import Message
 
 log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_SECS = 10.0
 MAX_HELLO_BYTES = 4096
+# A report has a loss and a time for each step since the last one.
+MAX_LINE_BYTES = 64 * 2**20
+# Connections without a hello, beside one for each child: of more, the oldest is closed, for a child says hello at once.
+MAX_STRANGERS = 16
+# Where the driver has no descriptor left for a connection, it may have one later.
+ACCEPT_AGAIN_SECS = 0.2
 
 Member = tuple[str, int]
 
@@ -34,6 +42,8 @@ class ControlServer:
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._connections: dict[Member, socket.socket] = {}
+        self._strangers: dict[socket.socket, None] = {}
+        self._closed = threading.Event()
         self._addresses: dict[Member, str] = {}
         self._stopping: set[str] = set()
         self._left: set[Member] = set()
@@ -76,23 +86,55 @@ class ControlServer:
 
     def close(self) -> None:
         """Closes all connections; a child that is still there ends itself when it notices."""
+        self._closed.set()
         with self._lock:
-            open_sockets = [self._listener, *self._connections.values()]
+            open_sockets = [self._listener, *self._connections.values(), *self._strangers]
         for one in open_sockets:
             _shut(one)
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
+        was_out = False
+        while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return
+                self._begin(connection)
+            except (OSError, RuntimeError) as error:
+                # RuntimeError: no thread could be started. A caller that has given up meanwhile is no trouble.
+                if self._closed.is_set() or (isinstance(error, OSError) and error.errno == errno.ECONNABORTED):
+                    continue
+                if not was_out:
+                    log.warning("control connections cannot be accepted for now: %s", error)
+                was_out = True
+                self._closed.wait(ACCEPT_AGAIN_SECS)
+            else:
+                was_out = False
+
+    def _begin(self, connection: socket.socket) -> None:
+        with self._lock:
+            too_many = len(self._strangers) >= len(self._expected) + MAX_STRANGERS
+            oldest = next(iter(self._strangers)) if too_many else None
+            self._strangers[connection] = None
+        if oldest is not None:
+            self._know(oldest)
+            _shut(oldest)
+        try:
             threading.Thread(target=self._serve, args=(connection,), name="control-read", daemon=True).start()
+        except RuntimeError:
+            self._know(connection)
+            connection.close()
+            raise
+
+    def _know(self, connection: socket.socket) -> None:
+        """It is no stranger's any more."""
+        with self._lock:
+            self._strangers.pop(connection, None)
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as lines:
+        with connection:
+            lines = Lines(connection)
             hello = self._greet(connection, lines)
+            self._know(connection)
             if hello is None:
                 return
             self._messages.put(hello)
@@ -101,32 +143,33 @@ class ControlServer:
             if hello.role == "worker" and self._last_step is not None:
                 self._send((hello.role, hello.index), wire.LAST_STEP, step=self._last_step)
             try:
-                for line in lines:
+                while line := lines.next(MAX_LINE_BYTES):
                     kind, fields = wire.decode(line)
                     self._take(Message(hello.role, hello.index, hello.host, kind, fields, time.monotonic()))
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 log.warning("control connection of %s %d broke: %s", hello.role, hello.index, error)
+            except ValueError as error:
+                fail = {"error": f"said to the driver what the protocol does not know: {error}"}
+                self._messages.put(Message(hello.role, hello.index, hello.host, wire.FAIL, fail, time.monotonic()))
             with self._lock:
                 del self._connections[hello.role, hello.index]
             self._note_known((hello.role, hello.index))
             self._messages.put(Message(hello.role, hello.index, hello.host, wire.CLOSED, {}, time.monotonic()))
 
-    def _greet(self, connection: socket.socket, lines: BinaryIO) -> Message | None:
+    def _greet(self, connection: socket.socket, lines: Lines) -> Message | None:
         try:
-            connection.settimeout(HELLO_TIMEOUT_SECS)
-            kind, fields = wire.decode(lines.readline(MAX_HELLO_BYTES))
-            connection.settimeout(None)
-            given = str(fields.pop("secret")).encode()
-            member = (str(fields.pop("role")), int(fields.pop("index")))
-            host = str(fields["host"])
-        except (OSError, ValueError, KeyError, TypeError):
+            kind, fields = wire.decode(lines.next(MAX_HELLO_BYTES, HELLO_TIMEOUT_SECS))
+            given = str(fields.pop("secret", "")).encode()
+        except (OSError, ValueError):
             return None
+        if not hmac.compare_digest(given, self.secret.encode()) or kind != wire.HELLO:
+            return None
+        member = (fields.pop("role"), fields.pop("index"))
         with self._lock:
-            wanted = member in self._expected and member not in self._connections
-            if kind != wire.HELLO or not hmac.compare_digest(given, self.secret.encode()) or not wanted:
+            if member not in self._expected or member in self._connections:
                 return None
             self._connections[member] = connection
-        return Message(*member, host, kind, fields, time.monotonic())
+        return Message(*member, fields["host"], kind, fields, time.monotonic())
 
     def _take(self, message: Message) -> None:
         member = (message.role, message.index)

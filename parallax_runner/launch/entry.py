@@ -59,6 +59,8 @@ def _trace(error: BaseException) -> str:
 
 
 def _told(error: BaseException, log: Path) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted by SIGINT"
     if isinstance(error, ParallaxError):
         return str(error)
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:

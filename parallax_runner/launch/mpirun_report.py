@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 _SIGNAL = re.compile(r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*,(\d+)\] Exit code: (\d+)")
+# Of a rank that has started MPI and ends with status 0 without ending MPI.
+_IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
 
@@ -19,14 +21,21 @@ class RankExit:
 
 def find_rank_exit(text: str) -> RankExit | None:
     """The rank whose end made mpirun end the others, None if mpirun names none."""
-    own_lines = [line for line in text.splitlines() if not _TAG.match(line)]
+    own_lines = [line for line in text.splitlines() if not line_of_a_rank(line)]
     # mpirun wraps its sentences at 78 columns.
     sentence = " ".join(" ".join(own_lines).split())
     if found := _SIGNAL.search(sentence):
         return RankExit(int(found[1]), -int(found[3]))
     if found := _EXIT_CODE.search(sentence) or _ABORT.search(sentence):
         return RankExit(int(found[1]), int(found[2]))
+    if found := _IMPROPER.search(sentence):
+        return RankExit(int(found[1]), 0)
     return None
+
+
+def line_of_a_rank(line: str) -> bool:
+    """Whether a rank wrote it, and mpirun only passed it on."""
+    return _TAG.match(line) is not None
 
 
 def lines_of_rank(text: str, rank: int, n: int = 20) -> tuple[str, ...]:

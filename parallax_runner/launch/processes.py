@@ -143,6 +143,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     lost_secs = attempt.first_lost_secs()
     if interrupts.received and lost_secs is not None and interrupts.first_secs < lost_secs + SIGNALLED_TOGETHER_SECS:
         return _interrupted(attempt, interrupts)
+    attempt.note_quiet_exits()
     failure = attempt.first_failure()
     log.error("%s", failure)
     for line in (*failure.last_lines, *describe(failure.others)):

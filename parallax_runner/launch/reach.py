@@ -84,7 +84,7 @@ class _Question:
     def answer(self) -> dict[str, Any] | None:
         """What the host said, None if it said nothing that makes sense."""
         for line in reversed(self._text(1).splitlines()):  # a login may print something before
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 found = json.loads(line)
                 if isinstance(found, dict):
                     return found

@@ -75,6 +75,11 @@ def judge(members: Iterable[Member], hang_timeout_secs: float) -> None:
         member.lose(time.monotonic())
 
 
+def is_stopped(member: Member) -> bool:
+    """Whether the kernel says so of a process of this machine."""
+    return _status(member) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
 def _status(member: Member) -> str:
     """The kernel's word for the state of a process of this machine, empty for others."""
     if member.pid is None or member.host != socket.gethostname():

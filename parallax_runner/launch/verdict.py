@@ -1,16 +1,19 @@
 """What to say of a failed attempt: who is to blame, its last words, and where the others stood."""
 
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from parallax_runner.launch.blame import Failure, Member, first_lost, reason_of
 from parallax_runner.launch.logs import last_lines, log_path
-from parallax_runner.launch.mpirun_report import find_rank_exit, lines_of_rank
+from parallax_runner.launch.mpirun_report import find_rank_exit, line_of_a_rank, lines_of_rank
 
 LAST_LINES = 20
 # Of a traceback more is shown: where TensorFlow's own calls stand last, the user's line is further up.
 TRACEBACK_LINES = 100
+# mpirun catches these signals, ends its ranks and says nothing.
+TOLD_TO_END = ", without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
 
 
 class Logs:
@@ -46,7 +49,7 @@ def find_failure(
         member.role,
         member.index,
         member.host,
-        reason_of(member),
+        reason_of(member) + (TOLD_TO_END if member is mpirun and _says_nothing(member, mpirun_text) else ""),
         _last_words(member, logs, mpirun_text),
         pid=member.pid,
         exit_status=member.exit_status,
@@ -55,6 +58,19 @@ def find_failure(
         step=max((one.step for one in workers if one.step is not None), default=None),
         others=tuple(one.whereabouts() for one in everyone if one is not member and not one.done),
     )
+
+
+def note_quiet_exits(workers: Sequence[Member]) -> None:
+    """For when mpirun goes on although ranks are gone: after every end but that with status 0 it ends the others. Only
+    for ranks of this machine, of which mpirun knows at once."""
+    for member in workers:
+        is_gone = member.lost_secs is not None and not member.connected and member.said_hello
+        if is_gone and _explains_nothing(member) and member.host == socket.gethostname():
+            member.exit_status = 0
+
+
+def _says_nothing(mpirun: Member, text: str) -> bool:
+    return mpirun.exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
 
 
 def _explains_nothing(member: Member) -> bool:

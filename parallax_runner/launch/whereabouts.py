@@ -65,7 +65,7 @@ def describe(others: Iterable[Whereabouts]) -> list[str]:
     lines = []
     for (role, doing, call), indices in alike.items():
         many = len(indices) > 1
-        was = ("were" if many else "was") if doing.endswith("ing") else "waited in"
+        was = ("were" if many else "was") if doing.endswith("ing") or doing.startswith("waiting ") else "waited in"
         lines.append(f"{role}{'s' if many else ''} {ranges(indices)} {was} {doing}{f' ({call})' if call else ''}")
     return lines
 

@@ -1,8 +1,11 @@
 """What driver and children say to each other: one JSON object a line, over one TCP connection a child."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+SHOWN_BYTES = 80
 
 CONTROL_ADDRESS = "PARALLAX_CONTROL"
 CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
@@ -30,6 +33,18 @@ RESERVED_KINDS = frozenset(
         *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN),
     }
 )
+_STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
+# What the protocol's own words must say; what they say beside it, and what reports say, is for others to judge.
+_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    HELLO: {"role": str, "index": int, "secret": str, "host": str},
+    ADDRESS: {"address": str},
+    PORT_TAKEN: {"address": str},
+    FAIL: {"error": str, "traceback": str, "recurs": bool, "exit_status": int | None, **_STANDING},
+    LAST_STEP: {"step": int},
+    LEAVE: {"step": int},
+    ALIVE: _STANDING,
+    STANDS: {"where": str, "inside": str | None, **_STANDING},
+}
 # What a process is doing until it says otherwise.
 STARTING = "starting"
 
@@ -53,11 +68,17 @@ def encode(kind: str, fields: dict[str, Any]) -> bytes:
 
 def decode(line: bytes) -> tuple[str, dict[str, Any]]:
     """The kind and the fields of one line. Raises ValueError if it is not one of ours."""
-    fields = json.loads(line)
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not a control message: {line[:SHOWN_BYTES]!r}") from error
     kind = fields.pop("kind", None) if isinstance(fields, dict) else None
-    if kind is None:
-        raise ValueError(f"not a control message: {line[:80]!r}")
-    return str(kind), fields
+    if not isinstance(kind, str):
+        raise ValueError(f"not a control message: {line[:SHOWN_BYTES]!r}")
+    for name, expected in _FIELDS.get(kind, {}).items():
+        if not isinstance(fields.get(name), expected):
+            raise ValueError(f"a control message {kind!r} without a proper {name!r}: {line[:SHOWN_BYTES]!r}")
+    return kind, fields
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from parallax_runner.launch import stall
 from parallax_runner.launch.command import Command, server_command, worker_command
 from parallax_runner.launch.processes import LaunchSpec, Message, RunResult, run
 
@@ -25,10 +26,13 @@ TOKEN_NAME = "PARALLAX_TEST_TOKEN"
 
 # Each behaviour is what one child does between hello and done.
 CHILD = """
-import os, signal, sys, time, traceback
+import ctypes, os, signal, sys, time, traceback
 from pathlib import Path
 from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.logs import log_path, redirect_output
+
+def wait_for_ever():
+    time.sleep(60)
 
 def behave(behaviour, client, role, index):
     if behaviour == "raise":
@@ -38,9 +42,9 @@ def behave(behaviour, client, role, index):
         time.sleep(0.3 if behaviour == "kill" else 3)
         print("about to die", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    if behaviour == "exit3":
+    if behaviour in ("exit3", "exit0"):
         time.sleep(0.3)
-        os._exit(3)
+        os._exit(int(behaviour[-1]))
     if behaviour == "follow":
         # What Horovod and grpc do when a peer is gone: raise an error of their own a little later.
         time.sleep(2)
@@ -55,6 +59,17 @@ def behave(behaviour, client, role, index):
     if behaviour == "work":
         client.doing, client.step = "step 8", 7
         time.sleep(60)
+    if behaviour == "mpi":
+        from mpi4py import MPI
+        MPI.COMM_WORLD.barrier()
+        folder = os.environ["OMPI_MCA_btl_sm_backing_directory"]
+        print("segments", folder, *os.listdir(folder), flush=True)
+        client.report("progress", step=1)
+        time.sleep(60)
+    if behaviour in ("step", "keep_lock"):
+        client.doing, client.step = "step 8", 7
+        time.sleep(3)
+        wait_for_ever() if behaviour == "step" else ctypes.PyDLL(None).sleep(60)
     if behaviour == "hang_deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         Path(sys.argv[1], "deaf").touch()
@@ -150,11 +165,12 @@ class Job:
         *args,
         on_message: Callable[[Message], None] = lambda message: None,
         on_tick: Callable[[], None] | None = None,
+        on_stall: Callable[[str], None] | None = None,
         **kwargs,
     ) -> RunResult:
         """Runs, prints how long it took, and asserts that no process is left."""
         start = time.monotonic()
-        result = run(self.spec(*args, **kwargs), on_message=on_message, on_tick=on_tick)
+        result = run(self.spec(*args, **kwargs), on_message=on_message, on_tick=on_tick, on_stall=on_stall)
         print(f"{args}: {result.status} {result.failure} in {time.monotonic() - start:.2f} s")
         assert self.left() == []
         return result
@@ -281,6 +297,23 @@ def test_a_frozen_process_counts_as_dead(job: Job, frozen: tuple[str, int]) -> N
     print(f"{frozen}: all gone {time.monotonic() - start:.1f} s after the start")
 
 
+def test_a_step_that_never_ends_is_told_and_ends_the_run_with_the_stacks_of_all_ranks(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall, "LEAST_SECS", 2.0)
+    told: list[str] = []
+    # One rank's interpreter stands still in C code: none of its Python threads can answer.
+    result = job.run("step,keep_lock,step", stall_timeout_secs=8.0, on_stall=told.append)
+    standing = "worker 1 is in step 8 and does not answer, workers 0, 2 wait for it"
+    assert any(re.fullmatch(rf"no step for \d+ s; {standing}", line) for line in told), told
+    failure = result.failure
+    assert (result.status, failure.role, failure.index, failure.step) == ("failed", "worker", 1, 7)
+    assert re.match(rf"no step for \d+ s; {standing} \(train.stall_timeout_secs=8\)", failure.reason), failure.reason
+    logs = [(job.run_dir / "logs" / f"worker_{rank}.log").read_text() for rank in range(3)]
+    assert all(re.search(r'^  File ".*dummy_worker.py", line \d+ in behave$', log, re.M) for log in logs), logs
+    assert all("in wait_for_ever" in logs[rank] for rank in (0, 2))
+
+
 def test_a_driver_that_was_stopped_itself_blames_nobody(job: Job) -> None:
     with driver(job, job.spec("until_stop,until_stop", "serve", hang_timeout_secs=2.0)) as process:
         wait_for_line(process, "progress worker 1")
@@ -310,15 +343,86 @@ def test_an_exit_without_a_word_is_told_by_its_status(job: Job) -> None:
     assert (result.failure.role, result.failure.index, result.failure.reason) == ("worker", 1, "exit status 3")
 
 
+def test_an_exit_with_status_0_before_the_work_is_done_is_named(job: Job) -> None:
+    failure = job.run("hang,exit0", "serve").failure
+    told = (failure.role, failure.index, failure.exit_status, failure.reason)
+    assert told == ("worker", 1, 0, "ended before its work was done (exit status 0)")
+
+
+def mpirun_of_this_process() -> psutil.Process | None:
+    return next((one for one in psutil.Process().children() if one.name() in ("mpirun", "prterun")), None)
+
+
+@pytest.mark.parametrize("who", ["mpirun", "rank"])
+def test_who_is_stopped_before_any_rank_says_hello_is_named(job: Job, who: str) -> None:
+    stopped: list[psutil.Process] = []
+
+    def stop() -> None:
+        mpirun = mpirun_of_this_process()
+        if mpirun is None or stopped:
+            return
+        one = mpirun if who == "mpirun" else next(iter(mpirun.children()), None)
+        if one is not None:
+            one.send_signal(signal.SIGSTOP)
+            stopped.append(one)
+
+    failure = job.run("mute_hang,mute_hang", on_tick=stop, hang_timeout_secs=4.0).failure
+    assert failure.role == ("mpirun" if who == "mpirun" else "worker")
+    assert failure.pid == stopped[0].pid
+    assert re.fullmatch(
+        r"frozen: the process is stopped \(SIGSTOP\) for \d s \(train.hang_timeout_secs=4\)", failure.reason
+    )
+
+
 def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Job) -> None:
     def kill_mpirun(message: Message) -> None:
-        if message.kind == "progress":
-            for child in psutil.Process().children():
-                if child.name() in ("mpirun", "prterun"):
-                    child.kill()
+        if message.kind == "progress" and (mpirun := mpirun_of_this_process()) is not None:
+            mpirun.kill()
 
     result = job.run("until_stop,hang", "serve", on_message=kill_mpirun)
     assert (result.failure.role, result.failure.reason) == ("mpirun", "killed by signal 9 (SIGKILL)")
+
+
+def test_an_mpirun_that_somebody_ends_is_named(job: Job) -> None:
+    ended: list[psutil.Process] = []
+
+    def end_mpirun(message: Message) -> None:
+        if message.kind == "progress" and not ended and (mpirun := mpirun_of_this_process()) is not None:
+            mpirun.terminate()
+            ended.append(mpirun)
+
+    failure = job.run("until_stop,hang", "serve", on_message=end_mpirun).failure
+    told = "exit status 1, without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
+    assert (failure.role, failure.reason) == ("mpirun", told)
+
+
+def segments_of(job: Job) -> Path:
+    """Where its ranks had their shared memory, of which there was some."""
+    found = re.search(r"^segments (\S+) sm_segment\.\S+", (job.run_dir / "logs" / "worker_1.log").read_text(), re.M)
+    assert found is not None
+    return Path(found[1])
+
+
+def test_a_killed_mpirun_leaves_no_shared_memory(job: Job) -> None:
+    def kill_mpirun(message: Message) -> None:
+        if message.kind == "progress" and (mpirun := mpirun_of_this_process()) is not None:
+            mpirun.kill()
+
+    assert job.run("mpi,mpi", on_message=kill_mpirun).failure.role == "mpirun"
+    assert not segments_of(job).exists()
+
+
+def test_the_next_start_removes_the_shared_memory_of_a_killed_driver(job: Job) -> None:
+    with driver(job, job.spec("mpi,mpi")) as process:
+        wait_for_line(process, "progress worker 1")
+        mpirun = next(one for one in psutil.Process(process.pid).children() if one.name() in ("mpirun", "prterun"))
+        mpirun.kill()
+        process.kill()
+        process.wait()
+        job.wait_until_none_left(10)
+    assert list(segments_of(job).iterdir())
+    assert job.run("quick").status == "finished"
+    assert not segments_of(job).exists()
 
 
 def test_what_a_killed_mpirun_of_the_same_pid_has_left(

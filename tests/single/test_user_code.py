@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,6 @@ from omegaconf import OmegaConf
 from parallax_runner import build
 from parallax_runner.errors import CaptureError, ConfigError, DataError, Interrupted
 from parallax_runner.graph.capture import capture
-from parallax_runner.launch import wire
-from parallax_runner.launch.control import ControlServer
 from parallax_runner.user_code import must_not_exit
 
 MODULE = """import sys
@@ -96,26 +92,3 @@ def test_a_model_that_exits() -> None:
 def test_a_signal_to_the_driver_passes() -> None:
     with pytest.raises(Interrupted), must_not_exit("a model", ConfigError):
         raise Interrupted
-
-
-def test_a_worker_that_exits_tells_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a data set whose batches call sys.exit: Python would end the process with that status and no word."""
-    control = ControlServer(workers=1, servers=0, host="127.0.0.1")
-    monkeypatch.setenv(wire.CONTROL_ADDRESS, control.address)
-    monkeypatch.setenv(wire.CONTROL_SECRET, control.secret)
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom parallax_runner.launch.entry import run_child\n"
-        "run_child('worker', 0, Path(sys.argv[1]), lambda *_: sys.exit(0))\n"
-    )
-    worker = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-    try:
-        failed, deadline = None, time.monotonic() + 30
-        while failed is None:
-            assert time.monotonic() < deadline
-            message = control.next_message(1.0)
-            failed = message if message is not None and message.kind == wire.FAIL else None
-        assert failed.fields["error"] == "the user's code: it ends the process at <string>:4 (): SystemExit: 0"
-        assert worker.wait(30) == 1
-    finally:
-        worker.kill()
-        control.close()

@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch import control as control_module
 from parallax_runner.launch import wire
 from parallax_runner.launch.client import ControlClient, rank_from_environ
 from parallax_runner.launch.control import ControlServer
@@ -86,16 +88,114 @@ def test_stop_reaches_one_role_and_those_that_come_late(control: ControlServer) 
 
 @pytest.mark.parametrize(
     "change",
-    [{"secret": "wrong"}, {"role": "chief"}, {"index": 2}, {"index": [1]}, {"kind": "progress"}, {"secret": None}],
+    [
+        *({"secret": "wrong"}, {"role": "chief"}, {"index": 2}, {"index": [1]}, {"kind": "progress"}, {"secret": None}),
+        *({"index": math.inf}, {"index": math.nan}, {"host": None}, {"kind": ["hello"]}, {"secret": "\ud800"}),
+    ],
 )
 def test_strangers_are_dropped(control: ControlServer, change: dict) -> None:
     hello = {"kind": "hello", "role": "worker", "index": 0, "host": "h", "secret": control.secret, **change}
     assert dropped(control, json.dumps(hello).encode() + b"\n")
 
 
-@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n", b"[]\n", b"\xff\n", b"{}\n"])
-def test_other_protocols_are_dropped(control: ControlServer, line: bytes) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"GET / HTTP/1.1\r\n", b"[]\n", b"\xff\n", b"{}\n", b'{"kind": 1e999}\n'),
+        *(b"[" * 4000 + b"\n", b'{"kind":' * 500 + b"\n", b"x" * 5000 + b"\n", b"x" * 5000, b"9" * 4090 + b"\n"),
+    ],
+)
+def test_other_protocols_are_dropped(control: ControlServer, line: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     assert dropped(control, line)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_hello_that_comes_slowly_is_not_waited_for(control: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "HELLO_TIMEOUT_SECS", 1.0)
+    with socket.create_connection(address_of(control), timeout=0.1) as stranger:
+        deadline = time.monotonic() + 30
+        # Each byte comes long before the time-out; the kernel refuses to send when the other end is closed.
+        while time.monotonic() < deadline:
+            try:
+                stranger.sendall(b"x")
+                if stranger.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        else:
+            pytest.fail("the connection is still open")
+
+
+def test_of_too_many_idle_connections_the_oldest_are_closed(control: ControlServer) -> None:
+    most = 3 + control_module.MAX_STRANGERS
+    idle = [socket.create_connection(address_of(control), timeout=5.0) for _ in range(most + 5)]
+    try:
+        assert [one.recv(1) for one in idle[:5]] == [b""] * 5
+        # Who says hello is no stranger, and takes no other's place.
+        quiet(ControlClient.connect(role="worker", index=0))
+        assert take(control, "hello").index == 0
+        idle[-1].settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            idle[-1].recv(1)
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
+    code = (
+        "import logging, os, resource, socket, sys, time\n"
+        "from parallax_runner.launch.control import ControlServer\n"
+        "logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+        "server = ControlServer(workers=1, servers=0, host='127.0.0.1')\n"
+        "host, port = server.address.split(':')\n"
+        "first = socket.create_connection((host, int(port)))\n"
+        "time.sleep(0.5)\n"
+        "child = socket.socket()\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (child.fileno() + 1, child.fileno() + 1))\n"
+        "child.connect((host, int(port)))\n"
+        "time.sleep(1.0)\n"
+        "first.close()\n"
+        'hello = \'{"kind": "hello", "role": "worker", "index": 0, "host": "h", "secret": "%s"}\'\n'
+        "child.sendall((hello % server.secret).encode() + b'\\n')\n"
+        "print('heard', server.next_message(20.0).kind)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    told = done.stdout.splitlines()
+    assert [line for line in told if "Too many open files" in line] == told[:1]
+    assert told[-1] == "heard hello"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"nonsense\n", r"not a control message: b'nonsense\\n'"),
+        (b"[" * 100_000 + b"\n", "not a control message: b'\\[\\[\\["),
+        (b'{"kind": "last_step", "step": 1e999}\n', "'last_step' without a proper 'step'"),
+        (b'{"kind": "address"}\n', "'address' without a proper 'address'"),
+        (b'{"kind": "alive", "doing": 3}\n', "'alive' without a proper 'doing'"),
+        (b"x" * 3000, "a line of more than 2000 bytes"),
+    ],
+)
+def test_what_a_child_must_not_say_is_its_failure(
+    control: ControlServer,
+    line: bytes,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(control_module, "MAX_LINE_BYTES", 200_000 if len(line) > 5000 else 2000)
+    hello = {"kind": "hello", "role": "worker", "index": 1, "host": "h", "secret": control.secret}
+    with socket.create_connection(address_of(control), timeout=5.0) as child:
+        child.sendall(json.dumps(hello).encode() + b"\n" + line)
+        fail = take(control, "fail")
+        assert (fail.role, fail.index) == ("worker", 1)
+        assert re.search(told, fail.fields["error"]), fail.fields
+        assert take(control, "closed").index == 1
+    assert capfd.readouterr().err == ""
 
 
 def test_a_second_hello_of_the_same_child_is_dropped(control: ControlServer) -> None:
@@ -105,9 +205,13 @@ def test_a_second_hello_of_the_same_child_is_dropped(control: ControlServer) -> 
     assert dropped(control, json.dumps(hello).encode() + b"\n")
 
 
-def dropped(control: ControlServer, line: bytes) -> bool:
+def address_of(control: ControlServer) -> tuple[str, int]:
     host, port = control.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=5.0) as stranger:
+    return host, int(port)
+
+
+def dropped(control: ControlServer, line: bytes) -> bool:
+    with socket.create_connection(address_of(control), timeout=5.0) as stranger:
         stranger.sendall(line)
         try:
             answer = stranger.recv(1)

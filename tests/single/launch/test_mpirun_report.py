@@ -24,6 +24,16 @@ MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD
 NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.
 {LINE}
 """
+IMPROPER = f"""{LINE}
+prterun has exited due to process rank 1 with PID 17056 on node vm exiting
+improperly. There are three reasons this could occur:
+
+1. this process did not call "init" before exiting, but others in the
+job did. This can cause a job to hang indefinitely while it waits for
+all processes to call "init". By rule, if one process calls "init",
+then ALL processes must call "init" prior to termination.
+{LINE}
+"""
 REFUSED = f"""{LINE}
 An unrecognized option was included on the mpirun command line:
 
@@ -36,6 +46,7 @@ def test_rank_and_status_are_read() -> None:
     assert find_rank_exit(KILLED) == RankExit(1, -9)
     assert find_rank_exit(EXITED) == RankExit(12, 3)
     assert find_rank_exit(ABORTED) == RankExit(1, 7)
+    assert find_rank_exit(IMPROPER) == RankExit(1, 0)
     assert find_rank_exit(REFUSED) is None
     assert find_rank_exit("") is None
 

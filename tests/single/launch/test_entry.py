@@ -1,0 +1,50 @@
+"""How a child ends whose work raises what is no error: the driver is told, and the status is not 0."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.launch import wire
+from parallax_runner.launch.control import ControlServer
+
+CODE = """
+import os, signal, sys, time
+from pathlib import Path
+from parallax_runner.launch.entry import run_child
+
+def work(run_dir, index, client):
+    {deed}
+
+run_child("worker", 0, Path(sys.argv[1]), work)
+"""
+
+
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        ("sys.exit(0)", "the user's code: it ends the process at <string>:7 (): SystemExit: 0"),
+        ("sys.exit('no')", "the user's code: it ends the process at <string>:7 (): SystemExit: no"),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", "interrupted by SIGINT"),
+        ("raise ValueError('x')", "ValueError: x"),
+    ],
+)
+def test_who_leaves_before_the_work_is_done_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, told: str
+) -> None:
+    control = ControlServer(workers=1, servers=0, host="127.0.0.1")
+    monkeypatch.setenv(wire.CONTROL_ADDRESS, control.address)
+    monkeypatch.setenv(wire.CONTROL_SECRET, control.secret)
+    child = subprocess.Popen([sys.executable, "-c", CODE.format(deed=deed), str(tmp_path)])
+    try:
+        while (message := control.next_message(20.0)) is not None and message.kind != wire.FAIL:
+            assert message.kind != wire.CLOSED
+        assert message is not None
+        assert message.fields["error"] == told
+        assert child.wait(20.0) == 1
+    finally:
+        child.kill()
+        control.close()
