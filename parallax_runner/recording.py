@@ -10,10 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 from parallax_runner.plan.plan import Plan
 from parallax_runner.stages import stage
 from parallax_runner.track.continuing import Start, continuation
+from parallax_runner.track.destination import chosen_uri
 from parallax_runner.track.journal import Header
 from parallax_runner.track.journal_tracker import JournalTracker
 from parallax_runner.track.origin import origin_tags
-from parallax_runner.track.store_check import absolute_uri
 from parallax_runner.track.tracker import NoTracker, Tracker
 
 
@@ -22,7 +22,7 @@ def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[st
     """The MLflow run of this job, with its parameters; or nothing where tracking is off. `summary` is what is known."""
     if not config.tracking.enabled:
         return NoTracker()
-    tracking, uri = config.tracking, absolute_uri(config.tracking.uri)
+    tracking, uri = config.tracking, chosen_uri(config.tracking.uri)
     goal = continuation(run_dir, uri, _checkpoint_of(config), in_sweep=config.sweep.dir is not None)
     tags = {
         **origin_tags(Path.cwd()),

@@ -18,11 +18,12 @@ ENTRIES = (
     *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
-ANYONE = ("errors", "stages", "whole_file")
+ANYONE = ("errors", "stages", "whole_file", "credentials")
 
 # What a stage may import of the other stages: a folder, or one module of it.
 MAY_IMPORT = {
     "errors": (),
+    "credentials": (),
     "stages": (),
     "tensorflow_import": (),
     "terminal": (),
@@ -50,8 +51,8 @@ MAY_IMPORT = {
     "verify": ("graph", "analysis", "data", "plan"),
 }
 WITHOUT_TENSORFLOW = (
-    *("errors", "stages", "terminal", "whole_file", "config", "data", "plan", "search", "simulation", "launch"),
-    "track",
+    *("errors", "stages", "terminal", "whole_file", "credentials", "config", "data", "plan", "search", "simulation"),
+    *("launch", "track"),
 )
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
 ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}
