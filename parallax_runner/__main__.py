@@ -12,7 +12,7 @@ from parallax_runner.config.command_line import with_more
 from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
 from parallax_runner.config.help import help_text
 from parallax_runner.config.location import conf_dir
-from parallax_runner.config.sync_command import folder_to_sync
+from parallax_runner.config.sync_command import sync_command
 from parallax_runner.exit_status import tell
 from parallax_runner.sweep.job import run
 from parallax_runner.terminal import keep_going
@@ -29,11 +29,12 @@ def main() -> int:
             return 0
         shows_only = arguments.hydra_help or arguments.info or arguments.shell_completion
         sweep = None if shows_only else check(arguments)
-        folder = None if shows_only else folder_to_sync(arguments)
-        if folder is not None:
+        command = None if shows_only else sync_command(arguments)
+        if command is not None:
+            from parallax_runner.track.destination import chosen_uri
             from parallax_runner.track.sync import sync
 
-            sync(folder)
+            sync(command.folder, chosen_uri(command.uri) if command.names_store else None)
             return 0
         register_schema()
         if sweep is not None:

@@ -1,13 +1,19 @@
-"""Errors shown to the user as one message, without a traceback. Imports nothing of the project."""
+"""Errors shown to the user as one message, without a traceback."""
 
 import errno
 import re
+
+from parallax_runner.credentials import masked
 
 
 class ParallaxError(Exception):
     """The base: its message names the key or path, the value and the remedy."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        """The message, without passwords."""
+        return masked(super().__str__())
 
 
 class Interrupted(BaseException):

@@ -4,6 +4,7 @@ import signal
 import sys
 import traceback
 
+from parallax_runner.credentials import masked
 from parallax_runner.errors import ParallaxError
 
 # What a shell shows for a process that Ctrl-C, SIGTERM, or the loss of its terminal has ended.
@@ -22,5 +23,5 @@ def tell(error: BaseException) -> int:
             return error.code or 0
         print(error.code, file=sys.stderr)
         return 1
-    traceback.print_exception(error)
+    print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return 1

@@ -46,6 +46,7 @@ from parallax_runner.simulating import run_simulation
 from parallax_runner.stages import stage
 from parallax_runner.supervise import supervise
 from parallax_runner.terminal import log_losses
+from parallax_runner.track.destination import chosen_uri
 from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
 from parallax_runner.track.store_check import check_store
 from parallax_runner.track.system_metrics import sampling
@@ -113,7 +114,7 @@ def _drive(
     # An earlier run's must not be taken for this one's.
     (run_dir / SUMMARY).unlink(missing_ok=True)
     if config.tracking.enabled and config.action not in ("plan", "simulate"):
-        check_store(config.tracking.uri, config.tracking.experiment)
+        check_store(chosen_uri(config.tracking.uri), config.tracking.experiment)
     if config.action == "simulate":
         run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
         write_summary(run_dir, summary | {"status": "finished"})

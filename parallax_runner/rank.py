@@ -20,6 +20,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
+from parallax_runner.graph.generators import seed_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.client import ControlClient
 from parallax_runner.plan import plan as plans
@@ -58,6 +59,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             "the same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
             "strings"
         )
+    seed_generators(config.train.seed)  # Python functions in the graph may draw in each step
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)

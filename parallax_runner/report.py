@@ -14,6 +14,7 @@ from rich.console import Console
 from parallax_runner.calibration.table import constants_table
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, objective_of
+from parallax_runner.credentials import masked_values
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.launch.blame import Failure
 from parallax_runner.launch.whereabouts import describe
@@ -142,7 +143,7 @@ def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
 def leave_summary(run_dir: Path, summary: Mapping[str, Any]) -> Path:
     """Writes `summary.json`; where even that is impossible, says so, for the reason of the run's end matters more."""
     try:
-        return write_summary(run_dir, summary)
+        return write_summary(run_dir, masked_values(summary))
     except OSError as error:
         print(f"parallax_runner: {run_dir / SUMMARY} cannot be written: {error.strerror}", file=sys.stderr)
         return run_dir / SUMMARY

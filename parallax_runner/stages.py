@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from parallax_runner.credentials import MaskingFormatter
+
 log = logging.getLogger(__name__)
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -40,7 +42,7 @@ def log_to(handler: logging.Handler) -> None:
 
     A script's own root handlers, such as those of `tf.app.run`, would print them on the terminal too.
     """
-    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.setFormatter(MaskingFormatter(FORMAT))
     package = logging.getLogger("parallax_runner")
     for old in list(package.handlers):
         package.removeHandler(old)

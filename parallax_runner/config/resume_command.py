@@ -13,6 +13,7 @@ from parallax_runner.config.compose import CONFIG_NAME
 from parallax_runner.config.job_folder import quoted
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.origins import readable
+from parallax_runner.credentials import without_password
 
 # Replaced by the run's own folder, and by the checkpoints in it.
 _FOLDER_KEYS = ("hydra.run.dir",)
@@ -45,7 +46,7 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
         if resume != "auto" and not given:
             overrides.append(f"{_RESUME_KEY}=auto")
     words = ["python", "-m", "parallax_runner", *_options(), *overrides, f"hydra.run.dir={quoted(readable(run_dir))}"]
-    return shlex.join(words)
+    return without_password(shlex.join(words))
 
 
 def _as_written(overrides: Any) -> list[str]:

@@ -18,6 +18,7 @@ from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, MOST_HOT_ROWS, RunConfig
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
+from parallax_runner.credentials import has_credentials, password_remedy
 from parallax_runner.regular_file import kind_of
 
 
@@ -41,6 +42,7 @@ def validate(config: DictConfig, origins: Origins) -> None:
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)
+    _check_tracking(config, origins)
     _check_sync(config, origins)
 
 
@@ -267,6 +269,12 @@ def _check_simulate(config: DictConfig, origins: Origins) -> None:
         raise refusal("simulate.profile", origins, reason, value=profile)
     if profile is None and config.model._target_ == SCRIPT:
         raise refusal("action", origins, "a script feeds its data itself: add simulate.profile=PATH", value="simulate")
+
+
+def _check_tracking(config: DictConfig, origins: Origins) -> None:
+    uri = config.tracking.uri
+    if uri is not None and has_credentials(uri):
+        raise refusal("tracking.uri", origins, password_remedy(uri), value=uri)
 
 
 def _check_sync(config: DictConfig, origins: Origins) -> None:

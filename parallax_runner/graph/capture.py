@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import random
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 
@@ -20,6 +18,7 @@ from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.fingerprint import fingerprint_of
+from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 from parallax_runner.user_code import must_not_exit
@@ -37,16 +36,14 @@ def capture(
     """Builds a model's graph for one replica.
 
     `features` gives shape (batch first, None for any) and dtype of each placeholder that `build` receives. Python's,
-    NumPy's and TensorFlow's generators are seeded with `seed` before, and Keras numbers its layers from the start, so
-    that every process builds the same graph, as often as it does.
+    NumPy's and TensorFlow's generators are seeded with `seed` while it builds, and Keras numbers its layers from the
+    start, so that every process builds the same graph, as often as it does.
 
     Raises CaptureError where the result is not a training graph that can be distributed.
     """
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
     _number_layers_afresh()
     graph = tf.Graph()
-    with graph.as_default():
+    with graph.as_default(), seeded_generators(seed):
         tf.set_random_seed(seed)
         placeholders = {
             name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()

@@ -1,8 +1,9 @@
-"""The generators of Python and NumPy in a script: all its processes draw the same while they build the graph.
+"""The global generators of Python and NumPy: all processes draw the same while they build the graph.
 
-The process that a person has started notes the states once TensorFlow and this package are there, and changes nothing.
-A worker takes over these states at the same place of the script. When the graph is built it gets its own states back,
-so that workers do not go on with equal draws, unless the script has seeded a generator by itself.
+For a configured model they are seeded meanwhile. In a script, the process that a person has started notes the states
+once TensorFlow and this package are there, and changes nothing. A worker takes over these states at the same place of the
+script. When the graph is built it gets its own states back, so that workers do not go on with equal draws, unless the
+script has seeded a generator by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import importlib
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,24 @@ def restore(saved: States) -> None:
         _set_python((version, tuple(words), gauss))
     if NUMPY in saved:
         _set_numpy(tuple(saved[NUMPY]))
+
+
+def seed_generators(seed: int) -> None:
+    """Starts both anew."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+@contextmanager
+def seeded_generators(seed: int) -> Iterator[None]:
+    """Both start anew for the block; afterwards they go on as if it had drawn nothing."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    seed_generators(seed)
+    try:
+        yield
+    finally:
+        _set_python(of_python)
+        _set_numpy(of_numpy)
 
 
 class Begin:

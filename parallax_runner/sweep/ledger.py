@@ -16,6 +16,8 @@ from typing import Any, BinaryIO, Literal
 
 import psutil
 
+from parallax_runner.credentials import without_password
+
 FILE_NAME = "ledger.jsonl"
 POLL_SECS = 0.5
 UNNAMED = "objective of an older version"
@@ -46,7 +48,7 @@ class Job:
         """The job that runs in a folder, as a rule one of the sweep's."""
         path = os.path.abspath(run_dir)
         name = os.path.relpath(path, sweep_dir)
-        return cls(name, title or name, tuple(overrides), path)
+        return cls(name, without_password(title) or name, tuple(map(without_password, overrides)), path)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config.check import CheckedSweep
 from parallax_runner.config.objective import direction_of
+from parallax_runner.credentials import without_password
 from parallax_runner.track import journal as journals
+from parallax_runner.track.destination import chosen_uri
 from parallax_runner.track.journal import Header
 from parallax_runner.track.origin import origin_tags
 from parallax_runner.track.params import flatten
-from parallax_runner.track.store_check import absolute_uri, check_store
+from parallax_runner.track.store_check import check_store
 from parallax_runner.track.tracker import NoTracker, Tracker
 
 SWEPT_TAG = "parallax.swept"
@@ -37,11 +39,12 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
         return NoTracker()
     from parallax_runner.track.journal_tracker import JournalTracker
 
-    check_store(tracking.uri, tracking.experiment)
+    uri = chosen_uri(tracking.uri)
+    check_store(uri, tracking.experiment)
     swept = " ".join(f"{key}={value}" for key, value in sweep.swept.items())
     tags = {**origin_tags(Path.cwd()), **tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)}
     header = Header(
-        uri=absolute_uri(tracking.uri),
+        uri=uri,
         experiment=tracking.experiment,
         run_name=tracking.run_name or f"sweep {sweep.dir.name}",
         tags={str(key): str(value) for key, value in tags.items()},
@@ -82,7 +85,7 @@ def log_objectives(tracker: Tracker, objectives: Sequence[float], name: str | No
 
 def _has_run(sweep_dir: Path, uri: str) -> bool:
     present = journals.begun(sweep_dir)
-    return bool(present) and journals.read_header(present[-1]).uri == uri
+    return bool(present) and without_password(journals.read_header(present[-1]).uri) == without_password(uri)
 
 
 def _plain(config: DictConfig) -> Mapping[str, Any]:

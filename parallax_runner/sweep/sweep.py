@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from parallax_runner.config.check import CheckedSweep
+from parallax_runner.credentials import without_password
 from parallax_runner.errors import ConfigError
 from parallax_runner.exit_status import INTERRUPTED, tell
 from parallax_runner.report import PLAIN_WIDTH
@@ -36,7 +37,8 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
     ledger = Ledger(sweep.dir)
     with _only_one(sweep.dir):
         _check_nothing_runs(ledger)
-        ledger.append("sweep_started", arguments=list(again))
+        again = [without_password(word) for word in again]
+        ledger.append("sweep_started", arguments=again)
         tracker = parent.open_parent(sweep)
         with handled(Forwarder(ledger)) if sweep.is_parallel else ends_job():
             launch_status = _status_of(launch)

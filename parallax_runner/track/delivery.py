@@ -16,10 +16,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.credentials import without_password
 from parallax_runner.track import journal as journals
-from parallax_runner.track import run_id
+from parallax_runner.track import outbox, run_id
+from parallax_runner.track.destination import is_foreign
+from parallax_runner.track.journal import Header
 from parallax_runner.track.run_record import SUMMARY, name_run
 from parallax_runner.track.store import CopyFailed, EntryRefused, Opened, OpenRun, ParentUnknown, Point, StoreRun
+from parallax_runner.track.within import check_contents, within, within_outbox
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +33,8 @@ TAGS_PER_BATCH = 100
 # Metrics that belong to no step: a run that goes on counts them from where it was.
 SAMPLES = "system/"
 COPY_PAUSE_SECS = 0.5
+# Each has a module: mlflow_checkpoint, mlflow_model.
+EVENTS = ("checkpoint", "model")
 _TOGETHER = ("metrics", "params", "tags")
 
 
@@ -54,11 +60,14 @@ def sent_path(path: Path) -> Path:
 
 
 class Delivery:
-    """One journal on its way. Only one process at a time has one open: use as a context manager. Raises Busy."""
+    """One journal on its way. Only one process at a time has one open: use as a context manager. Raises Busy.
 
-    def __init__(self, path: Path, open_run: OpenRun) -> None:
-        self.path, self.header = path, journals.read_header(path)
-        self._open_run = open_run
+    `header` has the whole address of the store, which the journal itself may have without its password.
+    """
+
+    def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
+        self.path, self.header = path, header
+        self._run_dir, self._open_run = path.parent, open_run
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
         self._lock, self._warned = -1, False
@@ -101,7 +110,7 @@ class Delivery:
 
         A file that cannot be copied is tried again until the store's run gives it up.
         """
-        count = unsent(self.path)
+        count = unsent(self.path, self.header)
         while True:
             try:
                 if not self.send_next():
@@ -112,6 +121,7 @@ class Delivery:
 
     def _ready(self) -> StoreRun:
         if self._run is None:
+            self._check_all()
             self._run = self._open_run(self.header, self._opened, self._parent_run_id())
             self._opened = self._run.opened
             self._keep_position()
@@ -123,6 +133,19 @@ class Delivery:
                     experiment_id=self._opened.experiment_id,
                 )
         return self._run
+
+    def _check_all(self) -> None:
+        """Raises Refused where an entry that is yet to be sent names something outside of the run's folder."""
+        for entry, _ in journals.entries(self.path, self._offset):
+            if entry["kind"] in ("artifact", "event") and not self._has_successor():
+                self._paths_of(entry)
+
+    def _paths_of(self, entry: Mapping[str, Any]) -> dict[str, Path]:
+        if entry["kind"] == "artifact":
+            return {"path": within(self._run_dir, entry["path"])}
+        is_checkpoint = entry["event"] == "checkpoint"
+        inside = within_outbox if is_checkpoint else within
+        return {key: inside(self._run_dir, name) for key, name in entry["fields"].items()}
 
     def _has_successor(self) -> bool:
         """Whether a later run has begun in the directory."""
@@ -138,7 +161,8 @@ class Delivery:
 
     def _keep_position(self) -> None:
         assert self._opened is not None
-        fields = {"journal_id": self.header.journal_id, "offset": self._offset, **asdict(self._opened)}
+        said = {"journal_id": self.header.journal_id, "uri": without_password(self.header.uri)}
+        fields = {**said, "offset": self._offset, **asdict(self._opened)}
         run_id.replace_json(sent_path(self.path), fields)
 
     def _send_singly(self, run: StoreRun, entries: list[dict[str, Any]], error: EntryRefused) -> None:
@@ -163,13 +187,35 @@ class Delivery:
             run.set_ended(first["status"], first["time_ms"])
         elif kind in ("artifact", "event") and self._has_successor():
             self._pass_over_files()
-        elif kind == "artifact":
-            path = self.path.parent / first["path"]
-            if path.name == SUMMARY:
+        elif kind in ("artifact", "event"):
+            self._send_files(run, first)
+
+    def _send_files(self, run: StoreRun, entry: Mapping[str, Any]) -> None:
+        paths = self._paths_of(entry)
+        try:
+            self._send_paths(run, entry, paths)
+        except EntryRefused:
+            self._release(paths)
+            raise
+        self._release(paths)
+
+    def _send_paths(self, run: StoreRun, entry: Mapping[str, Any], paths: Mapping[str, Path]) -> None:
+        for path in paths.values():
+            check_contents(path, self._run_dir)
+        if entry["kind"] == "event":
+            if entry["event"] not in EVENTS:
+                raise EntryRefused(f"this version knows no event {entry['event']!r}, only {', '.join(EVENTS)}")
+            run.log_event(entry["event"], {key: str(path) for key, path in paths.items()})
+        else:
+            path = paths["path"]
+            if path == self._run_dir / SUMMARY:
                 name_run(path, run.opened.run_id)
-            run.log_artifact(path, first["folder"])
-        elif kind == "event":
-            run.log_event(first["event"], {key: str(self.path.parent / path) for key, path in first["fields"].items()})
+            run.log_artifact(path, entry["folder"])
+
+    def _release(self, paths: Mapping[str, Path]) -> None:
+        for path in paths.values():
+            if outbox.is_held(path, self._run_dir):
+                outbox.release(path)
 
     def _pass_over_files(self) -> None:
         """They are read when they are sent, and by then they are the later run's."""
@@ -212,12 +258,13 @@ def next_batch(path: Path, offset: int) -> Batch:
     return batch
 
 
-def unsent(path: Path) -> int:
-    """How many entries of a journal wait; none of one that has no first line, which cannot be sent."""
+def unsent(path: Path, header: Header | None = None) -> int:
+    """How many entries of a journal wait for the store of `header`, None for the journal's own; none of one that has no
+    first line, which cannot be sent."""
     if not journals.has_header(path):
         log.warning("%s has no first line, perhaps because the disk was full: it is no journal", path)
         return 0
-    offset, _ = _read_position(path, journals.read_header(path))
+    offset, _ = _read_position(path, header or journals.read_header(path))
     return sum(1 for _ in journals.entries(path, offset))
 
 
@@ -231,14 +278,19 @@ def writer_of(folder: Path, run_id: str) -> str | None:
     return None
 
 
-def _read_position(path: Path, header: journals.Header) -> tuple[int, Opened | None]:
+def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
+    """How far the journal has come in the store of `header`, if this user has written that down."""
     try:
+        if is_foreign(sent_path(path)):
+            return 0, None
         fields = json.loads(sent_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        # Older versions did not write where it was sent to: it was where the journal says.
+        uri = fields.pop("uri", None) or without_password(journals.read_header(path).uri)
+        if (fields.pop("journal_id", None), uri) != (header.journal_id, without_password(header.uri)):
+            return 0, None
+        return fields.pop("offset"), Opened(**fields)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return 0, None
-    if fields.pop("journal_id", None) != header.journal_id:
-        return 0, None
-    return fields.pop("offset"), Opened(**fields)
 
 
 def _merged(entries: list[dict[str, Any]], kind: str) -> dict[str, str]:

@@ -24,12 +24,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.credentials import masked_values, without_password
 from parallax_runner.errors import ConfigError, StorageError
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
 LOCK = "journal.lock"
+# Fields of entries that a password may stand in.
+_FREE_TEXT = ("params", "tags", "summary")
 _NAME = re.compile(r"journal(?:\.(\d+))?\.jsonl")
 # How long a process that settles or sends an old run may hold the directory of one that starts.
 LOCK_WAIT_SECS = 5.0
@@ -64,7 +67,9 @@ def now_ms() -> int:
 def journals(folder: Path) -> list[Path]:
     """The journals of a run directory, oldest first; the last one is that of the present run."""
     found = [
-        (int(match[1] or 1), path) for path in folder.glob("journal*.jsonl") if (match := _NAME.fullmatch(path.name))
+        (int(match[1] or 1), path)
+        for path in folder.glob("journal*.jsonl")
+        if (match := _NAME.fullmatch(path.name)) and not path.is_symlink()
     ]
     return [path for _, path in sorted(found)]
 
@@ -122,7 +127,7 @@ def entries(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) and isinstance(entry.get("kind"), str) else None
 
@@ -165,7 +170,9 @@ def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
 
     Raises BlockingIOError if another process holds it for longer than `wait_secs`.
     """
-    with open(folder / LOCK, "a", encoding="utf-8") as lock:
+    # A link would let the folder's owner make a file elsewhere.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with open(os.open(folder / LOCK, flags, 0o644), "a", encoding="utf-8") as lock:
         deadline = time.monotonic() + wait_secs
         while True:
             try:
@@ -189,7 +196,7 @@ class Journal:
     def __init__(self, path: Path, header: Header | None = None) -> None:
         self.path = path
         # Not through a buffer: what was appended must outlive this process.
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         size = os.fstat(self._file).st_size
         self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
         self._warned, self._lock = False, threading.Lock()
@@ -206,8 +213,11 @@ class Journal:
             )
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Adds one entry."""
-        line = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
+        """Adds one entry, without the passwords in it."""
+        shown = {key: masked_values(value) if key in _FREE_TEXT else value for key, value in fields.items()}
+        if "uri" in shown:
+            shown["uri"] = without_password(shown["uri"])
+        line = json.dumps({"kind": kind, **shown}, allow_nan=False).encode() + b"\n"
         with self._lock:
             self._write(line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import shlex
 import sys
@@ -10,9 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.credentials import without_password
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
-from parallax_runner.track import mlflow_store, open_runs
+from parallax_runner.track import mlflow_store, open_runs, outbox
 from parallax_runner.track.delivery import PARAMS_PER_BATCH, POINTS_PER_BATCH, unsent
 from parallax_runner.track.journal import Header, Journal, as_json
 from parallax_runner.track.params import flatten, valid_key
@@ -58,6 +60,7 @@ class JournalTracker:
             self._journal = Journal(before[-1])
             self._last_steps = journals.standing(before[-1]).last_steps
             was = journals.read_header(before[-1])
+            present = dataclasses.replace(was, uri=header.uri)
             if header.experiment != was.experiment:
                 log.warning("the run goes on in experiment %s, not in %s", was.experiment, header.experiment)
         else:
@@ -66,13 +69,14 @@ class JournalTracker:
             forget_run(run_dir)
             self._journal = Journal(journals.next_journal(run_dir), header)
             self._last_steps = {}
-        self._uri = header.uri
+            present = header
+        self._uri = without_password(header.uri)
         self._journal.append_start(summary=dict(summary or {}))
         if goes_on:
             self.set_tags(header.tags)
         open_runs.register(run_dir)
         mlflow_store.prepare_environment()
-        self._sender = Sender(self._journal.path, open_run)
+        self._sender = Sender(self._journal.path, open_run, present)
 
     @property
     def run_id(self) -> str | None:
@@ -103,16 +107,27 @@ class JournalTracker:
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Records that a file or folder is to be copied; what it holds when it is sent counts."""
-        self._journal.append("artifact", path=self._portable(path), folder=folder)
+        name = self._in_run(path)
+        if name is not None:
+            self._journal.append("artifact", path=name, folder=folder)
 
     def log_event(self, kind: str, **paths: str | Path) -> None:
         """Records an event for `track/mlflow_<kind>.py`, and the files that it is about."""
-        self._journal.append("event", event=kind, fields={key: self._portable(path) for key, path in paths.items()})
+        names = {key: self._in_run(path) for key, path in paths.items()}
+        if None not in names.values():
+            self._journal.append("event", event=kind, fields=names)
 
-    def _portable(self, path: str | Path) -> str:
-        """As seen from the run's folder where it is in there: who moves the folder moves it along."""
+    def _in_run(self, path: str | Path) -> str | None:
+        """As seen from the run's folder: who moves the folder moves it along. What is elsewhere waits in the outbox;
+        None where it cannot."""
         whole = Path(path).absolute()
-        return str(whole.relative_to(self._run_dir) if whole.is_relative_to(self._run_dir) else whole)
+        try:
+            if not (whole.is_relative_to(self._run_dir) and whole.resolve().is_relative_to(self._run_dir)):
+                whole = outbox.hold(whole, self._run_dir)
+        except OSError as error:
+            log.warning("%s does not become an artifact: %s", path, error)
+            return None
+        return str(whole.relative_to(self._run_dir))
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
         """Records FINISHED, FAILED or KILLED and waits for the rest to be sent; what is not, is told."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from parallax_runner.credentials import masked
+
 MAX_MESSAGE_CHARS = 500
 # What asking again does not change; everything else may be a server that is down, restarting or overloaded.
 PERMANENT = {
@@ -30,8 +32,8 @@ def is_of_what_is_gone(error: Exception) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """The first line of what an error says; of a network error only what is wrong with the network."""
-    text = str(error).strip()
+    """The first line of what an error says, of a network error only what is wrong with the network; no passwords."""
+    text = masked(str(error).strip())
     network = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text) if "HTTPConnection" in text else None
     if network is not None:
         return network[1]

@@ -6,12 +6,13 @@ MLflow's own TensorFlow flavor knows how to load a SavedModel by tags and signat
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from parallax_runner.track.outbox import link
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -66,16 +67,7 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None) -
             # Else it takes the lock file of the folder that the command was given in for the model's.
             uv_project_path=no_project,
         )
-    shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=_link)
-
-
-def _link(file: str, target: str) -> None:
-    try:
-        os.link(file, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # On another file system, or on one that knows no links.
-        shutil.copy2(file, target)
+    shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=link)
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:

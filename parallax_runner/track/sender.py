@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from parallax_runner.credentials import masked
 from parallax_runner.track import open_runs
 from parallax_runner.track.delivery import Busy, Delivery
+from parallax_runner.track.journal import Header
 from parallax_runner.track.settle import send_rest, settle_others
 from parallax_runner.track.store import OpenRun, OutOfReach, Refused
 
@@ -26,10 +28,11 @@ TELL_SECS = 3.0  # of waiting, after which people are told of it
 
 
 class Sender:
-    """Sends one journal, and before it what earlier runs have left, until `close`."""
+    """Sends one journal, and before it what earlier runs have left, until `close`. `header` is the journal's, with the
+    whole address of the store."""
 
-    def __init__(self, path: Path, open_run: OpenRun) -> None:
-        self._path, self._run_dir, self._open_run = path, path.parent, open_run
+    def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
+        self._path, self._run_dir, self._open_run, self._header = path, path.parent, open_run, header
         self._finishing, self._abandoned, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._delivery: Delivery | None = None
         self.trouble: str | None = None
@@ -74,7 +77,7 @@ class Sender:
             settle_others(self._run_dir, self._open_run, self._abandoned.is_set)
             while not self._abandoned.is_set():
                 try:
-                    with Delivery(self._path, self._open_run) as self._delivery:
+                    with Delivery(self._path, self._open_run, self._header) as self._delivery:
                         self._deliver(self._delivery)
                     break
                 except Busy:
@@ -84,7 +87,7 @@ class Sender:
             self._tell(f"MLflow refuses this run: {error}")
         except Exception as error:  # whatever it is, the run goes on, and the journal has everything
             log.exception("the sender has failed")
-            self.trouble = f"{type(error).__name__}: {error}"
+            self.trouble = masked(f"{type(error).__name__}: {error}")
             self._tell(f"MLflow gets nothing more of this run: {self.trouble}")
         finally:
             self._ended.set()

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from parallax_runner.credentials import without_password
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
 from parallax_runner.track import open_runs
 from parallax_runner.track.delivery import Busy, Delivery, unsent
+from parallax_runner.track.destination import addressed
 from parallax_runner.track.journal import Journal, Standing
 from parallax_runner.track.run_id import read_run_id
 from parallax_runner.track.run_record import SUMMARY, write_summary
@@ -52,8 +54,9 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
         except Gone as error:
             log.warning("%s is not sent any more: %s", run_dir, error)
             open_runs.forget(run_dir, entry)
-        except (Refused, ConfigError, OSError) as error:
-            log.warning("%s cannot be sent now: %s", run_dir, error)
+        except (Refused, ConfigError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            # The last ones: a damaged journal must not keep this process from sending its own.
+            log.warning("%s cannot be sent now: %s: %s", run_dir, type(error).__name__, error)
 
 
 def _has_journal(run_dir: Path) -> bool:
@@ -87,15 +90,16 @@ def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = Tr
         if with_files and present and standing.start.get("summary") and not (run_dir / SUMMARY).exists():
             write_summary(run_dir, _summary_of(standing, run_dir))
             for name in LEFT_BEHIND:
-                if (run_dir / name).exists():
-                    journal.append("artifact", path=str(run_dir / name), folder=None)
+                if (run_dir / name).exists() and (run_dir / name).resolve().is_relative_to(run_dir.resolve()):
+                    journal.append("artifact", path=name, folder=None)
         journal.append_end("interrupted")
         journal.close()
         log.info("%s: %s", path, KILLED)
 
 
-def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = None) -> bool:
-    """Sends what the journals of a directory hold; True if all of them have also ended, so that no more can come.
+def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = None, *, uri: str | None = None) -> bool:
+    """Sends what the journals of a directory hold to the store `uri`, or else where each says; True if all of them have
+    also ended, so that no more can come.
 
     Stores in `unreachable` are not asked again, and those that do not answer are added. Raises OutOfReach, Refused,
     Busy.
@@ -103,17 +107,19 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
     all_ended = True
     for path in journals.begun(run_dir):
         all_ended = all_ended and journals.standing(path).is_ended
-        if not unsent(path):
+        if uri is None and not unsent(path):
             continue
-        uri = journals.read_header(path).uri
-        if unreachable is not None and uri in unreachable:
-            raise OutOfReach(f"tracking.uri={uri} did not answer before")
+        header = addressed(path, uri)
+        if not unsent(path, header):
+            continue
+        if unreachable is not None and header.uri in unreachable:
+            raise OutOfReach(f"tracking.uri={without_password(header.uri)} did not answer before")
         try:
-            with Delivery(path, open_run) as delivery:
+            with Delivery(path, open_run, header) as delivery:
                 delivery.send_all()
         except OutOfReach as error:
             if unreachable is not None and not isinstance(error, ParentUnknown | CopyFailed):
-                unreachable.add(uri)
+                unreachable.add(header.uri)
             raise
     return all_ended
 

@@ -5,26 +5,29 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from parallax_runner.credentials import TRACKING_URI, without_password
 from parallax_runner.errors import ConfigError, TrackingError
 from parallax_runner.track import journal as journals
 from parallax_runner.track import mlflow_store, open_runs
 from parallax_runner.track.delivery import Busy, unsent
+from parallax_runner.track.destination import addressed, chosen_uri, is_foreign
 from parallax_runner.track.run_id import read_run_id
 from parallax_runner.track.settle import send_rest, settle, settle_others
 from parallax_runner.track.store import OutOfReach, Refused
 
 
-def sync(path: Path) -> None:
+def sync(path: Path, uri: str | None = None) -> None:
     """Settles and sends every journal under `path`, and then what this user's other runs have left.
 
-    Raises ConfigError where there is no journal, and TrackingError where something could not be sent.
+    They go to the store `uri`; if it is None, to the one that each names, or if another user wrote it, to that of the
+    environment. Raises ConfigError where there is no journal, and TrackingError where something could not be sent.
     """
     run_dirs = find_run_dirs(path)
     if not run_dirs:
         raise ConfigError(
             f"run_dir={path}: no journal.jsonl there or below; give the folder of a recorded run, or of a sweep"
         )
-    failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir)) is not None]
+    failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir, uri)) is not None]
     if failures:
         more = f" (and {len(failures) - 1} more like it)" if len(failures) > 1 else ""
         raise TrackingError(f"{failures[0]}{more}")
@@ -36,16 +39,20 @@ def find_run_dirs(path: Path) -> list[Path]:
     return sorted(Path(folder).resolve() for folder, _, names in os.walk(path) if "journal.jsonl" in names)
 
 
-def _sync_one(run_dir: Path) -> str | None:
+def _sync_one(run_dir: Path, uri: str | None) -> str | None:
     """What went wrong, None if all is sent."""
     waiting = sum(unsent(path) for path in journals.journals(run_dir))
-    if not journals.begun(run_dir):
+    begun = journals.begun(run_dir)
+    if not begun:
         print(f"{run_dir}: nothing to send, no journal has begun")
         return None
     try:
+        for path in filter(is_foreign, begun):
+            uri = uri or (chosen_uri(None) if os.environ.get(TRACKING_URI) else None)
+            addressed(path, uri)
         settle_dead(run_dir)
-        waiting = sum(unsent(path) for path in journals.begun(run_dir))
-        if send_rest(run_dir, mlflow_store.open_run):
+        waiting = sum(unsent(path, None if uri is None else addressed(path, uri)) for path in begun)
+        if send_rest(run_dir, mlflow_store.open_run, uri=uri):
             open_runs.forget(run_dir)
     except BlockingIOError:
         return f"{run_dir}: the run is still going on; its driver sends what it records by itself"
@@ -54,10 +61,12 @@ def _sync_one(run_dir: Path) -> str | None:
     except OutOfReach as error:
         return f"{run_dir}: {waiting} entries wait, MLflow is out of reach: {error}. Try again when it answers"
     except Refused as error:
-        return f"{run_dir}: {waiting} entries wait, MLflow refuses the run: {error}"
-    uri = journals.read_header(journals.begun(run_dir)[-1]).uri
+        return f"{run_dir}: {waiting} entries wait, they cannot be sent: {error}"
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return f"{run_dir}: its journal cannot be sent, is it damaged? {type(error).__name__}: {error}"
     told = f"{waiting} entries sent" if waiting else "nothing to send"
-    print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {uri}")
+    store = without_password(uri or journals.read_header(begun[-1]).uri)
+    print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {store}")
     return None
 
 

@@ -21,7 +21,7 @@ class MlflowServer:
     """`mlflow server` on a free port, with a SQLite database and artifacts in `folder`; stopped at first."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._port = pick_free_port()
         self.uri = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -29,12 +29,12 @@ class MlflowServer:
     def start(self) -> None:
         """Returns when it answers."""
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
-        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self._folder}/server.db"]
-        command += ["--artifacts-destination", str(self._folder / "artifacts")]
-        with open(self._folder / "server.log", "ab") as log:
+        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
+        command += ["--artifacts-destination", str(self.folder / "artifacts")]
+        with open(self.folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
                 guarded(command, signal.SIGKILL),
-                cwd=self._folder,
+                cwd=self.folder,
                 env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -43,8 +43,8 @@ class MlflowServer:
             )
         deadline = time.monotonic() + START_SECS
         while not self._answers():
-            assert self._process.poll() is None, (self._folder / "server.log").read_text()
-            assert time.monotonic() < deadline, (self._folder / "server.log").read_text()
+            assert self._process.poll() is None, (self.folder / "server.log").read_text()
+            assert time.monotonic() < deadline, (self.folder / "server.log").read_text()
             time.sleep(0.2)
 
     def stop(self) -> None:

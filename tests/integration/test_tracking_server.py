@@ -19,6 +19,7 @@ from tests.integration.mlflow_server import MlflowServer
 from tests.integration.runs import LAUNCH_SECS, Run, Running, break_in, interrupt, launch, started
 
 SIMPLE = ("model=simple", "comm=local")
+PASSWORD = "s3cret-w0rd"
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +32,36 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 
 @pytest.fixture(scope="module")
 def unheard(server: MlflowServer, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose server was never up."""
+    """A run whose server was never up; the environment has its address, with a password."""
     server.stop()
     cwd = tmp_path_factory.mktemp("unheard")
-    return launch(*SIMPLE, "train.steps=50", f"tracking.uri={server.uri}", cwd=cwd)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", with_password(server))
+        return launch(*SIMPLE, "train.steps=50", "tracking.uri=null", cwd=cwd)
 
 
-def sync(run_dir: Path) -> subprocess.CompletedProcess[str]:
-    """The command, given in the parent folder."""
+def with_password(server: MlflowServer) -> str:
+    """Its address for one who has to say a password, which this server does not ask for."""
+    return server.uri.replace("http://", f"http://me:{PASSWORD}@")
+
+
+def files_with_password(*folders: Path) -> list[Path]:
+    """Of all below some folders."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    return [path for path in files if PASSWORD.encode() in path.read_bytes()]
+
+
+def sync(run_dir: Path, uri: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, given in the parent folder; `uri` is the environment's."""
     return subprocess.run(
         [sys.executable, "-m", "parallax_runner", "action=sync", f"run_dir={run_dir}"],
         cwd=run_dir.parent,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            **({} if uri is None else {"MLFLOW_TRACKING_URI": uri}),
+        },
         capture_output=True,
         text=True,
         timeout=LAUNCH_SECS,
@@ -112,7 +131,7 @@ def test_a_server_that_restarts_during_a_run_gets_everything_once(server: Mlflow
 
 def test_without_its_server_a_run_ends_well_and_names_the_remedy(unheard: Run) -> None:
     unheard.expect_success()
-    assert unheard.stderr.count("MLflow is out of reach: tracking.uri=http://127.0.0.1") == 1
+    assert unheard.stderr.count("MLflow is out of reach: tracking.uri=http://***@127.0.0.1") == 1
     assert "training goes on" in unheard.stderr
     assert unheard.stderr.count("entries of this run: Connection refused") == 1
     assert f"python -m parallax_runner action=sync run_dir={unheard.run_dir}" in unheard.stderr
@@ -122,13 +141,17 @@ def test_without_its_server_a_run_ends_well_and_names_the_remedy(unheard: Run) -
 
 
 def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: MlflowServer) -> None:
-    refused = sync(unheard.run_dir)
+    uri = with_password(server)
+    without = sync(unheard.run_dir)
+    assert without.returncode == 1
+    assert "needs a password: set MLFLOW_TRACKING_URI" in without.stderr
+    refused = sync(unheard.run_dir, uri)
     assert refused.returncode == 1
     assert "entries wait, MLflow is out of reach" in refused.stderr
     assert "Traceback" not in refused.stderr
     before = points_of_journal(unheard.run_dir)
     server.start()
-    sent = sync(unheard.run_dir)
+    sent = sync(unheard.run_dir, uri)
     assert sent.returncode == 0, sent.stderr
     assert "entries sent" in sent.stdout
     stored, steps = recorded(server, unheard.run_dir)
@@ -147,6 +170,9 @@ def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: Mlf
     # No folder was made for what was not a run.
     assert {path.name for path in unheard.run_dir.parent.iterdir()} == {"out", "stdout.txt", "stderr.txt"}
     server.stop()
+    assert files_with_password(unheard.run_dir.parent, server.folder) == []
+    for said in (without, refused, sent, again):
+        assert PASSWORD not in said.stdout + said.stderr
 
 
 def test_sync_without_a_journal_is_a_mistake(tmp_path: Path) -> None:

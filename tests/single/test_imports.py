@@ -18,11 +18,12 @@ ENTRIES = (
     *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
-ANYONE = ("errors", "stages", "whole_file", "regular_file", "user_code")
+ANYONE = ("errors", "stages", "whole_file", "regular_file", "user_code", "credentials")
 
 # What a stage may import of the other stages: a folder, or one module of it.
 MAY_IMPORT = {
     "errors": (),
+    "credentials": (),
     "stages": (),
     "tensorflow_import": (),
     "terminal": (),
@@ -52,7 +53,7 @@ MAY_IMPORT = {
     "verify": ("graph", "analysis", "data", "plan"),
 }
 WITHOUT_TENSORFLOW = (
-    *("errors", "stages", "terminal", "whole_file", "regular_file", "user_code"),
+    *("errors", "stages", "terminal", "whole_file", "regular_file", "user_code", "credentials"),
     *("config", "data", "plan", "search", "simulation", "launch", "track"),
 )
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})

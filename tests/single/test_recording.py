@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from parallax_runner import recording
+from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.plan.plan import Plan
 from parallax_runner.track.continuing import Start
 from parallax_runner.track.journal import Header
@@ -31,6 +33,7 @@ def test_a_job_of_a_sweep_names_the_run_that_it_starts_from(
     config = OmegaConf.create(
         {
             "tracking": {"enabled": True, "uri": "http://x", "experiment": "e", "run_name": None, "tags": {}},
+            "action": "train",
             "model": {"_target_": "m"},
             "sweep": {"dir": str(tmp_path) if in_sweep else None},
         }
@@ -38,5 +41,23 @@ def test_a_job_of_a_sweep_names_the_run_that_it_starts_from(
     plan = Plan(comm="mpi", workers=2, servers=0, average_sparse=False, fingerprint="f", variables=(), notes=())
     recording.open_tracker(config, plan, tmp_path / "new", {})
     (header,) = headers
+    assert header.run_name is not None and header.run_name.startswith("m-mpi-2w-")
     assert header.continues == (None if in_sweep else "theirs")
     assert header.tags.get("parallax.resumed_from") == ("theirs" if in_sweep else None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"model": {"_target_": "models.lm.build"}}, "lm-mpi-2w-20261124-083000"),
+        ({"model": {"_target_": "mine.models.wide"}}, "wide-mpi-2w-20261124-083000"),
+        ({"model": {"_target_": "build"}}, "build-mpi-2w-20261124-083000"),
+        ({"model": {"_target_": SCRIPT, "path": "/home/me/train.py"}}, "train-mpi-2w-20261124-083000"),
+        ({"model": {"_target_": "models.lm.build"}, "action": "verify"}, "verify-lm-mpi-2w-20261124-083000"),
+    ],
+)
+def test_a_default_name_says_what_a_run_is(fields: dict[str, Any], name: str) -> None:
+    config = OmegaConf.create({"action": "train", **fields})
+    plan = Plan(comm="mpi", workers=2, servers=0, average_sparse=False, fingerprint="f", variables=(), notes=())
+    now = time.strptime("2026-11-24 08:30:00", "%Y-%m-%d %H:%M:%S")
+    assert recording.default_run_name(config, plan, now) == name

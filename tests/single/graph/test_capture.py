@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -381,3 +382,28 @@ def test_the_graph_is_left_as_the_boundary_found_it() -> None:
     region = edit.in_order(set(boundary_of(graph).region))
     assert region[-1].name == graph.train_op or graph.train_op in {op.name for op in region}
     assert graph.meta_graph.SerializeToString(deterministic=True) == before
+
+
+def test_capture_leaves_the_callers_generators_as_they_were() -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def draws(features: dict[str, tf.Tensor]) -> Mapping[str, Any]:
+        drawn.append((random.random(), float(np.random.random())))
+        return model(features)
+
+    def next_draws() -> tuple[float, float, float]:
+        return random.random(), float(np.random.random()), float(np.random.normal())
+
+    random.seed(7)
+    np.random.seed(7)
+    expected = next_draws()
+    random.seed(7)
+    np.random.seed(7)
+    captured(draws)
+    captured(draws)
+    assert drawn[0] == drawn[1], "each build begins alike"
+    with pytest.raises(CaptureError):
+        captured(lambda _: {})
+    assert next_draws() == expected
+    with tf.Graph().as_default():
+        assert tf.get_default_graph().seed is None

@@ -12,7 +12,8 @@ from parallax_runner.track.store import EntryRefused, Opened, OutOfReach, Point,
 
 class FakeStore:
     """Every call in order. `up` says whether it answers; `refused_keys` are metrics that it refuses,
-    `copy_failures` what its next copies of files raise."""
+    `copy_failures` what its next copies of files raise, `reads` the contents of files that it was given,
+    `headers` those of the runs that were opened."""
 
     def __init__(self) -> None:
         self.up = True
@@ -25,10 +26,13 @@ class FakeStore:
         self.parents: list[str | None] = []
         self.error: Exception | None = None
         self.copy_failures: list[Exception] = []
+        self.reads: list[str] = []
+        self.headers: list[Header] = []
 
     def open_run(self, header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
         """An OpenRun."""
         self.answer("open", known)
+        self.headers.append(header)
         self.parents.append(parent_run_id)
         return FakeRun(self, known or Opened(self.run_id or f"run-{header.journal_id[:4]}", "1", self.floors))
 
@@ -65,6 +69,8 @@ class FakeRun:
         if self.store.copy_failures:
             raise self.store.copy_failures.pop(0)
         self.store.answer("artifact", (path, folder))
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        self.store.reads += [file.read_text(errors="replace") for file in files]
 
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Notes it."""

@@ -26,7 +26,7 @@ def used(folder: Path, run_id: str | None = "own", uri: str = URI) -> Path:
     journal = Journal(folder / "journal.jsonl", Header(uri=uri, experiment="e", run_name=None))
     store = FakeStore()
     store.run_id = run_id
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     (folder / "mlflow_run.json").unlink()
     if run_id is not None:

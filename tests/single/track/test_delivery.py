@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from parallax_runner.track.delivery import Busy, Delivery, next_batch, sent_path, unsent
-from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.journal import Header, Journal, begun, read_header, writing
 from parallax_runner.track.journal_tracker import JournalTracker
 from parallax_runner.track.run_id import read_run, read_run_id
-from parallax_runner.track.store import OutOfReach, ParentUnknown
+from parallax_runner.track.store import OutOfReach, ParentUnknown, Refused
 from tests.single.track.fake_store import FakeStore
 
 HEADER = Header(uri="fake:", experiment="e", run_name=None)
@@ -32,10 +33,10 @@ def test_neighbours_go_together_up_to_what_one_call_takes(tmp_path: Path) -> Non
     for number in range(3):
         journal.append("params", params={f"p{number}.{inner}": "1" for inner in range(60)})
     metrics(journal, 1, 2500)
-    journal.append("artifact", path="/a", folder="plots")
+    journal.append("artifact", path="a", folder="plots")
     journal.append("tags", tags={"a": "b"})
     journal.append_end("finished")
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         assert delivery.send_all() == 1 + 1 + 3 + 2500 + 1 + 1 + 1
         assert not delivery.send_next()
     assert store.names == ["open", "running", *["log"] * 5, "artifact", "log", "ended"]
@@ -54,7 +55,7 @@ def test_nothing_is_passed_over_while_the_store_is_down(tmp_path: Path) -> None:
     journal, store = new_journal(tmp_path), FakeStore()
     metrics(journal, 1, 10)
     store.up = False
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         for _ in range(3):
             with pytest.raises(OutOfReach):
                 delivery.send_next()
@@ -76,10 +77,10 @@ def test_nothing_is_passed_over_while_the_store_is_down(tmp_path: Path) -> None:
 def test_another_process_goes_on_where_the_first_was(tmp_path: Path) -> None:
     journal, store = new_journal(tmp_path), FakeStore()
     metrics(journal, 1, 3)
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     metrics(journal, 4, 6)
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     assert [point.step for point in store.points] == [1, 2, 3, 4, 5, 6]
     (_, first), (_, second) = [call for call in store.calls if call[0] == "open"]
@@ -106,7 +107,7 @@ def test_one_entry_that_is_refused_costs_none_of_its_neighbours(
     metrics(journal, 3, 3, key="bad")
     metrics(journal, 4, 5)
     journal.append_end("finished")
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     assert [point.step for point in store.points] == [1, 2, 4, 5]
     assert store.names[-1] == "ended"
@@ -121,7 +122,7 @@ def test_a_run_that_goes_on_elsewhere_sends_no_step_twice(tmp_path: Path) -> Non
     metrics(journal, 1, 1, key="validation/loss")
     for number in range(2):
         journal.append("metrics", step=number, time_ms=1, metrics={"system/cpu_utilization_percentage": 5.0})
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     sent = [(point.key, point.step) for point in store.points]
     assert sent[:3] == [("train/loss", 3), ("train/loss", 4), ("validation/loss", 1)]
@@ -130,7 +131,7 @@ def test_a_run_that_goes_on_elsewhere_sends_no_step_twice(tmp_path: Path) -> Non
     # What is then in the store are its own points; the bounds stay those of the beginning.
     metrics(journal, 5, 5)
     store.floors = {"train/loss": 99}
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     assert (store.points[-1].key, store.points[-1].step) == ("train/loss", 5)
 
@@ -138,12 +139,12 @@ def test_a_run_that_goes_on_elsewhere_sends_no_step_twice(tmp_path: Path) -> Non
 def test_two_processes_do_not_send_one_journal(tmp_path: Path) -> None:
     journal, store = new_journal(tmp_path), FakeStore()
     with (
-        Delivery(journal.path, store.open_run),
+        Delivery(journal.path, store.open_run, read_header(journal.path)),
         pytest.raises(Busy, match="another process"),
-        Delivery(journal.path, store.open_run),
+        Delivery(journal.path, store.open_run, read_header(journal.path)),
     ):
         pass
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
 
 
@@ -151,11 +152,11 @@ def test_a_job_of_a_sweep_waits_for_the_run_of_the_sweep(tmp_path: Path) -> None
     sweep, job, store = tmp_path / "sweep", tmp_path / "sweep" / "0", FakeStore()
     job.mkdir(parents=True)
     parent, child = new_journal(sweep), new_journal(job, parent=str(sweep))
-    with Delivery(child.path, store.open_run) as delivery, pytest.raises(ParentUnknown):
+    with Delivery(child.path, store.open_run, read_header(child.path)) as delivery, pytest.raises(ParentUnknown):
         delivery.send_next()
-    with Delivery(parent.path, store.open_run) as delivery:
+    with Delivery(parent.path, store.open_run, read_header(parent.path)) as delivery:
         delivery.send_all()
-    with Delivery(child.path, store.open_run) as delivery:
+    with Delivery(child.path, store.open_run, read_header(child.path)) as delivery:
         delivery.send_all()
     assert store.parents == [None, read_run_id(sweep)]
 
@@ -165,7 +166,7 @@ def test_a_summary_written_before_the_run_was_known_gets_its_id(tmp_path: Path) 
     summary = tmp_path / "summary.json"
     summary.write_text('{"status": "finished", "mlflow_run_id": null}\n')
     journal.append("artifact", path=str(summary), folder=None)
-    with Delivery(journal.path, store.open_run) as delivery:
+    with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     assert json.loads(summary.read_text()) == {"status": "finished", "mlflow_run_id": read_run_id(tmp_path)}
 
@@ -179,12 +180,12 @@ def test_files_that_a_later_run_has_replaced_are_not_sent_as_the_earlier_ones(
         journal.append("artifact", path=str(tmp_path / "summary.json"), folder=None)
         journal.append("event", event="checkpoint", fields={"folder": str(tmp_path / ".outbox" / "model.ckpt-3")})
         journal.append_end("finished")
-    with Delivery(old.path, store.open_run) as delivery:
+    with Delivery(old.path, store.open_run, read_header(old.path)) as delivery:
         delivery.send_all()
     assert store.names == ["open", "ended"]
     assert json.loads((tmp_path / "summary.json").read_text()) == {"mlflow_run_id": None}
     assert len([record for record in caplog.records if "a later run has replaced" in record.message]) == 1
-    with Delivery(present.path, store.open_run) as delivery:
+    with Delivery(present.path, store.open_run, read_header(present.path)) as delivery:
         delivery.send_all()
     assert store.names[2:] == ["open", "artifact", "event", "ended"]
 
@@ -193,7 +194,7 @@ def test_only_the_present_run_of_a_folder_is_its_run(tmp_path: Path) -> None:
     old, store = new_journal(tmp_path), FakeStore()
     present = Journal(tmp_path / "journal.2.jsonl", HEADER)
     for journal in (present, old):
-        with Delivery(journal.path, store.open_run) as delivery:
+        with Delivery(journal.path, store.open_run, read_header(journal.path)) as delivery:
             delivery.send_all()
             if journal is present:
                 assert delivery.opened is not None
@@ -201,22 +202,141 @@ def test_only_the_present_run_of_a_folder_is_its_run(tmp_path: Path) -> None:
     assert read_run_id(tmp_path) == expected
 
 
+def tracker_of(journal: Journal) -> JournalTracker:
+    """One that only writes."""
+    tracker = JournalTracker.__new__(JournalTracker)
+    tracker._run_dir, tracker._journal = journal.path.parent, journal
+    return tracker
+
+
+def send(path: Path, store: FakeStore) -> list[object]:
+    """Sends a journal; the files that the store was given."""
+    with Delivery(path, store.open_run, read_header(path)) as delivery:
+        delivery.send_all()
+    return [what for name, what in store.calls if name in ("artifact", "event")]
+
+
 def test_the_files_of_a_folder_that_was_moved_are_found(tmp_path: Path) -> None:
-    """Those in it; others stay where they were."""
+    """Those in it move along; those that are elsewhere wait in its outbox until they were sent, whatever their fate."""
     run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     run_dir.mkdir()
+    (elsewhere / "worker_0").mkdir(parents=True)
+    for name in ("trace.json", "worker_0/run_meta_1.pb", "worker_0.log"):
+        (elsewhere / name).write_text(name)
+    (run_dir / "logs").symlink_to(elsewhere, target_is_directory=True)
     journal = new_journal(run_dir)
-    tracker = JournalTracker.__new__(JournalTracker)
-    tracker._run_dir, tracker._journal = run_dir, journal
+    tracker = tracker_of(journal)
     tracker.log_artifact(run_dir / "plan.json", "plots")
     tracker.log_artifact(elsewhere / "trace.json")
+    tracker.log_artifact(elsewhere / "worker_0", "profile")
+    tracker.log_artifact(run_dir / "logs" / "worker_0.log", "logs")
+    tracker.log_artifact(elsewhere / "never written")
     tracker.log_event("checkpoint", folder=run_dir / ".outbox" / "model.ckpt-5")
     moved = run_dir.rename(tmp_path / "moved")
-    store = FakeStore()
-    with Delivery(moved / journal.path.name, store.open_run) as delivery:
-        delivery.send_all()
-    assert [what for name, what in store.calls if name in ("artifact", "event")] == [
-        (moved / "plan.json", "plots"),
-        (elsewhere / "trace.json", None),
-        ("checkpoint", {"folder": str(moved / ".outbox" / "model.ckpt-5")}),
+    (elsewhere / "trace.json").unlink()
+    files, store = [], FakeStore()
+    store.reads = files
+    sent = send(moved / journal.path.name, store)
+    assert [(what[0].name, what[1]) for what in sent[:-1]] == [
+        ("plan.json", "plots"),
+        ("trace.json", None),
+        ("worker_0", "profile"),
+        ("worker_0.log", "logs"),
     ]
+    assert files == ["trace.json", "worker_0/run_meta_1.pb", "worker_0.log"], "they were there when they were sent"
+    assert sent[-1] == ("checkpoint", {"folder": str(moved / ".outbox" / "model.ckpt-5")})
+    assert list((moved / ".outbox" / "files").iterdir()) == []
+
+
+SECRET = "another user's secret"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run's folder; beside it «secret», a folder with a file, and in it an outbox."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text(SECRET)
+    (tmp_path / "run" / ".outbox").mkdir(parents=True)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../secret/key", "../secret", "plots/../../secret/key", "linked", "folder/key", "~/x\0"]
+)
+def test_a_journal_names_nothing_outside_of_its_folder(name: str, run_dir: Path) -> None:
+    (run_dir / "linked").symlink_to(run_dir.parent / "secret" / "key")
+    (run_dir / "folder").symlink_to(run_dir.parent / "secret", target_is_directory=True)
+    for kind, fields in (("artifact", {"path": name, "folder": None}), ("event", {"fields": {"saved_model": name}})):
+        journal, store = new_journal(run_dir), FakeStore()
+        journal.append("tags", tags={"a": "b"})
+        journal.append(kind, **({"event": "model"} if kind == "event" else {}), **fields)
+        with pytest.raises(Refused, match="outside of the run's folder") as refused:
+            send(journal.path, store)
+        assert str(refused.value).startswith(f"{name} is outside")
+        assert store.calls == [], "not even a run is made"
+        journal.path.unlink()
+
+
+@pytest.mark.parametrize(
+    "name", [".", "ckpt", ".outbox", ".outbox/a/b", "../secret", ".outbox/../ckpt", ".outbox/link"]
+)
+def test_only_folders_of_the_outbox_are_deleted(name: str, run_dir: Path) -> None:
+    (run_dir / "ckpt").mkdir()
+    (run_dir / ".outbox" / "a" / "b").mkdir(parents=True)
+    (run_dir / ".outbox" / "link").symlink_to(run_dir / "ckpt", target_is_directory=True)
+    journal, store = new_journal(run_dir), FakeStore()
+    journal.append("event", event="checkpoint", fields={"folder": name})
+    with pytest.raises(Refused, match="not in the outbox"):
+        send(journal.path, store)
+    assert store.calls == []
+
+
+def test_an_outbox_that_is_a_link_is_none(run_dir: Path) -> None:
+    (run_dir / ".outbox").rmdir()
+    (run_dir / ".outbox").symlink_to(run_dir.parent / "secret", target_is_directory=True)
+    journal = new_journal(run_dir)
+    journal.append("event", event="checkpoint", fields={"folder": ".outbox/model.ckpt-1"})
+    with pytest.raises(Refused, match="not in the outbox"):
+        send(journal.path, FakeStore())
+
+
+def test_a_folder_is_not_sent_with_what_its_links_lead_to(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (run_dir / "plots" / "deep").mkdir(parents=True)
+    link = run_dir / "plots" / "deep" / "key"
+    link.symlink_to(run_dir.parent / "secret" / "key")
+    journal, store = new_journal(run_dir), FakeStore()
+    journal.append("artifact", path="plots", folder=None)
+    with pytest.raises(Refused, match=f"{link} is outside"):
+        send(journal.path, store)
+    assert "artifact" not in store.names
+    link.unlink()
+    os.mkfifo(link)
+    assert send(journal.path, store) == [], "a pipe would be waited for"
+    assert "neither a file nor a folder" in caplog.text
+    link.unlink()
+    link.symlink_to("../inside")
+    (run_dir / "plots" / "inside").write_text("1")
+    sent_path(journal.path).unlink()
+    assert send(journal.path, store) == [(run_dir / "plots", None)]
+
+
+def test_an_event_that_is_not_known_calls_nothing(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal = new_journal(run_dir)
+    journal.append("event", event="store", fields={})
+    assert send(journal.path, FakeStore()) == []
+    assert "knows no event 'store'" in caplog.text
+
+
+def test_links_in_a_folder_do_not_choose_what_is_written(run_dir: Path) -> None:
+    secret = run_dir.parent / "secret" / "key"
+    (run_dir / f".mlflow_run.json.{os.getpid()}").symlink_to(secret)
+    (run_dir / "journal.2.jsonl").symlink_to(secret)
+    (run_dir / "journal.lock").symlink_to(run_dir.parent / "made")
+    journal = new_journal(run_dir)
+    journal.append("tags", tags={"a": "b"})
+    send(journal.path, FakeStore())
+    assert read_run_id(run_dir) is not None
+    assert begun(run_dir) == [journal.path]
+    with pytest.raises(OSError, match="symbolic links"), writing(run_dir, wait_secs=0.0):
+        pass
+    assert secret.read_text() == SECRET and not (run_dir.parent / "made").exists()

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 from parallax_runner.track import mlflow_store
 from parallax_runner.track.delivery import Delivery, sent_path
-from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.journal import Header, Journal, read_header
 from parallax_runner.track.mlflow_store import open_run
 from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, Opened, OutOfReach, Point, Refused
 
@@ -66,14 +66,16 @@ def test_a_process_killed_between_sending_and_noting_it_doubles_nothing(uri: str
         "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    note(path, fields)\n"
         "run_id.replace_json = replace\n"
-        "with delivery.Delivery(Path(sys.argv[1]), mlflow_store.open_run) as one: one.send_all()\n"
+        "from parallax_runner.track.journal import read_header\n"
+        "path = Path(sys.argv[1])\n"
+        "with delivery.Delivery(path, mlflow_store.open_run, read_header(path)) as one: one.send_all()\n"
     )
     # The first note is that of the run itself: killed there, the run is found again by its journal's tag. Each later
     # process opens the run (one note), sends one batch, and dies.
     for notes in (1, 2, 3, 4):
         ended = subprocess.run([sys.executable, "-c", code, str(journal.path), str(notes)], check=False)
         assert ended.returncode == -signal.SIGKILL
-    with Delivery(journal.path, open_run) as delivery:
+    with Delivery(journal.path, open_run, read_header(journal.path)) as delivery:
         delivery.send_all()
     check_whole_run(uri)
 
@@ -81,7 +83,7 @@ def test_a_process_killed_between_sending_and_noting_it_doubles_nothing(uri: str
 def test_everything_may_be_sent_twice(uri: str, tmp_path: Path) -> None:
     journal = whole_run(tmp_path, uri)
     for _ in range(2):
-        with Delivery(journal.path, open_run) as delivery:
+        with Delivery(journal.path, open_run, read_header(journal.path)) as delivery:
             delivery.send_all()
         sent_path(journal.path).unlink()
     check_whole_run(uri)

@@ -11,7 +11,7 @@ import pytest
 
 from parallax_runner.track import open_runs, sender
 from parallax_runner.track.delivery import Delivery
-from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.journal import Header, Journal, read_header
 from parallax_runner.track.sender import Sender
 from parallax_runner.track.store import Refused
 from tests.single.track.fake_store import FakeStore
@@ -47,7 +47,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def test_entries_are_sent_while_the_run_goes_on(journal: Journal) -> None:
     store = FakeStore()
-    thread = Sender(journal.path, store.open_run)
+    thread = Sender(journal.path, store.open_run, read_header(journal.path))
     metric(journal, 1)
     wait_until(lambda: len(store.points) == 1)
     metric(journal, 2)
@@ -63,7 +63,7 @@ def test_a_store_that_comes_back_gets_everything_in_order(
     journal: Journal, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FakeStore()
-    thread = Sender(journal.path, store.open_run)
+    thread = Sender(journal.path, store.open_run, read_header(journal.path))
     metric(journal, 1)
     wait_until(lambda: len(store.points) == 1)
     store.up = False
@@ -86,7 +86,7 @@ def test_the_end_does_not_wait_long_for_a_store_that_is_down(
 ) -> None:
     store = FakeStore()
     store.up = False
-    thread = Sender(journal.path, store.open_run)
+    thread = Sender(journal.path, store.open_run, read_header(journal.path))
     wait_until(lambda: thread.trouble is not None)
     journal.append_end("finished")
     assert not thread.close()
@@ -103,7 +103,7 @@ def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(
     def hang(*_: object) -> None:
         release.wait(WAIT_SECS)
 
-    thread = Sender(journal.path, hang)  # type: ignore[arg-type]
+    thread = Sender(journal.path, hang, read_header(journal.path))  # type: ignore[arg-type]
     journal.append_end("finished")
     assert not thread.close()
     release.set()
@@ -112,7 +112,7 @@ def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(
 def test_a_refused_run_is_told_and_not_tried_again(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
     store = FakeStore()
     store.error = Refused("the experiment was deleted")
-    thread = Sender(journal.path, store.open_run)
+    thread = Sender(journal.path, store.open_run, read_header(journal.path))
     wait_until(lambda: thread.trouble is not None)
     journal.append_end("finished")
     assert not thread.close()
@@ -122,7 +122,7 @@ def test_a_refused_run_is_told_and_not_tried_again(journal: Journal, capsys: pyt
 def test_a_surprise_is_told(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
     store = FakeStore()
     store.error = KeyError("x")
-    thread = Sender(journal.path, store.open_run)
+    thread = Sender(journal.path, store.open_run, read_header(journal.path))
     journal.append_end("finished")
     assert not thread.close()
     assert "KeyError" in capsys.readouterr().err
@@ -130,8 +130,8 @@ def test_a_surprise_is_told(journal: Journal, capsys: pytest.CaptureFixture[str]
 
 def test_it_waits_for_another_process_that_sends_the_same_journal(journal: Journal) -> None:
     store = FakeStore()
-    with Delivery(journal.path, store.open_run):
-        thread = Sender(journal.path, store.open_run)
+    with Delivery(journal.path, store.open_run, read_header(journal.path)):
+        thread = Sender(journal.path, store.open_run, read_header(journal.path))
         metric(journal, 1)
         time.sleep(0.3)
         assert store.points == []
@@ -146,6 +146,6 @@ def test_an_earlier_run_of_the_folder_is_sent_too(journal: Journal, tmp_path: Pa
     present.append_start(summary={})
     present.append_end("finished")
     store = FakeStore()
-    assert Sender(present.path, store.open_run).close()
+    assert Sender(present.path, store.open_run, read_header(present.path)).close()
     assert [what for name, what in store.calls if name == "ended"] == ["finished", "failed"]
     assert open_runs.listed() == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 from parallax_runner.errors import ConfigError, TrackingError
 from parallax_runner.track import mlflow_store, open_runs
 from parallax_runner.track import sync as syncing
-from parallax_runner.track.journal import Header, Journal, entries, writing
-from parallax_runner.track.run_id import read_run_id
+from parallax_runner.track.delivery import sent_path
+from parallax_runner.track.journal import Header, Journal, entries, read_header, writing
+from parallax_runner.track.run_id import read_run_id, replace_json
 from parallax_runner.track.settle import KILLED, settle, settle_others
 from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, OutOfReach, Refused
 from parallax_runner.track.sync import find_run_dirs, sync
@@ -259,3 +262,98 @@ def test_sync_loads_neither_tensorflow_nor_a_second_too_early_mlflow() -> None:
     code = f"import sys, {syncing.__name__}; print([n for n in ('mlflow', 'tensorflow') if n in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "[]\n"
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Journal:
+    """The journal of another user's run, who would like it to go on with a run of this one's in a store of this one's,
+    and says that it is there already."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make another user's file")
+    journal = leave_run(tmp_path / "run", ended=True, parent=str(tmp_path))
+    header = dataclasses.replace(read_header(journal.path), continues="victim", uri="http://theirs")
+    text = journal.path.read_text().splitlines()[1:]
+    journal.path.unlink()
+    Journal(journal.path, header)
+    with open(journal.path, "a") as file:
+        file.write("\n".join(text) + "\n")
+    fields = {"journal_id": header.journal_id, "offset": 0, "run_id": "victim", "experiment_id": "1", "floors": {}}
+    replace_json(sent_path(journal.path), fields)
+    for path in (journal.path, sent_path(journal.path), tmp_path / "run"):
+        os.chown(path, NOBODY, NOBODY)
+    return journal
+
+
+def test_another_users_journal_does_not_choose_where_it_goes(
+    foreign: Journal, tmp_path: Path, state: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = foreign.path.read_bytes()
+    with pytest.raises(TrackingError, match=r"belongs to another user.*give tracking\.uri="):
+        sync(tmp_path)
+    note(tmp_path / "run", state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert (store.calls, foreign.path.read_bytes()) == ([], before)
+
+    sync(tmp_path, "http://mine")
+    (header,) = store.headers
+    assert header.uri == "http://mine"
+    assert (header.parent, header.continues, header.continues_journal) == (None, None, None)
+    assert header.journal_id != read_header(foreign.path).journal_id, "not the tag of a run that is there already"
+    assert store.calls[0] == ("open", None), "nor the run that the folder names"
+    assert store.names[1:] == ["running", "log", "ended"]
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mine")
+    sync(tmp_path)
+    assert len(store.headers) == 1, "what this user has sent is known by this user's own note"
+
+
+def test_the_environment_chooses_for_another_users_journal(
+    foreign: Journal, tmp_path: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:s3cret@mine")
+    sync(tmp_path)
+    assert [header.uri for header in store.headers] == ["http://u:s3cret@mine"]
+    assert not any(b"s3cret" in path.read_bytes() for path in foreign.path.parent.iterdir())
+
+
+def test_sync_sends_to_the_store_that_it_is_given(tmp_path: Path, store: FakeStore) -> None:
+    leave_run(tmp_path, ended=True)
+    sync(tmp_path)
+    sync(tmp_path, "fake:")
+    assert store.names.count("open") == 1, "that is where it is"
+    sync(tmp_path, "http://other")
+    assert [header.uri for header in store.headers] == ["fake:", "http://other"]
+    assert [known for call, known in store.calls if call == "open"] == [None, None]
+    assert store.names.count("ended") == 2
+
+
+def test_a_password_that_is_not_in_the_journal_is_in_the_environment(
+    tmp_path: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = "postgresql://me:s3cret@db/mlflow"
+    journal = leave_run(tmp_path, ended=True, uri=uri)
+    assert read_header(journal.path).uri == "postgresql://me:***@db/mlflow"
+    for wrong in ("", "postgresql://me:s3cret@another/mlflow"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", wrong)
+        with pytest.raises(TrackingError, match=r"me:\*\*\*@db/mlflow needs a password: set MLFLOW_TRACKING_URI"):
+            sync(tmp_path)
+    assert store.calls == []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    sync(tmp_path)
+    assert [header.uri for header in store.headers] == [uri]
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    sync(tmp_path)
+    assert len(store.headers) == 1, "nothing to send needs no password"
+    assert not any(b"s3cret" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_journal_of_nonsense_is_told_in_one_line(tmp_path: Path, store: FakeStore) -> None:
+    for number, (kind, fields) in enumerate(
+        [("metrics", {}), ("params", {"params": 3}), ("artifact", {}), ("event", {"event": "model", "fields": []})]
+    ):
+        leave_run(tmp_path / str(number), ended=True).append(kind, **fields)
+    with pytest.raises(TrackingError, match=r"its journal cannot be sent.*and 3 more"):
+        sync(tmp_path)

@@ -1,0 +1,79 @@
+"""To which store a journal goes: the journal has its address, the environment the password in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from parallax_runner.credentials import MASK, TRACKING_URI, has_credentials, password_remedy, without_password
+from parallax_runner.errors import ConfigError
+from parallax_runner.track import journal as journals
+from parallax_runner.track.journal import Header
+from parallax_runner.track.store import Refused
+from parallax_runner.track.store_check import absolute_uri
+
+
+def chosen_uri(configured: str | None) -> str:
+    """The whole address of the store that `tracking.uri` names, None for the environment's.
+
+    Raises ConfigError where there is none, or where the configuration has a password in it.
+    """
+    if configured is None:
+        uri = os.environ.get(TRACKING_URI)
+        if not uri:
+            raise ConfigError(
+                f"tracking.uri=null: the store's address is that of the environment variable {TRACKING_URI}, which is "
+                "not set: set it, or give a store such as tracking.uri=sqlite:///mlflow.db"
+            )
+        return absolute_uri(uri)
+    if has_credentials(configured):
+        raise ConfigError(f"tracking.uri={configured}: {password_remedy(configured)}")
+    return absolute_uri(configured)
+
+
+def addressed(path: Path, uri: str | None) -> Header:
+    """A journal's header with the whole address of the store that it goes to: `uri`, or else what itself says.
+
+    Another user's journal chooses neither the store nor a run that is there already. Raises Refused where the address
+    is not known.
+    """
+    header = journals.read_header(path)
+    if is_foreign(path):
+        if uri is None:
+            raise Refused(
+                f"{path} belongs to another user, who does not choose where this one sends to: give tracking.uri=STORE"
+            )
+        own_id = hashlib.sha256(f"{path.stat().st_uid}:{header.journal_id}".encode()).hexdigest()[:32]
+        return dataclasses.replace(
+            header, uri=uri, journal_id=own_id, parent=None, continues=None, continues_journal=None
+        )
+    return dataclasses.replace(header, uri=uri or _with_password(header.uri))
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether another user wrote a file. Some file systems give all files of a user, or all at all, another number."""
+    uid = path.lstat().st_uid
+    return uid != os.geteuid() and uid != _uid_of_new_files(path.parent)
+
+
+def _uid_of_new_files(folder: Path) -> int:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_uid
+    except OSError:
+        return os.geteuid()
+
+
+def _with_password(written: str) -> str:
+    if MASK not in written:
+        return written
+    uri = absolute_uri(os.environ.get(TRACKING_URI, ""))
+    if without_password(uri) != written:
+        raise Refused(
+            f"tracking.uri={written} needs a password: set {TRACKING_URI} to that address with its password in place "
+            f"of {MASK}"
+        )
+    return uri

@@ -1,0 +1,55 @@
+"""The part of a run's folder in which files wait to be sent; nothing else is deleted after it was sent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+NAME = ".outbox"
+_FILES = "files"
+
+
+def folder_of(run_dir: Path) -> Path:
+    """Where it is."""
+    return run_dir / NAME
+
+
+def hold(path: Path, run_dir: Path) -> Path:
+    """Puts a file or folder that is elsewhere into the outbox, by links where it can, and returns it there.
+
+    A journal names nothing outside of its run's folder. Raises OSError.
+    """
+    folder = folder_of(run_dir) / _FILES / uuid.uuid4().hex
+    folder.mkdir(parents=True)
+    held = folder / path.name
+    try:
+        if path.is_dir():
+            shutil.copytree(path, held, copy_function=link)
+        else:
+            link(str(path.resolve()), str(held))
+    except OSError:
+        release(held)
+        raise
+    return held
+
+
+def is_held(path: Path, run_dir: Path) -> bool:
+    """Whether `hold` has put it there."""
+    return path.parent.parent == folder_of(run_dir) / _FILES
+
+
+def release(held: Path) -> None:
+    """Deletes what `hold` has put there."""
+    shutil.rmtree(held.parent, ignore_errors=True)
+
+
+def link(file: str, target: str) -> None:
+    """Makes a file appear at `target` too: a link where there can be one, else a copy."""
+    try:
+        os.link(file, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # On another file system, or on one that knows no links.
+        shutil.copy2(file, target)

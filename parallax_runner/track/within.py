@@ -1,0 +1,57 @@
+"""Keeps what a journal names inside its run's folder: whoever wrote the journal must not choose among all files."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from parallax_runner.track.outbox import folder_of
+from parallax_runner.track.store import EntryRefused, Refused
+
+
+def within(run_dir: Path, name: str) -> Path:
+    """The file or folder that a journal of `run_dir` names, absolute.
+
+    Raises Refused where it is outside of the folder, or leads out of it by a link.
+    """
+    path = run_dir / name
+    _check(path, run_dir, name)
+    return path
+
+
+def within_outbox(run_dir: Path, name: str) -> Path:
+    """A folder directly in the outbox, which may be deleted when it was sent. Raises Refused where it is elsewhere."""
+    path, outbox = run_dir / name, folder_of(run_dir.resolve())
+    if path.resolve().parent != outbox or path.is_symlink():
+        raise Refused(f"{name} is not in the outbox of this run, {outbox}: the run's journal is not sent")
+    return path
+
+
+def check_contents(path: Path, run_dir: Path) -> None:
+    """Raises Refused where something in a folder leads out of the run's, and EntryRefused where it is no file. What is
+    not there any more is the store's to judge."""
+    entries = [path] if os.path.lexists(path) else []
+    if path.is_dir():
+        entries += [Path(folder) / name for folder, folders, names in os.walk(path) for name in [*folders, *names]]
+    for entry in entries:
+        if entry.is_symlink():
+            _check(entry, run_dir, str(entry))
+        try:
+            mode = entry.stat().st_mode
+        except OSError as error:
+            raise EntryRefused(f"{entry} cannot be read: {error.strerror}") from error
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise EntryRefused(f"{entry} is neither a file nor a folder")
+
+
+def _check(path: Path, run_dir: Path, name: str) -> None:
+    try:
+        inside = path.resolve().is_relative_to(run_dir.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a zero byte
+        inside = False
+    if not inside:
+        raise Refused(
+            f"{name} is outside of the run's folder {run_dir}, and a journal may name only what is inside: "
+            "the run's journal is not sent"
+        )

@@ -1,0 +1,62 @@
+"""A password in `tracking.uri` is refused before anything is written; the environment is where it belongs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra._internal.utils import get_args_parser
+
+from parallax_runner.config.check import check
+from parallax_runner.errors import ConfigError
+from parallax_runner.track.destination import chosen_uri
+
+WEB, DATABASE = "http://me:s3cret@host:5000", "postgresql://me:s3cret@host/db"
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        check(get_args_parser().parse_args(list(arguments)))
+    assert "s3cret" not in str(error.value)
+    return str(error.value)
+
+
+def test_the_remedy_is_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused(f"tracking.uri='{WEB}'")
+    assert message.startswith("tracking.uri=http://***@host:5000 (command line): a password or token in it")
+    assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" in message
+    message = refused(f"tracking.uri='{DATABASE}'")
+    assert message.startswith("tracking.uri=postgresql://me:***@host/db (command line): ")
+    assert "give tracking.uri=null, and set MLFLOW_TRACKING_URI" in message
+    monkeypatch.setenv("STORE", DATABASE)
+    assert "me:***@host" in refused("tracking.uri=${oc.env:STORE}")
+    assert "job 1" in refused("-m", f"tracking.uri='sqlite:///a','{WEB}'")
+    assert "me:***@host" in refused("-m", "train.seed=1,2", f"tracking.uri='{DATABASE}'")
+    assert "action=sync" not in refused("action=sync", "run_dir=a", f"tracking.uri='{WEB}'")
+    # Messages about other mistakes show what was typed, too.
+    assert "http://***@host" in refused(f"tracking.uri={WEB}/#/")
+    assert "http://***@host" in refused(f"tracking.url='{WEB}'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_leaves_nothing_of_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "parallax_runner", f"tracking.uri='{WEB}'", "hydra.output_subdir=.hydra"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "s3cret" not in ended.stdout + ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_null_is_the_store_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ConfigError, match=r"tracking\.uri=null: .*MLFLOW_TRACKING_URI, which is not set"):
+        chosen_uri(None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", DATABASE)
+    assert chosen_uri(None) == DATABASE
+    assert chosen_uri("http://host") == "http://host", "what is given counts"
+    with pytest.raises(ConfigError, match=r"me:\*\*\*@host"):
+        chosen_uri(DATABASE)

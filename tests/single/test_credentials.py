@@ -1,0 +1,65 @@
+"""Passwords and tokens are in nothing that is written."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from parallax_runner.credentials import MaskingFormatter, has_credentials, masked, masked_values
+from parallax_runner.errors import ConfigError
+from parallax_runner.exit_status import tell
+
+URIS = {
+    "http://user:s3cret@host:5000/a": "http://***@host:5000/a",
+    "https://s3cret@host": "https://***@host",
+    "https://user:s3@cret@host/a@b": "https://***@host/a@b",
+    "http://host/?access_token=s3cret&x=1": "http://host/?access_token=***&x=1",
+    "postgresql+psycopg2://user:s3/cret@host/db?sslmode=require": "postgresql+psycopg2://user:***@host/db?sslmode=require",
+    "mysql://host/db?user=u&password=s3cret": "mysql://host/db?user=u&password=***",
+    "mssql://:s3cret@host/db": "mssql://:***@host/db",
+}
+PLAIN = (
+    *("http://host:5000/a@b", "postgresql://user@host:5432/db", "sqlite:///mlflow.db", "databricks", "databricks://me"),
+    *("https://host/path?step=1", "user@host", "a=b", "1:2@3"),
+)
+
+
+@pytest.mark.parametrize("uri", URIS)
+def test_a_uri_has_a_password(uri: str) -> None:
+    assert has_credentials(uri)
+    assert masked(uri) == URIS[uri]
+    assert masked(f"cannot reach '{uri}' now, me@home") == f"cannot reach '{URIS[uri]}' now, me@home".replace("''", "'")
+    assert masked(URIS[uri]) == URIS[uri]
+
+
+@pytest.mark.parametrize("uri", PLAIN)
+def test_a_uri_has_none(uri: str) -> None:
+    assert not has_credentials(uri)
+    assert masked(uri) == uri
+
+
+def test_nested_values_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "abcdefgh")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a")
+    value = {"a": ["http://u:p@h", 1, None], "b": {"c": "token abcdefgh"}}
+    assert masked_values(value) == {"a": ["http://***@h", 1, None], "b": {"c": "token ***"}}
+
+
+def test_errors_and_logs_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ConfigError("tracking.uri=http://u:s3cret@h: wrong")
+    assert str(error) == "tracking.uri=http://***@h: wrong"
+    tell(error)
+    record: Any = None
+    try:
+        raise RuntimeError("http://u:s3cret@h")
+    except RuntimeError as unexpected:
+        tell(unexpected)
+        info = (type(unexpected), unexpected, unexpected.__traceback__)
+        record = logging.LogRecord("a", logging.ERROR, "f", 1, "at %s", ("mysql://u:s3cret@h",), info)
+    shown = MaskingFormatter("%(message)s").format(record)
+    assert shown.startswith("at mysql://u:***@h") and "RuntimeError: http://***@h" in shown
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert "s3cret" not in told + shown
