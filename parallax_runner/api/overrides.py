@@ -31,6 +31,7 @@ def overrides_of(
     lines = [
         "model=script",
         "train.steps=null",
+        "cluster.soft_placement=true",
         f"comm={_comm(config.run_option)}",
         f"comm.sync={value_of(bool(sync))}",
         f"comm.average_sparse={value_of(bool(config.average_sparse))}",

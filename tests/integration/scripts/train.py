@@ -39,7 +39,7 @@ class StopAndSee(tf.train.SessionRunHook):
 
 def build():
     graph = tf.Graph()
-    with graph.as_default():
+    with graph.as_default(), tf.device(ASKED.get("scope")):
         ids = tf.placeholder(tf.int32, [4], name="ids")
         partitioner = parallax.get_partitioner(ASKED["partitioner"]) if ASKED["partitioner"] else None
         with tf.variable_scope("embedding", partitioner=partitioner):

@@ -29,6 +29,7 @@ def composed(config: parallax.Config, **options: Any) -> DictConfig:
 def test_defaults_are_the_originals() -> None:
     config = composed(parallax.Config())
     assert config.comm.name == "hybrid" and config.comm.sync and not config.comm.average_sparse
+    assert config.cluster.soft_placement
     assert config.partition.name == "off" and config.redirect_path is None and config.train.steps is None
 
 
