@@ -63,7 +63,12 @@ def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["MPI", "HYBRID"])
 def test_a_learning_rate_that_is_fed(option: str, tmp_path: Path) -> None:
-    expect(run(tmp_path, config={"run_option": option}, rates=[0.1, 0.1]))
+    """And a summary of the norm of clipped gradients, which no update needs: that of the step, on each worker."""
+    done = run(tmp_path, config={"run_option": option}, rates=[0.1, 0.1], steps=STEPS // 2, watches=True)
+    expect(done)
+    seen = [told(done, worker, "clipped") for worker in (0, 1)]
+    assert seen[0] == seen[1] and len(seen[0]) == STEPS // 2
+    assert all(clipped == norm for clipped, norm in (line.split() for line in seen[0]))
 
 
 def test_on_servers_the_first_worker_feeds_the_learning_rate(tmp_path: Path) -> None:
