@@ -37,7 +37,7 @@ from parallax_runner.plan.explain import explain
 from parallax_runner.plan.hot_rows import with_hot_rows
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import rows_matter
-from parallax_runner.plan.plan import Compression, Plan
+from parallax_runner.plan.plan import Compression, Moved, Plan
 from parallax_runner.plan.planner import make_plan
 from parallax_runner.recording import open_tracker
 from parallax_runner.recovery import Recovery
@@ -222,7 +222,15 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         cut=cut_of(config),
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
-    check_devices(single, comm=config.comm.name, tasks=tasks, worker=devices_of_worker(config.cluster))
+    moved = check_devices(
+        single,
+        comm=config.comm.name,
+        tasks=tasks,
+        worker=devices_of_worker(config.cluster),
+        replicas=plan.replicas_per_worker,
+        soft=config.cluster.soft_placement,
+    )
+    plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
     return with_hot_rows(explain(plan, variables, model), variables, model, config.comm.hot_rows)

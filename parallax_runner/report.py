@@ -40,7 +40,7 @@ def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
     if constants is not None and plan.workers > 1 and any(variable.costs for variable in plan.variables):
         console.print(cost_table(plan))
         console.print(constants_table(constants))
-    for note in plan.notes:
+    for note in (*map(str, plan.moved), *plan.notes):
         console.print(f"note: {note}", highlight=False, markup=False)
 
 

@@ -34,6 +34,7 @@ def open_session_of(
         protocol=config.comm.ps.protocol,
         gpus=gpu_limits(config, distributed.rank),
         cpu_devices=devices_of_worker(config.cluster)["CPU"],
+        soft_placement=config.cluster.soft_placement,
         sess_config=sess_config,
     )
 
@@ -48,6 +49,7 @@ def open_session(
     protocol: str = "grpc",
     gpus: GpuLimits | None = None,
     cpu_devices: int = 1,
+    soft_placement: bool = False,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
     """A session on this process alone, or, where the plan has servers, on its place in the cluster.
@@ -55,7 +57,7 @@ def open_session(
     `sess_config` is a script's own, which goes before what is set here.
     """
     if not plan.servers:
-        config = session_config(threads, None, gpus, cpu_devices)
+        config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)
         return tf.Session(graph=distributed.graph, config=merged(config, sess_config))
     server = join_cluster(
         client,
@@ -67,8 +69,9 @@ def open_session(
         cpu_devices=cpu_devices,
         sess_config=sess_config,
     )
-    config = merged(session_config(threads, device_filters(distributed), gpus, cpu_devices), sess_config)
-    return tf.Session(server.target, graph=distributed.graph, config=config)
+    filters = device_filters(distributed)
+    config = session_config(threads, filters, gpus, cpu_devices, soft_placement=soft_placement)
+    return tf.Session(server.target, graph=distributed.graph, config=merged(config, sess_config))
 
 
 def session_config_of(config: DictConfig, distributed: DistributedGraph) -> tf.ConfigProto:
@@ -78,6 +81,7 @@ def session_config_of(config: DictConfig, distributed: DistributedGraph) -> tf.C
         device_filters(distributed),
         gpu_limits(config, distributed.rank),
         devices_of_worker(config.cluster)["CPU"],
+        soft_placement=config.cluster.soft_placement,
     )
 
 

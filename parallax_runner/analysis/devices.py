@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import tensorflow.compat.v1 as tf
@@ -10,19 +11,42 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph.devices import PS, scopes_of
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
+ELSEWHERE = "cluster.soft_placement=true runs it on another device"
+SERVER: Mapping[str, int] = {"CPU": 1}
 
-def check_devices(single: SingleDeviceGraph, *, comm: str, tasks: Mapping[str, int], worker: Mapping[str, int]) -> None:
+
+def check_devices(
+    single: SingleDeviceGraph,
+    *,
+    comm: str,
+    tasks: Mapping[str, int],
+    worker: Mapping[str, int],
+    replicas: int = 1,
+    soft: bool = False,
+) -> tuple[tuple[int, str, str], ...]:
     """Raises PlanError for the first op in the scope of a device that no process will have.
 
     `tasks` is how many there are of each job, empty where workers form no cluster; `worker` how many devices of each
-    kind («CPU», «GPU») a worker has. A server has one CPU.
+    kind («CPU», «GPU») a worker has, and `replicas` how many of them run a replica each. A server has one CPU.
+    With `soft` ops leave missing devices of tasks that are there: returned is how many ops, from where, to where.
     """
+    moved: Counter[tuple[str, str]] = Counter()
     for name, device in scopes_of(single.meta_graph.graph_def):
-        reason = _missing_task(device, comm, tasks) or _missing_device(
-            device, {"CPU": 1} if device.job == PS else worker
-        )
-        if reason:
+        there = SERVER if device.job == PS else worker
+        missing_task, missing = _missing_task(device, comm, tasks), _missing_device(device, there)
+        if missing_task or (missing and not soft):
+            reason = missing_task or missing
             raise PlanError(f"op «{name}» is placed on {device.to_string()}, which does not exist: {reason}")
+        if missing:
+            moved[device.to_string(), _device_in_place(device, there, replicas)] += 1
+    return tuple((ops, *where) for where, ops in sorted(moved.items()))
+
+
+def _device_in_place(device: tf.DeviceSpec, there: Mapping[str, int], replicas: int) -> str:
+    """Where TensorFlow puts an op of this job and task that names no device."""
+    kind = "GPU" if there.get("GPU") else "CPU"
+    own = device.replace(device_type=kind, device_index=0).to_string()
+    return own if device.job == PS or replicas == 1 else f"{own} to {replicas - 1}, its replica's own"
 
 
 def _missing_task(device: tf.DeviceSpec, comm: str, tasks: Mapping[str, int]) -> str | None:
@@ -42,5 +66,5 @@ def _missing_device(device: tf.DeviceSpec, there: Mapping[str, int]) -> str | No
         return None
     listed = " and ".join(f"{kind}:0 to {count - 1}" for kind, count in there.items() if count)
     if device.job == PS:
-        return f"a server has {listed}"
-    return f"each worker has {listed} (cluster.cpu_devices; GPUs by cluster.resource_info)"
+        return f"a server has {listed} ({ELSEWHERE})"
+    return f"each worker has {listed} (cluster.cpu_devices; GPUs by cluster.resource_info; {ELSEWHERE})"

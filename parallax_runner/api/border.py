@@ -77,19 +77,37 @@ class Border:
 
     @functools.cache  # noqa: B019
     def _check_reachable(self, name: str) -> None:
-        """Refuses what only the chief's step has, or what is spread over servers."""
-        if not self._plan.servers:
-            return
+        """Refuses what only the chief's step has, or what is spread over servers, or over the ranks."""
         for op in edit.ancestors([self._distributed.graph.get_tensor_by_name(name).op], control=False):
-            if op.name in self._moved or (self._distributed.rank > 0 and op.type.endswith("TakeGradient")):
+            if op.name in self._moved:
                 raise TrainingError(
-                    f"«{name}» needs «{op.name}», which is done on the servers: fetch what is not, such as the "
+                    f"«{name}» needs «{op.name}», which is done {self._elsewhere}: fetch what is not, such as the "
                     "variables, or choose run_option='MPI'"
                 )
+            if op.type.endswith("TakeGradient") and op not in self._of_step:
+                raise TrainingError(
+                    f"«{name}» needs «{op.name}», which worker 0 takes from the servers: fetch it in worker 0 alone "
+                    "(where it has one replica), or a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker "
+                    "gets, or choose run_option='MPI'"
+                )
+            if op.type.startswith("Horovod") and op not in self._of_step:
+                raise TrainingError(
+                    f"«{name}» needs «{op.name}», an exchange with all workers that is no part of a step: fetch a sum "
+                    "of it (tf.nn.l2_loss, tf.reduce_sum), or choose run_option='MPI'"
+                )
+
+    @property
+    def _elsewhere(self) -> str:
+        return "on the servers" if self._plan.servers else "by the ranks that own the rows"
+
+    @functools.cached_property
+    def _of_step(self) -> set[tf.Operation]:
+        """What this worker runs in each step."""
+        return edit.ancestors([self._distributed.train_op])
 
     @functools.cached_property
     def _moved(self) -> frozenset[str]:
-        """Ops of the single-device graph of which the servers do a copy each."""
+        """Ops of the single-device graph of which the servers, or the ranks, do a copy each."""
         ops = self._distributed.graph.get_operations()
         names = {op.name for op in ops}
         return frozenset(op.name for op in ops if f"{op.name}/shard_0" in names and op.type != "VarHandleOp")

@@ -31,6 +31,7 @@ def overrides_of(
     lines = [
         "model=script",
         "train.steps=null",
+        "cluster.soft_placement=true",
         f"comm={_comm(config.run_option)}",
         f"comm.sync={value_of(bool(sync))}",
         f"comm.average_sparse={value_of(bool(config.average_sparse))}",
@@ -46,9 +47,9 @@ def overrides_of(
         lines.append("partition=search")
     for key in ("redirect_path", "export_graph_path"):
         path = getattr(config, key)
-        if path is not None:
+        if path:
             lines.append(f"{key}={value_of(_absolute(path))}")
-    if config.run_dir is not None:
+    if config.run_dir:
         lines.append(f"hydra.run.dir={value_of(os.path.expanduser(config.run_dir))}")
     if config.tracking is False:
         lines.append("tracking=off")
@@ -83,7 +84,7 @@ def _communication(config: Config, *, comm: str, sync: bool) -> Iterator[str]:
 
 def _checkpoints(config: Config) -> Iterator[str]:
     ckpt = config.ckpt_config
-    if ckpt.ckpt_dir is not None:
+    if ckpt.ckpt_dir:
         yield f"ckpt.dir={value_of(_absolute(ckpt.ckpt_dir))}"
     if ckpt.save_ckpt_steps is not None:
         yield f"ckpt.save_steps={value_of(ckpt.save_ckpt_steps)}"
@@ -94,15 +95,19 @@ def _checkpoints(config: Config) -> Iterator[str]:
 
 
 def _profile(profile: ProfileConfig) -> Iterator[str]:
-    if profile.profile_steps is not None and profile.profile_range is not None:
+    # Empty, they name nothing to profile, as in the original's own scripts, which pass their flags on.
+    steps, bounds = (list(given or ()) for given in (profile.profile_steps, profile.profile_range))
+    if steps and bounds:
         raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give one of the two")
-    if profile.profile_steps is not None:
+    if not steps and not bounds:
+        return
+    if steps:
         yield "profile=steps"
-        yield f"profile.steps={value_of(list(profile.profile_steps))}"
-    elif profile.profile_range is not None:
+        yield f"profile.steps={value_of(steps)}"
+    else:
         yield "profile=range"
-        yield f"profile.range={value_of(list(profile.profile_range))}"
-    if profile.profile_dir is not None:
+        yield f"profile.range={value_of(bounds)}"
+    if profile.profile_dir:
         yield f"profile.dir={value_of(_absolute(profile.profile_dir))}"
     if profile.profile_worker is not None:
         yield f"profile.worker={value_of(profile.profile_worker)}"

@@ -86,6 +86,7 @@ class ClusterConfig:
     remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
     allow_growth: bool = False
+    soft_placement: bool = False  # an op in the scope of a device that no process has runs on another, as the plan says
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -47,6 +47,14 @@ def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
         device = tf.DeviceSpec.from_string(node.device)
         node.device = device.replace(job=None, replica=None, task=None).to_string()
     return dataclasses.replace(single, meta_graph=meta_graph)
+
+
+def leave_devices(graph_def: tf.GraphDef, missing: Collection[str]) -> None:
+    """Takes the scopes of these devices away, and keeps the job and task that they name."""
+    for node in _nodes(graph_def):
+        device = tf.DeviceSpec.from_string(node.device)
+        if node.device and device.to_string() in missing:
+            node.device = device.replace(device_type=None, device_index=None).to_string()
 
 
 def _nodes(graph_def: tf.GraphDef) -> Iterable[tf.NodeDef]:

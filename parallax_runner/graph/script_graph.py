@@ -13,8 +13,9 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture, edit, gradients_hook, references
-from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.boundary import Boundary, find_boundary
 from parallax_runner.graph.fingerprint import fingerprint_of
+from parallax_runner.graph.observers import behind_aggregation, numbers_among, observers_of
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
 TRAIN_OP = "parallax_runner/train_op"
@@ -51,6 +52,7 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
     with whole.as_default():
         tf.import_graph_def(meta_graph.graph_def, name="")
     boundary = find_boundary(whole, TRAIN_OP, recorded)
+    observers = observers_of(whole, boundary)
     return SingleDeviceGraph(
         meta_graph=meta_graph,
         features={},
@@ -63,7 +65,8 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
         gradients=boundary.gradients,
         fingerprint=fingerprint_of(meta_graph.graph_def),
         callbacks=tuple(getattr(graph, "_py_funcs_used_in_graph", ())),
-        asked=_scalars_behind(whole, boundary.gradients, boundary.region),
+        asked=_asked(whole, boundary, observers),
+        observers=tuple(sorted(op.name for op in observers)),
         apart=_apart(whole, boundary.gradients, {op.name for op in step}),
         losses=_losses_of(meta_graph),
     )
@@ -144,17 +147,11 @@ def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
     return node
 
 
-def _scalars_behind(graph: tf.Graph, gradients: Iterable[Gradient], region: frozenset[tf.Operation]) -> tuple[str, ...]:
+def _asked(graph: tf.Graph, boundary: Boundary, observers: set[tf.Operation]) -> tuple[str, ...]:
     """Ops that make a number of the aggregated gradients, such as their norm: every worker may ask for it in a step."""
-    names = [name for gradient in gradients for name in (gradient.values, gradient.indices) if name]
-    reached = edit.descendants([graph.get_tensor_by_name(name) for name in names], within=set(region))
-    return tuple(
-        sorted(
-            op.name
-            for op in reached
-            if len(op.outputs) == 1 and op.outputs[0].shape.rank == 0 and not edit.is_write(op)
-        )
-    )
+    behind = behind_aggregation(graph, boundary)
+    in_step = {op for op in behind if len(op.outputs) == 1 and op.outputs[0].shape.rank == 0 and not edit.is_write(op)}
+    return tuple(sorted(op.name for op in in_step | numbers_among(observers, behind, boundary.region)))
 
 
 def min_partitions(meta_graph: tf.MetaGraphDef, full_name: str, full_shape: tuple[int, ...]) -> int | None:

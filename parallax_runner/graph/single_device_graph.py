@@ -48,7 +48,8 @@ class SingleDeviceGraph:
     tensors. `gradients` holds only those that reach an update op of
     `train_op`. `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that its
     ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them.
-    `asked` are ops of the update region whose values every worker may ask for in a step, beside the train op.
+    `observers` are, of a script, ops outside the update region that read what it makes of gradients. `asked` are ops of
+    the region, and observers, whose values every worker may ask for in a step, beside the train op.
     `apart` are sets of variables, each with all whose updates are only asked for together; empty: a step has all.
     `losses` are, of a script, the names of what gradients were taken of.
     """
@@ -64,6 +65,7 @@ class SingleDeviceGraph:
     gradients: tuple[Gradient, ...]
     fingerprint: str
     asked: tuple[str, ...] = ()
+    observers: tuple[str, ...] = ()
     apart: tuple[frozenset[str], ...] = ()
     losses: tuple[str, ...] = ()
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)

@@ -94,6 +94,19 @@ class VariablePlan:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """So many ops in the scope of `device`, which no process has, run on `to` (`cluster.soft_placement`)."""
+
+    ops: int
+    device: str
+    to: str
+
+    def __str__(self) -> str:
+        count = "1 op moves" if self.ops == 1 else f"{self.ops} ops move"
+        return f"soft placement: {count} from {self.device}, which does not exist, to {self.to}"
+
+
+@dataclass(frozen=True)
 class PsOptions:
     """Where work beside the servers' variables is done; the keys of the same names in `comm.ps` (docs/design/0022)."""
 
@@ -125,6 +138,7 @@ class Plan:
     count updates, are then on server 0. So they are with `backup_workers`, of which no step waits for so many.
     `rows_measured` is the date on which fractions and bytes of sparse variables were measured, None where they are
     bounds. `predicted` is what a step should take, and `constants` says where the model's constants are from.
+    `moved` are the ops that do not run on the device that the model's scopes name.
     """
 
     comm: str
@@ -145,6 +159,7 @@ class Plan:
     rows_measured: str | None = None
     predicted: Prediction = Prediction()
     constants: str = ""
+    moved: tuple[Moved, ...] = ()
     format: int = FORMAT
 
     @property
@@ -214,6 +229,7 @@ def of_json(text: str) -> Plan:
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
     for name in ("notes", "counters"):
         fields[name] = tuple(fields[name])
+    fields["moved"] = tuple(Moved(**moved) for moved in fields["moved"])
     fields["compression"] = Compression(fields["compression"])
     return Plan(
         variables=variables, ps=PsOptions(**fields.pop("ps")), predicted=Prediction(**fields.pop("predicted")), **fields

@@ -28,6 +28,7 @@ def update_on_servers(rewrite: Rewrite) -> None:
         return
     update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
     update.visit_region()
+    update.visit_observers()
     roots = _own_roots(rewrite, update)
     followed = _needed_without(roots, update.server_ops)
     crossings = [op for op in update.crossings if op in followed]

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.boundary import find_boundary
-from parallax_runner.graph.devices import named_workers
+from parallax_runner.graph.devices import leave_devices, named_workers
 from parallax_runner.graph.named_apart import named_apart
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
@@ -188,6 +188,7 @@ def start_replica(
         initializers=[variable.initializer for variable in single.variables],
     )
     graph_def = set_shards(graph_def, num_shards=plan.replicas, shard_id=replica)
+    leave_devices(graph_def, {moved.device for moved in plan.moved})
     number = replica % plan.replicas_per_worker
     prefix = f"replica_{number}/" if number else ""
     if prefix:

@@ -48,12 +48,19 @@ class ShardedUpdate:
     crossings: dict[tf.Operation, str] = field(default_factory=dict)
     joined: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
     orders: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
+    observers: frozenset[tf.Operation] = frozenset()
 
     def visit_region(self) -> None:
         """Visits every op of the update region once."""
         for op in edit.in_order(set(self.rewrite.region)):
             if op.type != "VarHandleOp":
                 self._visit(op)
+
+    def visit_observers(self) -> None:
+        """Visits the ops outside the region that read what it makes of gradients: they too are to see aggregates."""
+        self.observers = frozenset(map(self.rewrite.op, self.rewrite.single.observers))
+        for op in edit.in_order(set(self.observers)):
+            self._visit(op)
 
     def _visit(self, op: tf.Operation) -> None:
         owner = self._sharded_handle(op)
@@ -212,7 +219,7 @@ class ShardedUpdate:
     def _replace(self, op: tf.Operation, value: tf.Tensor) -> None:
         """Lets the region read `value` for the output of `op`."""
         self.values[op.outputs[0].name] = value
-        edit.reconnect(op.outputs[0], value, where=self.rewrite.region.__contains__)
+        edit.reconnect(op.outputs[0], value, where=(self.rewrite.region | self.observers).__contains__)
 
     def _sum_partially(self, op: tf.Operation, inputs: list[Value], shards: list[Shard]) -> None:
         self._copy(op, inputs, shards, kinds=[SUM])

@@ -36,6 +36,7 @@ def update_at_once(rewrite: Rewrite) -> None:
         return
     update = ShardedUpdate(rewrite=rewrite, values=_push(rewrite))
     update.visit_region()
+    update.visit_observers()
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])

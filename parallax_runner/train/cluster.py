@@ -22,13 +22,17 @@ def session_config(
     device_filters: list[str] | None = None,
     gpus: GpuLimits | None = None,
     cpu_devices: int = 1,
+    *,
+    soft_placement: bool = False,
 ) -> tf.ConfigProto:
-    """`threads` compute threads, within and between ops; constants are not folded. `gpus` None: use none."""
+    """`threads` compute threads, within and between ops; constants are not folded. `gpus` None: use none. With
+    `soft_placement` an op that has no kernel for its device runs on another."""
     config = tf.ConfigProto(
         intra_op_parallelism_threads=threads,
         inter_op_parallelism_threads=threads,
         device_filters=device_filters,
         device_count={"CPU": cpu_devices},
+        allow_soft_placement=soft_placement,
     )
     turn_off_constant_folding(config)
     if gpus is None:

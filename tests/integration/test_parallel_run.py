@@ -19,6 +19,7 @@ def test_ps_with_replicas_goes_on_from_ckpt_dir_in_another_cluster(tmp_path: Pat
         steps=1,
         run_dir="first",
         partitioner=2,
+        scope="/cpu:9",
         resources=None,
         overrides=["cluster.replicas_per_worker=2", "cluster.servers=2"],
         config={**config, "ps": {"local_aggregation": False}},
@@ -26,6 +27,8 @@ def test_ps_with_replicas_goes_on_from_ckpt_dir_in_another_cluster(tmp_path: Pat
     assert first.status == 0, first.stderr
     assert told(first, 1, "worker") == ["1 of 2, 2 replica(s), 4 devices"]
     assert OmegaConf.load(tmp_path / "first" / "config.yaml").comm.ps.local_aggregation is False
+    (moved,) = json.loads((tmp_path / "first" / "plan.json").read_text())["moved"]
+    assert moved["device"] == "/device:CPU:9" and moved["to"].endswith("to 1, its replica's own")
     (tmp_path / "hosts").write_text("# one host\nlocalhost: 0,1\n")
     # A comma at the end of the line, as the original's own example has it.
     rest = run(tmp_path, as_module=True, steps=STEPS - 1, resources="hosts", config={**config, "run_option": ("PS",)})
@@ -60,7 +63,12 @@ def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["MPI", "HYBRID"])
 def test_a_learning_rate_that_is_fed(option: str, tmp_path: Path) -> None:
-    expect(run(tmp_path, config={"run_option": option}, rates=[0.1, 0.1]))
+    """And a summary of the norm of clipped gradients, which no update needs: that of the step, on each worker."""
+    done = run(tmp_path, config={"run_option": option}, rates=[0.1, 0.1], steps=STEPS // 2, watches=True)
+    expect(done)
+    seen = [told(done, worker, "clipped") for worker in (0, 1)]
+    assert seen[0] == seen[1] and len(seen[0]) == STEPS // 2
+    assert all(clipped == norm for clipped, norm in (line.split() for line in seen[0]))
 
 
 def test_on_servers_the_first_worker_feeds_the_learning_rate(tmp_path: Path) -> None:

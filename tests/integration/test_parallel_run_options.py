@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.profile.files import run_metadata_files
 from tests.integration.scripted import RATE, STEPS, Done, expect, one_device, run, told
 
@@ -21,12 +22,21 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Done:
         "ckpt": {"save_ckpt_secs": 0.000001},
         "profile": {"profile_range": (2, 4)},
     }
-    return run(tmp_path_factory.mktemp("hybrid"), partitioner=2, hook=STEPS + 1, steps=100, config=config)
+    asked = {"partitioner": 2, "hook": STEPS + 1, "steps": 100, "scope": "/gpu:0"}
+    return run(tmp_path_factory.mktemp("hybrid"), **asked, config=config)
 
 
 def test_hybrid_is_what_one_device_does(hybrid: Done) -> None:
     expect(hybrid)
     assert {v["name"]: v["route"] for v in hybrid.plan["variables"]}["weights"] == "allreduce"
+
+
+@pytest.mark.skipif(bool(detect_gpus()), reason="a GPU is here")
+def test_what_is_on_a_gpu_runs_without_one_and_the_plan_tells(hybrid: Done) -> None:
+    (moved,) = hybrid.plan["moved"]
+    assert (moved["device"], moved["to"]) == ("/device:GPU:0", "/device:CPU:0")
+    told = f"soft placement: {moved['ops']} ops move from /device:GPU:0, which does not exist, to /device:CPU:0"
+    assert moved["ops"] > 50 and told in hybrid.stderr
 
 
 def test_get_partitioner_cuts(hybrid: Done) -> None:

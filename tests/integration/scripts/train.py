@@ -39,7 +39,7 @@ class StopAndSee(tf.train.SessionRunHook):
 
 def build():
     graph = tf.Graph()
-    with graph.as_default():
+    with graph.as_default(), tf.device(ASKED.get("scope")):
         ids = tf.placeholder(tf.int32, [4], name="ids")
         partitioner = parallax.get_partitioner(ASKED["partitioner"]) if ASKED["partitioner"] else None
         with tf.variable_scope("embedding", partitioner=partitioner):
@@ -53,6 +53,7 @@ def build():
         pairs = optimizer.compute_gradients(loss)
         gradients, norm = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 1e6)
         tf.identity(norm, name="norm")
+        tf.summary.merge([tf.summary.scalar("clipped_norm", tf.global_norm(gradients))], name="clipped")
         variables = [variable for _, variable in pairs]
         optimizer.apply_gradients(zip(gradients, variables, strict=True), global_step=step, name="train")
         if ASKED.get("critic"):
@@ -96,6 +97,10 @@ for number in range(ASKED["steps"]):
     fed = {"rate:0": [ASKED["rates"][worker]] * replicas} if ASKED.get("rates") else {}
     fetched = session.run(["train", {"loss": "loss:0"}, ("norm:0",)], {"ids:0": feeds, **fed})
     assert fetched[0] == [None] * replicas and len(fetched[1]["loss"]) == replicas
+    if ASKED.get("watches"):
+        step, clipped, norms = session.run(["train", "clipped/clipped:0", "norm:0"], {"ids:0": feeds, **fed})
+        (value,) = tf.Summary.FromString(clipped[0]).value
+        print(f"clipped {value.simple_value:.6f} {norms[0]:.6f}")
     if ASKED.get("critic"):
         session.run("train_critic", {"ids:0": feeds})
     if ASKED.get("fails") == worker and number == 1:

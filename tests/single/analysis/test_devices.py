@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.devices import check_devices
 from parallax_runner.errors import PlanError
-from parallax_runner.graph.devices import named_workers
+from parallax_runner.graph.devices import leave_devices, named_workers, scopes_of
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from tests.single.small_models import Features, captured, infos, planned
 
@@ -58,6 +58,45 @@ def test_what_is_not_there(device: str, comm: str, expected: str) -> None:
     assert message.startswith("op «")
     assert f"is placed on {spec}, which does not exist: {expected}" in message
     assert "weights" in message or "product" in message
+
+
+@pytest.mark.parametrize(
+    ("device", "replicas", "expected"),
+    [
+        ("/gpu:3", 1, ("/device:GPU:3", "/device:GPU:0")),
+        ("/job:ps/task:1/gpu:0", 1, ("/job:ps/task:1/device:GPU:0", "/job:ps/task:1/device:CPU:0")),
+        ("/cpu:7", 2, ("/device:CPU:7", "/device:GPU:0 to 1, its replica's own")),
+    ],
+)
+def test_soft_placement_tells_what_moves(device: str, replicas: int, expected: tuple[str, str]) -> None:
+    single = on(device)
+    worker = {"CPU": 2, "GPU": 2}
+    ((ops, *where),) = check_devices(single, comm="ps", tasks=TASKS, worker=worker, replicas=replicas, soft=True)
+    assert tuple(where) == expected
+    assert ops == sum(1 for _ in scopes_of(single.meta_graph.graph_def)) > 1
+
+
+def test_soft_placement_invents_no_task() -> None:
+    with pytest.raises(PlanError, match="there are /job:worker/task:0 to 1"):
+        check_devices(on("/job:ps/task:3/gpu:0"), comm="ps", tasks=TASKS, worker={"CPU": 1}, soft=True)
+
+
+def test_what_moves_keeps_its_job_and_task_also_inside_functions() -> None:
+    def model(features: Features) -> tf.Tensor:
+        @tf.function(autograph=False)
+        def double(x: tf.Tensor) -> tf.Tensor:
+            with tf.device("/job:worker/task:1/gpu:0"):
+                return tf.add(x, x, name="twice")
+
+        with tf.device("/cpu:1"):
+            kept = tf.identity(features["x"])
+        return tf.reduce_sum(double(kept) * tf.get_variable("weights", [2], tf.float64), axis=1)
+
+    graph_def = captured(model).meta_graph.graph_def
+    leave_devices(graph_def, {"/job:worker/task:1/device:GPU:0"})
+    left = {name: device.to_string() for name, device in scopes_of(graph_def)}
+    assert left["twice"] == "/job:worker/task:1"
+    assert set(left.values()) == {"/job:worker/task:1", "/device:CPU:1"}
 
 
 def test_scopes_inside_functions_are_seen() -> None:

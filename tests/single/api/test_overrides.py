@@ -29,6 +29,7 @@ def composed(config: parallax.Config, **options: Any) -> DictConfig:
 def test_defaults_are_the_originals() -> None:
     config = composed(parallax.Config())
     assert config.comm.name == "hybrid" and config.comm.sync and not config.comm.average_sparse
+    assert config.cluster.soft_placement
     assert config.partition.name == "off" and config.redirect_path is None and config.train.steps is None
 
 
@@ -153,6 +154,33 @@ def test_save_ckpt_secs() -> None:
 
 def test_no_search_without_a_partitioner() -> None:
     assert composed(parallax.Config(search_partitions=True)).partition.name == "off"
+
+
+@pytest.mark.parametrize("steps", [None, [], ()])
+@pytest.mark.parametrize("bounds", [None, [], ()])
+def test_no_step_and_no_range_is_nothing_to_profile(steps: Any, bounds: Any) -> None:
+    """The original's own scripts pass an empty list, with a folder beside it, or an empty name."""
+    for folder in (None, "", "profile"):
+        profile = parallax.ProfileConfig(folder, steps, bounds, profile_worker=0)
+        assert composed(parallax.Config(profile_config=profile)).profile.name == "off"
+
+
+def test_an_empty_list_leaves_the_other_option() -> None:
+    by_range = composed(parallax.Config(profile_config=parallax.ProfileConfig("", [], (2, 4)))).profile
+    assert (by_range.name, list(by_range.range)) == ("range", [2, 4])
+    assert not by_range.dir.endswith(os.getcwd())
+    by_steps = composed(parallax.Config(profile_config=parallax.ProfileConfig(None, [2], ()))).profile
+    assert (by_steps.name, list(by_steps.steps)) == ("steps", [2])
+
+
+def test_an_empty_path_is_none() -> None:
+    """As flags of a script are that nobody gave: not the folder that the script was started in."""
+    ckpt = parallax.CheckPointConfig(ckpt_dir="", save_ckpt_steps=5)
+    given = parallax.Config(redirect_path="", export_graph_path="", run_dir="", ckpt_config=ckpt)
+    config, default = composed(given), composed(parallax.Config())
+    assert config.redirect_path is config.export_graph_path is None
+    assert Path(config.ckpt.dir).name == Path(default.ckpt.dir).name == "ckpt"
+    assert config.run_dir != os.getcwd()
 
 
 def test_profile_steps_and_range_are_never_both() -> None:

@@ -45,6 +45,10 @@ def build(scope: str, *, partitioner: Any = None) -> tf.Graph:
         with tf.control_dependencies([train_op]):
             tf.identity(loss, name="loss_of_step")
         tf.identity(norm, name="norm")
+        tf.identity(tf.global_norm(clipped), name="clipped_norm")
+        tf.reduce_max(tf.abs(clipped[0].values), name="largest")
+        parts = [tf.summary.scalar("norm_after", tf.global_norm(clipped)), tf.summary.scalar("of_step", loss)]
+        tf.identity(tf.summary.merge(parts), name="summary")
         tf.group(tf.assign_add(count, 1), name="counted")
         tf.group(tf.assign(weights, [7.0, 7.0]), name="overwritten")
         tf.group(tf.global_variables_initializer(), tf.tables_initializer(), tf.assign_add(count, 10), name="start")
@@ -147,11 +151,12 @@ def test_a_step_with_all_around_it(cluster: Cluster) -> None:
     (session,) = cluster.sessions(graph, replicas_per_worker=2)
     table, weights = one_device(1)
     # «counted» is no part of the step, and is run all the same.
-    found = session.run(["train", "loss_of_step:0", "counted", "norm:0"], {"ids:0": IDS})
+    found = session.run(["train", "loss_of_step:0", "counted", "norm:0", "clipped_norm:0"], {"ids:0": IDS})
     assert found[:3] == [[None, None], [2.0, 2.0], [None, None]]
     total = [raw(np.ones((6, 2)), np.ones(2), ids) for ids in IDS]
     norm = np.sqrt(np.sum((total[0][0] + total[1][0]) ** 2) + np.sum(((total[0][1] + total[1][1]) / 2) ** 2))
     np.testing.assert_allclose(found[3], [norm, norm])
+    np.testing.assert_allclose(found[4], [norm, norm])
     assert session.run("a_step/count:0") == [1, 1]
     names = [graph.table, "a_step/table:0", "a_step/table", next(iter(graph.table)), graph.weights, "a_step/weights"]
     values = session.run([*names, "global_step", "a_step/table/part_0/Read/ReadVariableOp:0"])
@@ -198,6 +203,30 @@ def test_two_workers_see_the_same_step(cluster: Cluster) -> None:
         np.testing.assert_allclose(found[3][0], table)
         np.testing.assert_allclose(found[4][0], weights)
     assert first[2] == second[2]  # the norm of the whole gradient
+
+
+def test_what_is_made_of_clipped_gradients_is_that_of_all_workers(cluster: Cluster) -> None:
+    """A summary of their norm, which no update needs, as a step's own values; all of their rows only on the chief."""
+    graph = build("clipped", partitioner=parallax.get_partitioner(2))
+    sessions = cluster.sessions(graph, workers=2)
+
+    def train(rank: int, *beside: str) -> list[Any]:
+        return sessions[rank].run(["train", "clipped_norm:0", "summary:0", *beside], {"ids:0": [IDS[rank]]})
+
+    first, second = at_once([lambda: train(0, "largest:0"), lambda: train(1)])
+    gradients = [raw(np.ones((6, 2)), np.ones(2), ids) for ids in IDS]
+    rows, dense = sum(sparse for sparse, _ in gradients), sum(dense for _, dense in gradients) / 2
+    norm = np.sqrt(np.sum(rows**2) + np.sum(dense**2))
+    for found in (first, second):
+        np.testing.assert_allclose(found[1], [norm])
+        values = {value.tag: value.simple_value for value in tf.Summary.FromString(found[2][0]).value}
+        np.testing.assert_allclose([values["norm_after"], values["of_step"]], [norm, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(first[3], [np.max(rows)])
+    with pytest.raises(TrainingError, match=r"«largest:0» needs .* fetch it in worker 0 alone"):
+        train(1, "largest:0")
+    at_once([lambda: train(0), lambda: train(1)])  # nothing is left in any queue
+    with pytest.raises(TrainingError, match=r"«clipped_norm» needs .* together with the train op"):
+        sessions[0].run("clipped_norm:0", {"ids:0": [IDS[0]]})
 
 
 def two_players(scope: str) -> tf.Graph:

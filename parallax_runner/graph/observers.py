@@ -1,0 +1,64 @@
+"""Ops of a script that look at what a step makes of its gradients, such as a summary of the norm after clipping.
+
+They are no part of the step, but they read values that exist only behind the aggregation: a fetch of them needs the
+whole step, and values of all workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.boundary import Boundary
+
+# What is behind them may be dead, or run more than once in a step.
+CONTROL_FLOW = frozenset(
+    f"{ref}{kind}"
+    for ref in ("", "Ref")
+    for kind in ("Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "Select")
+)
+# Servers add up what they have, so that only a number travels.
+SUMS = frozenset({"L2Loss", "Sum"})
+
+
+def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
+    """The ops of the update region that depend on a gradient."""
+    tensors = [graph.get_tensor_by_name(name) for name in sorted(boundary.tensors)]
+    return edit.descendants(tensors, within=set(boundary.region))
+
+
+def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
+    """The ops outside the update region that read by data what the region makes of gradients, and write nothing."""
+    leads_to_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
+    outside = {
+        op
+        for op in set(graph.get_operations()) - boundary.region - leads_to_gradients
+        if op.type not in CONTROL_FLOW and not edit.is_write(op)
+    }
+    made = [output for op in behind_aggregation(graph, boundary) for output in op.outputs]
+    return edit.descendants(made, within=outside)
+
+
+def numbers_among(
+    observers: set[tf.Operation], behind: set[tf.Operation], region: Iterable[tf.Operation]
+) -> set[tf.Operation]:
+    """The observers whose values each worker can have in each step: behind the aggregation they need only numbers, and
+    of the rest of the graph nothing that a step does not need."""
+    region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
+    for op in edit.in_order(observers):
+        needs = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+        if any(need not in region | pure and need.type != "Const" for need in needs):
+            continue
+        pure.add(op)
+        if not _is_number(op):
+            continue
+        seen = [tensor for tensor in op.inputs if tensor.op in behind or tensor.op in observers]
+        if op.type in SUMS or all(_is_number(tensor.op) and tensor.op in behind | numbers for tensor in seen):
+            numbers.add(op)
+    return numbers
+
+
+def _is_number(op: tf.Operation) -> bool:
+    return len(op.outputs) == 1 and op.outputs[0].shape.rank == 0
