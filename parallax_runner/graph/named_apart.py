@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 # The resource manager matches by the first (variables, queues, tables, iterators), the executor loops by the second.
 NAMES_OF_STATE = ("shared_name", "frame_name")
+COLOCATED_WITH = b"loc:@"
 
 
 def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
@@ -15,10 +16,13 @@ def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
     functions = {
         function.signature.name: _function_name(prefix, function.signature.name) for function in apart.library.function
     }
+    outside = {node.name for node in apart.node}
     for function in apart.library.function:
         function.signature.name = functions[function.signature.name]
+        inside = {node.name for node in function.node_def}
         for node in function.node_def:
             _name_node_apart(node, prefix, functions)
+            _colocate_apart(node, prefix, outside - inside)
     for gradient in apart.library.gradient:
         gradient.function_name = functions[gradient.function_name]
         gradient.gradient_func = functions.get(gradient.gradient_func, gradient.gradient_func)
@@ -30,6 +34,18 @@ def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
 def _function_name(prefix: str, name: str) -> str:
     # Names with two underscores in front are TensorFlow's own to inline or not.
     return f"{name}_{prefix.rstrip('/')}"
+
+
+def _colocate_apart(node: tf.NodeDef, prefix: str, outside: set[str]) -> None:
+    """An op of a function may be colocated with one of the graph, as gradients of a loop are with the loop; import
+    renames that for ops of the graph only."""
+    if "_class" not in node.attr:
+        return
+    places = node.attr["_class"].list.s
+    for number, place in enumerate(places):
+        name = place.removeprefix(COLOCATED_WITH).decode()
+        if place.startswith(COLOCATED_WITH) and name in outside:
+            places[number] = COLOCATED_WITH + (prefix + name).encode()
 
 
 def _name_node_apart(node: tf.NodeDef, prefix: str, functions: dict[str, str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
+import logging
 import os
 import sys
 import traceback
@@ -16,6 +18,9 @@ from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 from parallax_runner.user_code import describe_exit
 
+# Before the driver, which waits 10 s after the work is done, kills what is still there.
+SAY_WHERE_SECS = 7.0
+
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
     """Runs `body` and ends the process; a failure goes to the driver, and with its traceback to the process's log."""
@@ -24,6 +29,9 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     except LaunchError as error:
         sys.exit(f"parallax_runner: {error}")
     log = log_path(run_dir, role, index)
+    ended_well: list[bool] = []
+    # Before `body` imports anything, so that it is called after all handlers that are registered there.
+    atexit.register(_skip_teardown, ended_well)
     try:
         redirect_output(log)
         # A crash in native code then says in the log which line of Python called it.
@@ -47,6 +55,25 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     # Not sys.exit: threads of TensorFlow and Horovod may wait for peers that are gone.
     if status or role == "server":
         os._exit(status)
+    ended_well.append(True)
+    # Should a thread or a handler of the script keep this process, the log says which before the driver kills it.
+    faulthandler.dump_traceback_later(SAY_WHERE_SECS)
+
+
+def _skip_teardown(ended_well: list[bool]) -> None:
+    """Ends a process that did its work, before Python frees its objects.
+
+    Freeing the graphs of a large model takes seconds of computing: on a busy machine longer than the driver waits.
+    """
+    mpi = sys.modules.get("mpi4py.MPI")
+    if not ended_well or (mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()):
+        # Python's own way: the exit status is another, or a script has started MPI by mpi4py, which ends it later.
+        return
+    logging.shutdown()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)
 
 
 def _trace(error: BaseException) -> str:

@@ -131,7 +131,8 @@ def _tell_stall(attempt: Attempt, on_stall: Callable[[str], None] | None) -> Non
 def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     attempt.stop_servers()
     if not attempt.pump(lambda: attempt.all_exited() or interrupts.received, CLOSE_SECS):
-        log.warning("still running %.0f s after the work was done, killed: %s", CLOSE_SECS, attempt.unfinished())
+        unfinished = attempt.unfinished()
+        log.warning("still running %.0f s after the work was done, killed: %s; logs say where", CLOSE_SECS, unfinished)
     return RunResult("finished", 0, done=attempt.done)
 
 

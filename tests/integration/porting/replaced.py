@@ -333,7 +333,10 @@ class BeamSearchDecoder:
             scores = tf.reshape(total / divisor[:, :, None], [batch, beam * size])
             _, chosen = tf.nn.top_k(scores, beam)
             parent, newest = chosen // size, chosen % size
-            pick = lambda values: tf.gather(values, parent, batch_dims=1)
+
+            def pick(values):
+                return tf.gather(values, parent, batch_dims=1)
+
             ids = tf.concat([pick(ids), newest[:, :, None]], axis=2)
             log_probs = tf.gather(tf.reshape(total, [batch, beam * size]), chosen, batch_dims=1)
             flat = tf.reshape(parent + beam * tf.range(batch)[:, None], [-1])

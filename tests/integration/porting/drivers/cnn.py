@@ -40,14 +40,15 @@ class Builder(object):
     def affine(self, units):
         self.top = tf.layers.flatten(self.top)
         self.top = tf.layers.dense(
-            self.top, units, kernel_initializer=tf.random_normal_initializer(stddev=0.1, seed=9), name="affine"
+            self.top, units, kernel_initializer=tf.contrib.layers.xavier_initializer(seed=9), name="affine"
         )
 
 
 def cached_inputs():
     """Images and labels that are drawn once, and stay on the device."""
-    images = tf.truncated_normal([BATCH, SIZE, SIZE, 3], stddev=60.0, mean=127.0, seed=1)
-    labels = tf.random_uniform([BATCH], 0, CLASSES, tf.int32, seed=2)
+    draw = np.random.RandomState(1)
+    images = tf.constant(draw.normal(127.0, 60.0, [BATCH, SIZE, SIZE, 3]), tf.float32)
+    labels = tf.constant(draw.randint(0, CLASSES, BATCH), tf.int32)
     local = [tf.GraphKeys.LOCAL_VARIABLES]
     images = tf.Variable(images, trainable=False, collections=local, name="gpu_cached_images")
     labels = tf.Variable(labels, trainable=False, collections=local, name="gpu_cached_labels")

@@ -6,7 +6,7 @@ import tensorflow as tf
 from parallax_config import FLAGS, build_config
 
 VOCABULARY, EMBEDDING, UNITS, PROJECTION, SAMPLES = 200, 16, 24, 16, 20
-BATCH, LENGTH = 8, 6
+BATCH, LENGTH = 16, 6
 
 
 class LSTM(object):
@@ -58,7 +58,7 @@ class Model(object):
 
         embedding_vars, lstm_vars = tf.trainable_variables("input"), tf.trainable_variables("lstm")
         output_vars = tf.trainable_variables("output") + [softmax_b]
-        gradients = tf.gradients(self.loss, embedding_vars + lstm_vars + output_vars)
+        gradients = tf.gradients(self.loss * LENGTH, embedding_vars + lstm_vars + output_vars)
         count = len(embedding_vars)
         embedding_grads = [
             tf.IndexedSlices(slices.values * BATCH, slices.indices, slices.dense_shape) for slices in gradients[:count]
@@ -80,9 +80,9 @@ def batches(reader):
     draw = np.random.RandomState(reader)
     while True:
         words = np.zeros([BATCH, LENGTH + 1], np.int32)
-        words[:, 0] = draw.zipf(1.5, BATCH) % VOCABULARY
+        words[:, 0] = draw.zipf(1.5, BATCH) % 15
         for step in range(LENGTH):
-            words[:, step + 1] = (words[:, step] * 3 + draw.randint(0, 2, BATCH)) % 40
+            words[:, step + 1] = (words[:, step] * 3 + draw.randint(0, 2, BATCH)) % 15
         yield words[:, :-1], words[:, 1:], np.ones([BATCH, LENGTH], np.float32)
 
 
