@@ -83,7 +83,7 @@ def test_a_driver_trains(
     driver: str, run_option: str, ported: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     # The driver itself checks the shapes and tags of what it fetches, and that each is a list with a value a replica.
-    result = train(ported, driver, tmp_path, f"--run_option={run_option}", "--profile_steps=2")
+    result = train(ported, driver, tmp_path, f"--run_option={run_option}")
     workers = [0] if run_option == "PS" else [0, 1]  # two replicas, or one each
     for worker in workers:
         seen = losses(result.stdout, f"[worker {worker}] ")
