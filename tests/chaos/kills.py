@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 MODES = ("hybrid", "sharded", "ps", "mpi", "local")
 ROLES = ("driver", "mpirun", "worker 0", "worker 1", "server 0")
-SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGSEGV", "SIGSTOP")
 PHASES = ("start", "train", "save", "stop")
 
-# A user or a batch system ends a run by these; the driver then saves what was trained.
-POLITE = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
+# A user, a terminal or a batch system ends a run by these; the driver then saves what was trained.
+POLITE = ("SIGTERM", "SIGINT", "SIGHUP")
+TO_DRIVER = ("SIGKILL", *POLITE)
+# SIGKILL is also what the kernel does where memory ends. Nobody watches whether the driver is stopped: that is Ctrl-Z.
+TO_OTHERS = ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGSTOP")
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,18 @@ class Kill:
 
 
 def exists(kill: Kill) -> bool:
-    """Whether such a process exists in this mode, and somebody is left who can answer."""
+    """Whether such a process exists in this mode."""
     if kill.role == "server 0" and kill.mode not in ("ps", "hybrid"):
         return False
-    if kill.role in ("mpirun", "worker 1") and kill.mode == "local":
-        return False
-    # Nobody watches the driver: a stopped driver is the user's own Ctrl-Z.
-    return not (kill.role == "driver" and kill.signal == "SIGSTOP")
+    return not (kill.role in ("mpirun", "worker 1") and kill.mode == "local")
 
 
 def kills() -> list[Kill]:
     """Each possible triple of role, signal and phase once, with the mode that was tried least often so far."""
     chosen: list[Kill] = []
-    for role, signal, phase in itertools.product(ROLES, SIGNALS, PHASES):
-        possible = [one for one in (Kill(mode, role, signal, phase) for mode in MODES) if exists(one)]
-        if possible:
+    for role in ROLES:
+        for signal, phase in itertools.product(TO_DRIVER if role == "driver" else TO_OTHERS, PHASES):
+            possible = [one for one in (Kill(mode, role, signal, phase) for mode in MODES) if exists(one)]
             chosen.append(min(possible, key=lambda one: _tried(chosen, one)))
     return chosen
 
