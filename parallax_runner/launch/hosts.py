@@ -24,8 +24,9 @@ RING_FROM_HOSTS = 3
 # asks for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
 BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
 
-# With one of these a user sends by interfaces of the user's own choice.
-CHOICES_OF_INTERFACE = ("btl_tcp_if", "btl_tcp_disable_family", "oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
+# With one of these a user has daemons, or ranks, send by interfaces of the user's own choice.
+DAEMONS_BY = ("oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
+RANKS_BY = ("btl_tcp_if", "btl_tcp_disable_family")
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,11 @@ class Hosts:
         hosts = ",".join(f"{place.name}:{place.workers}" for place in self.places if place.workers)
         options = ["--host", hosts, "--map-by", "slot"]
         options += ["--prtemca", "plm_ssh_agent", self.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
-        if self.network is not None:
-            options += ["--prtemca", "oob_tcp_if_include", self.network, "--mca", "btl_tcp_if_include", self.network]
+        # Open MPI refuses a parameter that is given twice.
+        if self.network is not None and not _has_any(by_user, DAEMONS_BY):
+            options += ["--prtemca", "oob_tcp_if_include", self.network]
+        if self.network is not None and not _has_any(by_user, RANKS_BY):
+            options += ["--mca", "btl_tcp_if_include", self.network]
         if self.bind_environment(by_user) and "prte_launch_agent" not in by_user:
             env = bind_address.preload({}) | self.bind_environment(by_user)
             given = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
@@ -85,7 +89,7 @@ class Hosts:
                 f"{bind_address.LIBRARY}: the dynamic linker of another host cannot be given a path with a blank or a "
                 "colon: runs on several hosts need this project in a folder without them"
             )
-        if self.network is None or any(name.startswith(CHOICES_OF_INTERFACE) for name in by_user):
+        if self.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):
             return {}
         # The library gives IPv6 sockets no address that another host reaches.
         return {bind_address.TOWARDS: self.address, "OMPI_MCA_btl_tcp_disable_family": "6"}
@@ -102,6 +106,10 @@ class Hosts:
             "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
             "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(ALLREDUCE_RULES),
         }
+
+
+def _has_any(by_user: Set[str], beginnings: tuple[str, ...]) -> bool:
+    return any(name.startswith(beginnings) for name in by_user)
 
 
 def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:

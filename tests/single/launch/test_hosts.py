@@ -41,7 +41,10 @@ def test_behind_a_router_mpi_chooses_its_interface() -> None:
 def test_a_user_s_own_interface_is_not_closed() -> None:
     assert HOSTS.bind_environment({"btl", "pml"})["PARALLAX_BIND_TOWARDS"] == "10.0.0.1"
     assert HOSTS.bind_environment({"btl_tcp_if_include"}) == {}
-    assert "prte_launch_agent" not in HOSTS.mpirun_options({"btl_tcp_if_include"})
+    options = HOSTS.mpirun_options({"btl_tcp_if_include"})
+    assert "oob_tcp_if_include" in options
+    assert "prte_launch_agent" not in options and "btl_tcp_if_include" not in options
+    assert "oob_tcp_if_include" not in HOSTS.mpirun_options({"oob_tcp_if_exclude"})
 
 
 def test_other_hosts_cannot_load_from_a_folder_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
