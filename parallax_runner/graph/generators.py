@@ -2,8 +2,8 @@
 
 For a configured model they are seeded meanwhile. In a script, the process that a person has started notes the states
 once TensorFlow and this package are there, and changes nothing. A worker takes over these states at the same place of
-the script. When the graph is built it gets its own states back, so that workers do not go on with equal draws, unless the
-script has seeded a generator by itself.
+the script. When the graph is built it gets its own states back, so that workers do not go on with equal draws, unless
+the script has seeded a generator by itself.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "generators.json"
 PYTHON, NUMPY = "random", "numpy.random"
@@ -94,7 +92,7 @@ class Begin:
 
     def save(self, path: Path) -> None:
         """Leaves the states for the workers."""
-        write_whole(path, json.dumps(self._states or states()))
+        path.write_text(json.dumps(self._states or states()), encoding="utf-8")
 
 
 begin = Begin()
