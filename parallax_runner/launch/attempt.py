@@ -173,7 +173,8 @@ class Attempt:
     def unfinished(self) -> str:
         """The processes that have not ended, for a message."""
         alive = [member for child in self._children if child.process.poll() is None for member in child.members]
-        return ", ".join(f"{member.role} {member.index}" for member in alive if member.connected) or "mpirun"
+        named = [f"{member.role} {member.index}" for member in alive if member.connected]
+        return ", ".join(named) or ("mpirun" if self._mpirun in alive else "connections")
 
     def waiting_for(self) -> str:
         """The workers that are not done and what each is at, for a message."""

@@ -1,6 +1,7 @@
 """Runs a LaunchSpec to its end: starts the processes, watches them, and leaves none behind."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -29,6 +30,8 @@ SETTLE_SECS = 2.0
 EXPLAIN_SECS = 8.0
 # After the last worker is done: how long servers and interpreters may take to shut down.
 CLOSE_SECS = 10.0
+# Of it, what nobody needs to be told of.
+TELL_CLOSE_SECS = 1.0
 # A signal to the driver this soon after a worker's death was one signal to all, as batch systems send it.
 SIGNALLED_TOGETHER_SECS = 1.0
 
@@ -165,7 +168,7 @@ def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> R
 
     def all_ended() -> bool:
         ended = attempt.all_exited() or interrupts.again
-        if not ended:
+        if not ended and time.monotonic() > done_secs + TELL_CLOSE_SECS:
             notice.show(f"the end of {attempt.unfinished()}")
         return ended
 
@@ -174,6 +177,7 @@ def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> R
     attempt.ask_where()
     attempt.pump(workers_ended, grace_secs)
     attempt.stop_servers()
+    done_secs = time.monotonic()
     if attempt.workers_done():
         attempt.pump(all_ended, CLOSE_SECS)
     return _interrupted(attempt, interrupts)
