@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 PACKAGE = Path(__file__).parents[1]
+RUNS_SCRIPT = "<frozen runpy>"
 # Where TensorFlow's own threads come from C++ back into Python.
 CALLS_PYTHON = "tensorflow/python/ops/script_ops.py"
 
@@ -30,11 +31,16 @@ class Whereabouts:
 
 
 def main_thread_place() -> str:
-    """The line of this package that this process's main thread executes, and the function that it called there."""
+    """The line of this package that this process's main thread executes, and the function that it called there; of a
+    script that the package runs, the script's line."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    called = None
+    called = outside = None
     while frame is not None and not _is_own(frame):
+        if frame.f_code.co_filename != RUNS_SCRIPT:
+            outside = frame
         called, frame = frame, frame.f_back
+    if called is not None and called is not outside and outside is not None:
+        return f"{Path(outside.f_code.co_filename).name}:{outside.f_lineno}"
     if frame is None:
         return "" if called is None else _name(called)
     path = Path(frame.f_code.co_filename).relative_to(PACKAGE).as_posix()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -31,6 +33,21 @@ def test_the_place_is_the_innermost_line_of_the_package_and_what_it_called(monke
     thread.join()
     line = wait_for_release.__code__.co_firstlineno + 1
     assert places == [f"threading.wait in test_whereabouts.py:{line} wait_for_release"]
+
+
+def test_of_a_script_the_place_is_its_own_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "from parallax_runner.launch import whereabouts\n\n\ndef look():\n    print(whereabouts.main_thread_place())\n"
+        "\n\nimport threading\nwhereabouts.PACKAGE = whereabouts.Path(__file__).parent / 'runs'\n"
+        "thread = threading.Thread(target=look)\nthread.start()\nthread.join()\n"
+    )
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "it.py").write_text("import runpy, sys\n\nrunpy.run_path(sys.argv[1], run_name='__main__')\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "runs" / "it.py"), str(tmp_path / "train.py")], capture_output=True, text=True
+    )
+    # The thread looks while the script starts it, or waits for it.
+    assert done.stdout in ("train.py:11\n", "train.py:12\n"), done.stderr
 
 
 def test_equal_places_make_one_line() -> None:
