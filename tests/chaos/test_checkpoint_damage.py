@@ -44,6 +44,7 @@ FLIPS, CUTS = 25, 8  # of each file of the newest checkpoint, at seeded places
 RESTORES = 40  # of the damages after which a run can start, so many are followed by a real restore
 PATIENCE_SECS = 20  # nothing waits for what never comes, such as the writer of a FIFO
 LEAST_DAMAGES = 150
+RESTORED = "of these restored into a graph"
 
 Act = Callable[[Path], object]
 
@@ -289,7 +290,7 @@ def counts() -> Iterator[Counter[tuple[str, str]]]:
     found: Counter[tuple[str, str]] = Counter()
     yield found
     print("\n\n| damage | tried | came of it |\n|---|---|---|")
-    for kind in dict.fromkeys(kind for kind, _ in found):
+    for kind in sorted(dict.fromkeys(kind for kind, _ in found), key=lambda kind: kind == RESTORED):
         outcomes = {outcome: count for (one, outcome), count in found.items() if one == kind}
         told = ", ".join(f"{outcome}: {count}" for outcome, count in outcomes.items())
         print(f"| {kind} | {sum(outcomes.values())} | {told} |")
@@ -345,7 +346,7 @@ def test_damage(
     counts[damage.kind, "nothing lost" if damage.spares else "the one before is used"] += 1
     if number in to_restore:
         expect_values_of(sound, found.prefix)
-        counts["restored into a graph", "the values that were written"] += 1
+        counts[RESTORED, "the values that were written"] += 1
     with patience():  # and the run can go on: the same step is written again
         note_validated(folder, NEWEST, 1.0)
         assert fault_of_best(folder) is None
