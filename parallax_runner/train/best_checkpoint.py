@@ -9,6 +9,7 @@ import dataclasses
 import json
 import logging
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
