@@ -94,5 +94,5 @@ def reason_in(message: str) -> str:
     """
     told = re.split(r"^Node: .*$", message, flags=re.MULTILINE)[-1]
     lines = [re.sub(r"^\s*\(\d+\) [A-Z_]+: ", "", line).strip() for line in told.splitlines()]
-    noise = re.compile(r"$|Graph execution error:|\d+ root error|Hint: |.*\[\[\{\{")
+    noise = re.compile(r"$|Graph execution error:|\d+ root error|.*\[\[\{\{")
     return next((line for line in lines if not noise.match(line)), message.strip())

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import logging
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,11 +98,11 @@ def not_to_forget(folder: Path, validated: set[int]) -> set[int]:
 
 def _read(folder: Path) -> Best | None:
     path = folder / FILE_NAME
+    if not os.path.lexists(path):
+        return None
     try:
         best = Best(**read_object(path)[1])
         _check(best)
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, TypeError) as error:
         why = str(error) if isinstance(error, TypeError) else reason_of(error)
         raise CheckpointError(

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts.cluster import guarded
+from parallax_runner.config.job_folder import quoted
 from parallax_runner.train.checkpoint_files import list_checkpoints
 
 LAUNCH_SECS = 400
@@ -100,7 +101,8 @@ class Running:
         with open(self._stdout, "w") as stdout, open(self._stderr, "w") as stderr:
             self.process = subprocess.Popen(
                 guarded(
-                    [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={run_dir}"], signal.SIGTERM
+                    [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={quoted(str(run_dir))}"],
+                    signal.SIGTERM,
                 ),
                 cwd=cwd,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths)))},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.config.job_folder import quoted
+from parallax_runner.train.checkpoint_files import damage
 from tests.integration.runs import BATCH_SIZE, SIZE, VOCAB_SIZE, Run, launch
 
 LM_SHAPES = {
@@ -231,6 +234,30 @@ def test_a_damaged_one_that_is_named_is_refused(damaged: Path, tmp_path: Path) -
     prefix = damaged / "model.ckpt-20"
     run = launch("model=simple", "tracking=off", f"ckpt.resume={prefix}", cwd=tmp_path)
     expect_refused(run, f"ckpt.resume={prefix}", f"{prefix.name}.data", f"ckpt.resume={damaged / 'model.ckpt-19'}")
+
+
+# --- What folders are called --------------------------------------------------------------------------------------
+
+
+def test_a_sweep_and_a_resume_in_folders_whose_names_are_patterns(tmp_path: Path) -> None:
+    """TensorFlow takes prefixes for patterns, and SQLAlchemy reads options behind a question mark."""
+    cwd = tmp_path / "a[b] c\\d%20?"
+    (tmp_path / "ab cd%20").mkdir()
+    swept = ("-m", "model=simple", "comm=local", "ckpt.save_steps=2", "train.steps=4,6", "tracking.log_checkpoints=all")
+    run = launch(*swept, f"hydra.sweep.dir={quoted(str(cwd / 'swept[1]'))}", cwd=cwd).expect_success()
+    jobs = [cwd / "swept[1]" / f"train.steps-{steps}" for steps in (4, 6)]
+    for job in jobs:
+        summary = json.loads((job / "summary.json").read_text())
+        assert (summary["status"], summary["saved_model_error"]) == ("finished", None)
+        sent = (cwd / "mlartifacts" / summary["mlflow_run_id"] / "artifacts" / "checkpoints").iterdir()
+        assert {path.name for path in sent} == {f"model.ckpt-{step}" for step in range(2, summary["steps"] + 1, 2)}
+
+    arguments = (f"ckpt.resume={quoted(str(jobs[1]))}", f"ckpt.dir={quoted(str(cwd / 'other*[2]'))}")
+    run = launch("model=simple", "comm=mpi", "train.steps=8", "tracking=off", *arguments, cwd=cwd, name="last[3]")
+    run.expect_success()
+    assert (run.summary["first_step"], run.summary["steps"]) == (6, 8)
+    assert run.summary["ckpt_path"] == str(cwd / "other*[2]" / "model.ckpt-8")
+    assert damage(cwd / "other*[2]" / "model.ckpt-8") is None
 
 
 # --- What is refused ----------------------------------------------------------------------------------------------

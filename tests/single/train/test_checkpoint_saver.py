@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import textwrap
@@ -299,6 +300,29 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path) -> None:
         f"the last good one is {tmp_path / 'model.ckpt-1'}"
     ] * 2 + ["left: [1] []"], result.stderr
     assert damage(tmp_path / "model.ckpt-1") is None
+
+
+def test_a_file_system_without_space_is_said_to_have_none(tmp_path: Path, shared: Chief) -> None:
+    """TensorFlow's code for it is that of memory that is exhausted, and a hint about memory follows."""
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        made = saver(tmp_path, shared.ops)
+        made.start(0)
+        saved(made, shared, 1)
+        with open(tmp_path / "filler", "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(1 << 12)):
+                pass
+        with pytest.raises(CheckpointError) as caught:
+            saved(made, shared, 2)
+        assert str(caught.value) == (
+            f"checkpoint of step 2 could not be written to {tmp_path}: No space left on device; "
+            f"the last good one is {tmp_path / 'model.ckpt-1'}"
+        )
+        assert damage(tmp_path / "model.ckpt-1") is None
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
