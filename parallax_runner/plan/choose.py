@@ -12,8 +12,11 @@ from parallax_runner.plan.plan import Route
 
 OWNERS = (Route.PS, Route.ALLTOALL)
 COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
-# What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc).
-CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"])
+# What servers add up: TensorFlow's accumulators have kernels for these, and bfloat16 is added up as float32.
+ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
+# What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc), and bfloat16, which travels as other dtypes
+# (rewrite/collectives.py, rewrite/adding_up.py).
+CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64"]) | ADDED_UP
 # Of which a rank touches such a share in a step: an owner of its rows moves hardly less than a ring moves of all.
 NEARLY_ALL = 0.9
 # Plans whose steps differ by such a share are alike: the model's errors are larger (docs/benchmarks.md).
@@ -71,8 +74,6 @@ def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:
     """The routes that rewriting knows for a variable; those of which a plan may have all or none come last."""
     if variable.gradient is GradientKind.NONE:
         return (Route.LOCAL,)
-    if variable.dtype not in CARRIED and variable.immovable_op is None and servers:
-        return (Route.PS,)
     routes = [Route.ALLREDUCE]
     if variable.gradient is GradientKind.SPARSE:
         routes.append(Route.ALLGATHER)

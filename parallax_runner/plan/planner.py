@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.choose import Choice, not_carried
+from parallax_runner.plan.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.plan.cut import Cut, cut_variables, refuse_more_pieces_than_rows
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import held_unevenly, place
@@ -65,6 +65,8 @@ def make_plan(
     _refuse_what_ranks_cannot_send(variables, routes, comm)
     served = [variable for variable in variables if routes[variable.name] is Route.PS]
     refuse_more_pieces_than_rows(served)
+    if sync:
+        _refuse_what_servers_cannot_add_up(served, comm)
     shards = place(served, servers, measured, ps)
     shares_counters = not sync or backup_workers > 0
     planned = tuple(
@@ -117,10 +119,23 @@ def make_plan(
 
 def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, Route], comm: str) -> None:
     if (variable := not_carried(variables, routes)) is not None:
+        other = "local" if _trained_as_none_can_add(variable) else "ps"
         raise PlanError(
             f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, which Horovod does not carry "
-            "among the ranks: choose comm=ps, or another dtype"
+            f"among the ranks: choose comm={other}, or another dtype"
         )
+
+
+def _refuse_what_servers_cannot_add_up(served: Sequence[VariableInfo], comm: str) -> None:
+    if (variable := next(filter(_trained_as_none_can_add, served), None)) is not None:
+        raise PlanError(
+            f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, and TensorFlow's servers cannot "
+            "add up the gradients of several workers in it: choose comm=local, or another dtype"
+        )
+
+
+def _trained_as_none_can_add(variable: VariableInfo) -> bool:
+    return variable.gradient is not GradientKind.NONE and variable.dtype not in ADDED_UP
 
 
 def _reason(variable: VariableInfo, route: Route, shares_counters: bool) -> str:

@@ -17,6 +17,8 @@ ID_BYTES = 8
 OWNED_ID_BYTES = 4
 # Compression rounds these, and leaves others as they are.
 HALVED, HALF_BYTES = ("float32", "float64"), 2
+# Ranks add these up as float32 (rewrite/adding_up.py).
+ADDED_AS_BYTES = {"bfloat16": 4}
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,10 @@ def traffic(
 ) -> Traffic:
     """Of a variable of which `touched` rows travel."""
     share = HALF_BYTES / variable.itemsize if compression is not Compression.OFF and variable.dtype in HALVED else 1.0
+    widened = ADDED_AS_BYTES.get(variable.dtype, variable.itemsize) / variable.itemsize
     if variable.gradient is not GradientKind.SPARSE:
         size = variable.size_bytes * share
-        return Traffic(asked=0.0, pulled=size, pushed=size, whole=size)
+        return Traffic(asked=0.0, pulled=size, pushed=size, whole=size * widened)
     row_bytes, rows = variable.row_bytes * share, variable.shape[0]
     looks_up_there = ps.boundary_between_workers_and_servers
     return Traffic(
@@ -47,7 +50,7 @@ def traffic(
         pulled=touched.distinct * row_bytes if looks_up_there else variable.size_bytes * share,
         pushed=touched.distinct * (row_bytes + ID_BYTES),
         # A number for each row beside it tells whether any rank touched it.
-        whole=variable.size_bytes * share + rows * variable.itemsize,
+        whole=(variable.size_bytes * share + rows * variable.itemsize) * widened,
         ids=touched.distinct,
     )
 

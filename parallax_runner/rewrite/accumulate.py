@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.adding_up import added, adding_dtype, to_add
 from parallax_runner.rewrite.border import before_widening
 from parallax_runner.rewrite.compression import compress, decompress
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
@@ -37,18 +38,19 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
     (shard,) = shards
     shape = shard.handle.op.get_attr("shape")
     with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/"):
+        dtype = gradient.values.dtype
         accumulator = tf.ConditionalAccumulator(
-            gradient.values.dtype, shape=shape, reduction_type="SUM", shared_name=f"sum/{gradient.name}"
+            adding_dtype(dtype), shape=shape, reduction_type="SUM", shared_name=f"sum/{gradient.name}"
         )
         pushed = rewrite.pushes.get(gradient.name, (gradient.values, None))
         if pushed is not None:
             narrow = before_widening(rewrite, pushed[0])
             with tf.device(rewrite.worker_device):
                 travelling = compress(rewrite, narrow)
-            wide = tf.cast(decompress(rewrite, travelling, narrow.dtype), gradient.values.dtype)
-            rewrite.step_ops.append(accumulator.apply_grad(wide, local_step=_never_stale()))
+            wide = tf.cast(decompress(rewrite, travelling, narrow.dtype), dtype)
+            rewrite.step_ops.append(accumulator.apply_grad(to_add(wide), local_step=_never_stale()))
             rewrite.sent.append(Sent(travelling, 1, shard.variable))
-        mean = _divide(accumulator.take_grad(_pushes(rewrite)), rewrite)
+        mean = added(_divide(accumulator.take_grad(_pushes(rewrite)), rewrite), dtype)
         mean.set_shape(shape)
     return ShardedValue(pieces=(mean,), shards=tuple(shards), kind=FULL)
 
@@ -64,17 +66,18 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
         travelling = compress(rewrite, rows)
         with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/shard_{number}/"):
             accumulator = tf.SparseConditionalAccumulator(
-                rows.dtype,
+                adding_dtype(rows.dtype),
                 shape=[None, *rows.shape[1:]],
                 reduction_type="SUM",
                 shared_name=f"sum/{gradient.name}/shard_{number}",
             )
             if pushed is not None:
                 wide = decompress(rewrite, travelling, rows.dtype)
-                rewrite.step_ops.append(accumulator.apply_grad(local_ids, wide, local_step=_never_stale()))
+                rewrite.step_ops.append(accumulator.apply_grad(local_ids, to_add(wide), local_step=_never_stale()))
                 rewrite.sent += [Sent(each, 1, shard.variable) for each in (travelling, local_ids)]
             total = accumulator.take_indexed_slices_grad(_pushes(rewrite))
             mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
+            mean = added(mean, rows.dtype)
             mean.set_shape(rows.shape)
             values.append(mean)
             ids.append(tf.cast(total.indices, gradient.indices.dtype))

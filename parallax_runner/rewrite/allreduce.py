@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.adding_up import added, to_add
 from parallax_runner.rewrite.appearance import in_order_of_appearance
 from parallax_runner.rewrite.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
@@ -53,10 +54,11 @@ def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Seque
     from parallax_runner.rewrite import collectives
 
     ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
-    rewrite.sent += [Sent(value, ring, variable) for value, variable in zip(values, variables, strict=True)]
-    return [
-        total / tf.cast(rewrite.plan.replicas, total.dtype) for total in collectives.sum_over_ranks(values, name=name)
-    ]
+    addends = [to_add(value) for value in values]
+    rewrite.sent += [Sent(addend, ring, variable) for addend, variable in zip(addends, variables, strict=True)]
+    totals = collectives.sum_over_ranks(addends, name=name)
+    means = [total / tf.cast(rewrite.plan.replicas, total.dtype) for total in totals]
+    return [added(mean, value.dtype) for mean, value in zip(means, values, strict=True)]
 
 
 def _in_buckets(gradients: list[Aggregate]) -> list[list[Aggregate]]:

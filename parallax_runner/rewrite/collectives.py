@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +30,8 @@ def _ops_of_horovod() -> ModuleType:
 
 
 hvd = _ops_of_horovod()
+# What Horovod does not know travels under the name of what it knows of the same size.
+CARRIERS = {tf.bfloat16: tf.float16}
 
 
 def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int]:
@@ -95,7 +97,7 @@ def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor
 
 def concat_over_ranks(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
     """The ranks' tensors one after the other, in rank order; first dimensions may differ."""
-    return hvd.allgather(tensor, name=name)
+    return _as_carried(tensor, lambda carried: hvd.allgather(carried, name=name))
 
 
 def all_to_all(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:
@@ -103,9 +105,22 @@ def all_to_all(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.T
 
     Returns what came, in rank order of its senders, and how many rows each of them sent.
     """
-    return hvd.alltoall(tensor, splits=counts, name=name)
+    came_counts: list[tf.Tensor] = []
+
+    def exchange(carried: tf.Tensor) -> tf.Tensor:
+        came, received = hvd.alltoall(carried, splits=counts, name=name)
+        came_counts.append(received)
+        return came
+
+    return _as_carried(tensor, exchange), came_counts[0]
 
 
 def from_chief(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
     """Rank 0's tensor, on every rank; shapes must agree."""
-    return hvd.broadcast(tensor, 0, name=name)
+    return _as_carried(tensor, lambda carried: hvd.broadcast(carried, 0, name=name))
+
+
+def _as_carried(tensor: tf.Tensor, move: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """What `move`, which only moves bits, makes of a tensor, also of one of a dtype that Horovod does not know."""
+    carrier = CARRIERS.get(tensor.dtype)
+    return move(tensor) if carrier is None else tf.bitcast(move(tf.bitcast(tensor, carrier)), tensor.dtype)

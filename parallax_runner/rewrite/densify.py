@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.adding_up import added, to_add
 from parallax_runner.rewrite.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes import travelling_by
@@ -59,7 +60,7 @@ def _touched_rows(rewrite: Rewrite, part: Rows, mean: tf.Tensor, count: tf.Tenso
     values = tf.gather(mean, ids)
     if not rewrite.plan.average_sparse:
         values *= tf.cast(rewrite.plan.replicas, values.dtype)
-    return Rows(part.variable, values, tf.cast(ids, part.ids.dtype), part.rows)
+    return Rows(part.variable, added(values, part.values.dtype), tf.cast(ids, part.ids.dtype), part.rows)
 
 
 def _exchanged(
@@ -97,8 +98,9 @@ def _rows(rewrite: Rewrite, gradient: Aggregate) -> int:
 
 def _spread(part: Rows) -> tuple[tf.Tensor, tf.Tensor]:
     """A tensor [rows, ...] with the values where they belong, and [rows] with 1 where a row was touched."""
-    spread = tf.math.unsorted_segment_sum(part.values, part.ids, part.rows)
+    values = to_add(part.values)
+    spread = tf.math.unsorted_segment_sum(values, part.ids, part.rows)
     spread.set_shape([part.rows, *part.values.shape[1:]])
-    touched = tf.math.unsorted_segment_sum(tf.ones_like(part.ids, part.values.dtype), part.ids, part.rows)
+    touched = tf.math.unsorted_segment_sum(tf.ones_like(part.ids, values.dtype), part.ids, part.rows)
     touched.set_shape([part.rows])
     return spread, touched

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.rewrite.adding_up import added, to_add
 from parallax_runner.rewrite.distributed_graph import Rewrite
 
 
@@ -27,7 +28,7 @@ def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Rows of one id are added in the order in which they stand.
     """
     distinct, position = ascending(indices)
-    merged = tf.math.unsorted_segment_sum(values, position, tf.size(distinct))
+    merged = added(tf.math.unsorted_segment_sum(to_add(values), position, tf.size(distinct)), values.dtype)
     merged.set_shape(tf.TensorShape([None]).concatenate(values.shape[1:]))
     return merged, distinct
 

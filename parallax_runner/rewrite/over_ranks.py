@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.rewrite.adding_up import added, to_add
 from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
 from parallax_runner.rewrite.hot_rows import find_hot
 from parallax_runner.rewrite.row_order import row_order
@@ -62,9 +63,9 @@ def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.T
     """The sum over ranks of what each has of a variable of the plan."""
     from parallax_runner.rewrite import collectives
 
-    own = tf.identity(own)
+    dtype, own = own.dtype, tf.identity(to_add(own))
     rewrite.sent.append(Sent(own, 2 * (rewrite.plan.workers - 1) / rewrite.plan.workers, variable))
-    return collectives.sum_of_one(own, name=name)
+    return added(collectives.sum_of_one(own, name=name), dtype)
 
 
 def whole_on_chief(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:

@@ -158,6 +158,16 @@ def mixed_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.cast(tf.reduce_sum(x, axis=1), tf.float64)
 
 
+def short_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Variables of 16 bits, of the dtype that the model is called by; the loss is computed in more."""
+    table = tf.get_variable("table", [ROWS, WIDTH], case.model)
+    other = tf.get_variable("other", [ROWS], case.model)
+    weights = tf.get_variable("weights", [WIDTH, WIDTH], case.model)
+    x = tf.cast(features["x"], case.model) * tf.nn.embedding_lookup(table, features["ids"])
+    x = tf.tanh(tf.matmul(x + tf.gather(table, (features["ids"] * 2 + 1) % ROWS), weights))
+    return tf.reduce_sum(tf.cast(x, tf.float64), axis=1) + tf.cast(tf.gather(other, features["ids"]), tf.float64)
+
+
 def halves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Two halves on two devices of each worker."""
     with tf.device("/cpu:0"):
@@ -225,6 +235,8 @@ MODELS = {
     "halves": halves_model,
     "on_tasks": on_tasks_model,
     "mixed": mixed_model,
+    "bfloat16": short_model,
+    "float16": short_model,
     "loop": loop_model,
     "plain": plain_model,
     "chained": plain_model,

@@ -514,6 +514,31 @@ def compressed_cases() -> list[Case]:
     ]
 
 
+def short_cases() -> list[Case]:
+    """Variables of 16 bits by every route."""
+    return [
+        *(
+            Case(**route, model="bfloat16", optimizer=optimizer, clip=optimizer == "adagrad")
+            for optimizer, route in zip(
+                itertools.cycle(("momentum", "gradient_descent", "adagrad")),
+                (
+                    {"comm": "mpi"},
+                    {"comm": "mpi", "reroute": ".allreduce", "average_sparse": False},
+                    {"comm": "mpi", "use_allgatherv": True},
+                    {"comm": "ps", "partitions": 3},
+                    {"comm": "ps", "replicas": 2},
+                    {"comm": "hybrid", "partitions": 2, "ranks": 3, "spoilt_step": 4},
+                    {"comm": "sharded", "ranks": 3},
+                    {"comm": "sharded", "hot_rows": 3},
+                ),
+                strict=False,
+            )
+        ),
+        *(Case(comm=comm, model="float16", optimizer="momentum") for comm in ("mpi", "ps", "hybrid", "sharded")),
+    ]
+
+
 MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))
 FAULTY = faulty_cases()
 COMPRESSED = compressed_cases()
+SHORT = short_cases()

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch import command, processes
 from parallax_runner.launch.attempt import LaunchSpec
-from tests.parallel.cases import COMPRESSED, FAULTY, MATRIX, SERVERS, Case
+from tests.parallel.cases import COMPRESSED, FAULTY, MATRIX, SERVERS, SHORT, Case
 
+BFLOAT16 = tf.bfloat16.as_numpy_dtype  # of which a file says no more than that it has two bytes
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -27,7 +29,7 @@ class Launched:
     def arrays(self, case: Case, what: str, rank: int = 0) -> dict[str, np.ndarray]:
         """`what` is initial, final or losses."""
         with np.load(self.folder / f"{self.cases.index(case)}_{what}_{rank}.npz") as file:
-            return dict(file)
+            return {name: array.view(BFLOAT16) if array.dtype.kind == "V" else array for name, array in file.items()}
 
     def trace(self, case: Case) -> list[tuple[str, str]]:
         """(device, «name = Type(inputs)») of every op of the chief's last step."""
@@ -62,7 +64,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Launched]:
 
 def launch(ranks: int, folder: Path) -> Launched:
     """Runs all cases for so many ranks."""
-    cases = [case for case in (*MATRIX, *FAULTY, *COMPRESSED) if case.ranks == ranks]
+    cases = [case for case in (*MATRIX, *FAULTY, *COMPRESSED, *SHORT) if case.ranks == ranks]
     (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
     worker = command.worker_command(
         run_dir=folder, workers=ranks, threads_per_worker=1, module="tests.parallel.matrix_worker"

@@ -226,7 +226,7 @@ def test_what_goes_dense_for_costing_alike_must_be_possible() -> None:
     large = {"measured": touching(0.98, ranks=8), "constants": slow, "workers": 8}
     fixed = dataclasses.replace(BIG, server=1)
     assert chosen(fixed, **large) == {"big": "ps"}
-    assert chosen(BIG, dataclasses.replace(NONE, dtype="bfloat16"), **large)["big"] == "ps"
+    assert chosen(BIG, dataclasses.replace(NONE, dtype="complex64"), **large)["big"] == "ps"
     # Nor is an allreduce started for it that costs more than it is worth.
     dear = dataclasses.replace(slow, allreduce=dataclasses.replace(slow.allreduce, overhead_secs=10.0))
     assert chosen(BIG, **(large | {"constants": dear})) == {"big": "alltoall"}
@@ -326,14 +326,13 @@ def test_without_a_measurement_there_are_bounds_and_no_time_of_computing() -> No
 
 
 def test_auto_leaves_to_servers_what_ranks_cannot_send() -> None:
-    """A dense variable of bfloat16 alone; and all, where one without a gradient would be sent as it is at first."""
-    odd, other = info("odd", "dense", dtype="bfloat16"), info("counter", "none", (), dtype="bfloat16")
-    assert possible_routes(odd, servers=2) == (Route.PS,)
+    """All, where a variable without a gradient would be sent as it is at first."""
+    odd, short = info("counter", "none", (), dtype="complex64"), info("short", "dense", dtype="bfloat16")
     fast = dataclasses.replace(DEFAULTS, allreduce=Exchange(0.0, 0.0, 0.0, 0.0))
-    some = choose_routes((odd, DENSE), model(touching(0.01), constants=fast)).routes
-    assert some == {"odd": Route.PS, "kernel": Route.ALLREDUCE}
-    every = choose_routes((odd, DENSE, other), model(touching(0.01), constants=fast)).routes
-    assert every == {"odd": Route.PS, "kernel": Route.PS, "counter": Route.LOCAL}
+    every = choose_routes((DENSE, short), model(touching(0.01), constants=fast)).routes
+    assert every == {"kernel": Route.ALLREDUCE, "short": Route.ALLREDUCE}
+    every = choose_routes((DENSE, short, odd), model(touching(0.01), constants=fast)).routes
+    assert every == {"kernel": Route.PS, "short": Route.PS, "counter": Route.LOCAL}
 
 
 def test_a_graph_without_variables_has_an_empty_choice() -> None:

@@ -60,11 +60,25 @@ def routes(made: Plan) -> dict[str, str]:
 @pytest.mark.parametrize("comm", ["mpi", "hybrid", "sharded"])
 @pytest.mark.parametrize("kind", ["dense", "none"])
 def test_a_dtype_that_ranks_cannot_send_is_refused(comm: str, kind: str) -> None:
-    odd = info("odd", kind, dtype="bfloat16")
-    with pytest.raises(PlanError, match=rf"comm={comm}: variable «odd» is of dtype bfloat16.* choose comm=ps"):
+    odd, remedy = info("odd", kind, dtype="complex64"), "local" if kind == "dense" else "ps"
+    with pytest.raises(PlanError, match=rf"comm={comm}: variable «odd» is of dtype complex64.* choose comm={remedy},"):
         plan(odd, DENSE, comm=comm)
-    for other in ("ps", "local"):
-        assert plan(odd, DENSE, comm=other).variables[0].dtype == "bfloat16"
+    assert plan(odd, DENSE, comm=remedy).variables[0].dtype == "complex64"
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_dtype_that_servers_cannot_add_up_is_refused(kind: str) -> None:
+    odd = info("odd", kind, dtype="complex64")
+    with pytest.raises(PlanError, match=r"comm=ps: variable «odd» is of dtype complex64, .* choose comm=local,"):
+        plan(odd, DENSE, comm="ps")
+    assert plan(odd, DENSE, comm="ps", sync=False).variables[0].route is Route.PS  # nothing is added up
+
+
+@pytest.mark.parametrize("comm", ["mpi", "ps", "hybrid", "sharded"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "none"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_numbers_of_16_bits_go_by_every_route(comm: str, kind: str, dtype: str) -> None:
+    assert plan(info("short", kind, dtype=dtype), SPARSE, comm=comm).variables[0].dtype == dtype
 
 
 @pytest.mark.parametrize(

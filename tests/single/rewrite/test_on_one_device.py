@@ -12,6 +12,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.verify.compare import compare
+from parallax_runner.verify.reference import Reference
+from tests.parallel.cases import Case
 from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
 from tests.single.small_models import (
     BATCH,
@@ -187,6 +190,23 @@ def test_two_workers_with_servers_train_as_one_on_both_batches(optimizer: str, a
         alone.step([{name: np.concatenate([half[name] for half in halves]) for name in halves[0]}])
     assert_same(found, alone.variables(), 1e-12)
     assert together.variables(rank=1)["global_step"] == 3
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_servers_add_up_bfloat16(clip: bool) -> None:
+    """For which no accumulator of TensorFlow has a kernel."""
+    case = Case(comm="ps", model="bfloat16", optimizer="momentum", partitions=2, clip=clip)
+    single = case.single()
+    device = OneDevice(*(rewrite_for_rank(single, case.plan(single), rank=rank, seed=1) for rank in (0, 1)))
+    device.initialize()
+    with Reference(single, ranks=2, average_sparse=True) as reference:
+        reference.load(device.variables())
+        for step in range(3):
+            batches = [case.batch(step, rank) for rank in (0, 1)]
+            device.step(batches)
+            reference.step(batches)
+        comparison = compare(device.variables(), reference.values(), tolerance=1e-2)
+    assert comparison.ok, comparison.first_difference
 
 
 def test_the_follower_has_the_chiefs_updates_when_its_step_is_over() -> None:
