@@ -77,11 +77,13 @@ class Border:
 
     @functools.cache  # noqa: B019
     def _check_reachable(self, name: str) -> None:
-        """Refuses what only the chief's step has, or what is spread over servers, or over the ranks."""
+        """Refuses what only the chief's step has, or what is spread over servers."""
+        if not self._plan.servers:
+            return
         for op in edit.ancestors([self._distributed.graph.get_tensor_by_name(name).op], control=False):
             if op.name in self._moved:
                 raise TrainingError(
-                    f"«{name}» needs «{op.name}», which is done {self._elsewhere}: fetch what is not, such as the "
+                    f"«{name}» needs «{op.name}», which is done on the servers: fetch what is not, such as the "
                     "variables, or choose run_option='MPI'"
                 )
             if op.type.endswith("TakeGradient") and op not in self._of_step:
@@ -90,15 +92,6 @@ class Border:
                     "(where it has one replica), or a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker "
                     "gets, or choose run_option='MPI'"
                 )
-            if op.type.startswith("Horovod") and op not in self._of_step:
-                raise TrainingError(
-                    f"«{name}» needs «{op.name}», an exchange with all workers that is no part of a step: fetch a sum "
-                    "of it (tf.nn.l2_loss, tf.reduce_sum), or choose run_option='MPI'"
-                )
-
-    @property
-    def _elsewhere(self) -> str:
-        return "on the servers" if self._plan.servers else "by the ranks that own the rows"
 
     @functools.cached_property
     def _of_step(self) -> set[tf.Operation]:
@@ -107,7 +100,7 @@ class Border:
 
     @functools.cached_property
     def _moved(self) -> frozenset[str]:
-        """Ops of the single-device graph of which the servers, or the ranks, do a copy each."""
+        """Ops of the single-device graph of which the servers do a copy each."""
         ops = self._distributed.graph.get_operations()
         names = {op.name for op in ops}
         return frozenset(op.name for op in ops if f"{op.name}/shard_0" in names and op.type != "VarHandleOp")

@@ -16,7 +16,9 @@ DTYPES = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 def allreduce(tensor: Any, average: bool = True) -> tf.Tensor | tf.IndexedSlices:
     """The mean over ranks of a Tensor, a Variable or an IndexedSlices; the sum with `average=False`.
 
-    Shape and dtype must be the same on all ranks; where they are not, every rank gets an error that names the tensor.
+    Shape and dtype must be the same on all ranks; where they are not, every rank gets an error that names the op. Ranks
+    match by the op's name, «allreduce», «allreduce_1» and so on in the order in which they make them, whatever the
+    tensor is called on each.
     The mean of integers is rounded down. Of an IndexedSlices the ranks' rows and indices stand one after the other, the
     rows divided by the number of ranks: rows of equal indices are not added up. No gradient flows through: to train
     on the mean of gradients, use `DistributedOptimizer`.
@@ -26,10 +28,11 @@ def allreduce(tensor: Any, average: bool = True) -> tf.Tensor | tf.IndexedSlices
     if isinstance(tensor, tf.IndexedSlices):
         values, indices = allgather(tensor.values), allgather(tensor.indices)
         return tf.IndexedSlices(_mean(values) if average else values, indices, dense_shape=tensor.dense_shape)
-    name, tensor = _named(tensor)
-    _check_dtype("allreduce", name, tensor)
-    with tf.name_scope("allreduce/"):
-        total = tf.stop_gradient(collectives.sum_of_one(tensor, name=name))
+    own, tensor = _named(tensor)
+    _check_dtype("allreduce", own, tensor)
+    total = _kept_apart(collectives.sum_of_one(tensor, name="allreduce"))
+    with tf.name_scope(f"{total.op.name}/"):
+        total = tf.stop_gradient(total)
         return _mean(total) if average else total
 
 
@@ -37,7 +40,8 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     """The ranks' tensors one after the other along the first dimension, in rank order.
 
     First dimensions may differ, and be 0; the others and the dtype must be the same on all ranks, or every rank gets
-    an error that names the tensor. Ranks match by `name`, or else by the tensor's own. No gradient flows through.
+    an error that names the op. Ranks match by the op's name: `name`, or else «allgather», «allgather_1» and so on in
+    the order in which they make them. No gradient flows through.
 
     Raises CollectiveError for a scalar, or a dtype other than those of `allreduce`.
     """
@@ -45,15 +49,23 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     _check_dtype("allgather", own, tensor)
     if tensor.shape.ndims == 0:
         raise CollectiveError(f"allgather of «{own}»: it is a scalar, and has no first dimension: reshape it to [1]")
-    with tf.name_scope("allgather/"):
-        return tf.stop_gradient(collectives.concat_over_ranks(tensor, name=name or own))
+    rows = _kept_apart(collectives.concat_over_ranks(tensor, name=name or "allgather"))
+    with tf.name_scope(f"{rows.op.name}/"):
+        return tf.stop_gradient(rows)
+
+
+def _kept_apart(result: tf.Tensor) -> tf.Tensor:
+    """The same, never merged with another collective of the same tensor: it may be another one on other ranks, which
+    would then wait for ever."""
+    result.op._set_attr("_collective", tf.AttrValue(s=result.op.name.encode()))
+    return result
 
 
 def _named(tensor: Any) -> tuple[str, tf.Tensor]:
-    """The name to match by, a variable's own for a variable, and the tensor."""
+    """What errors call it, a variable by its own name, and the tensor."""
     converted = tf.convert_to_tensor(tensor)
     named = tensor if hasattr(tensor, "name") else converted
-    return named.name.removesuffix(":0").replace(":", "_"), converted
+    return named.name.removesuffix(":0"), converted
 
 
 def _check_dtype(what: str, name: str, tensor: tf.Tensor) -> None:

@@ -32,10 +32,6 @@ def update_own_rows(rewrite: Rewrite) -> None:
             values |= _send(rewrite, together, name=f"push_{number}")
     update = ShardedUpdate(rewrite=rewrite, values=values)
     update.visit_region()
-    update.visit_observers()
-    # What brings their numbers together needs all ranks: all do it in each step, whoever asks.
-    asked = set(rewrite.single.asked) & set(rewrite.single.observers)
-    rewrite.step_ops += [op for op in map(rewrite.op, sorted(asked)) if op not in update.copies]
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
 

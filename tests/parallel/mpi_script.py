@@ -116,8 +116,7 @@ def variables() -> dict[str, Any]:
     fetches["rows"] = mpi.allgather(resource)
     with mpi.Session() as session:
         session.run(tf.global_variables_initializer())
-        names = sorted(op.name for op in tf.get_default_graph().get_operations() if "Horovod" in op.type)
-        return {"values": session.run(fetches), "names": names}
+        return {"values": session.run(fetches)}
 
 
 def indexed_slices() -> dict[str, Any]:
@@ -132,6 +131,22 @@ def indexed_slices() -> dict[str, Any]:
 def names() -> list[float]:
     """Given names are what ranks match by."""
     return evaluate(mpi.allgather(tf.constant([float(RANK)], name=f"own_{RANK}"), name="given"))
+
+
+def another_tensor_on_each_rank() -> dict[str, Any]:
+    """Each rank has all tensors, and takes that of its number: other names are matched by order."""
+    tensors = [tf.constant([[float(number)] * 2] * (number + 1)) for number in range(RANKS)]
+    numbers = [tf.constant(10.0 * number) for number in range(RANKS)]
+    with tf.name_scope("within"):
+        scoped = mpi.allgather(tensors[RANK])
+    fetches = {
+        "rows": mpi.allgather(tensors[RANK]),
+        "sum": mpi.allreduce(numbers[RANK], average=False),
+        "again": mpi.allgather(tensors[RANKS - 1 - RANK]),
+        "scoped": scoped,
+    }
+    names = [op.name for op in tf.get_default_graph().get_operations() if "Horovod" in op.type]
+    return {"values": evaluate(fetches), "names": names}
 
 
 def mismatches() -> dict[str, Any]:
@@ -288,6 +303,7 @@ def example() -> dict[str, Any]:
 # The first one is to find nothing initialised.
 CASES = (
     *(before_init, dtypes, shapes, integers, variables, indexed_slices, names, mismatches, mismatch_in_a_later_step),
+    another_tensor_on_each_rank,
     *(refusals, gradients, constants, sessions, optimizers, example),
 )
 

@@ -284,7 +284,8 @@ def test_workers_that_do_not_wait_for_each_other(cluster: Cluster) -> None:
     graph = build("at_once")
     sessions = cluster.sessions(graph, workers=2, sync=False, staleness=1)
     for session in sessions:  # one after the other: as far as the bound lets them
-        session.run("train", {"ids:0": [IDS[0]]})
+        found = session.run(["train", "clipped_norm:0", "norm:0"], {"ids:0": [IDS[0]]})
+        assert found[1] == found[2]
     assert sessions[0].run("global_step") == [2]
     # Nobody has to wait: nothing of the first step is left in any queue.
     sessions[1].run("train", {"ids:0": [IDS[0]]})
