@@ -22,6 +22,8 @@ DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
 STACKS_SECS = 24.0
+# After the last words; the driver waits 10 s, then kills what is still there.
+LINGERS_SECS = 5.0
 STDERR = 2
 
 
@@ -172,7 +174,8 @@ class ControlClient:
             # write stacks: a thread of C does. TensorFlow's import keeps it, too.
             if self.doing != wire.STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
-        faulthandler.cancel_dump_traceback_later()
+        # Should a thread or a handler of the user's code keep this process, its log then says which.
+        faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)
 
     def _listen(self) -> None:
         try:

@@ -18,9 +18,6 @@ from parallax_runner.launch.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 from parallax_runner.user_code import describe_exit
 
-# Before the driver, which waits 10 s after the work is done, kills what is still there.
-SAY_WHERE_SECS = 7.0
-
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
     """Runs `body` and ends the process; a failure goes to the driver, and with its traceback to the process's log."""
@@ -56,8 +53,6 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     if status or role == "server":
         os._exit(status)
     ended_well.append(True)
-    # Should a thread or a handler of the script keep this process, the log says which before the driver kills it.
-    faulthandler.dump_traceback_later(SAY_WHERE_SECS)
 
 
 def _skip_teardown(ended_well: list[bool]) -> None:

@@ -16,16 +16,16 @@ from parallax_runner.launch.logs import log_path
 BODY = """
 import atexit, sys, threading, time
 from pathlib import Path
-from parallax_runner.launch import entry
+from parallax_runner.launch import client, entry
 
-entry.SAY_WHERE_SECS = {say_where_secs}
+client.LINGERS_SECS = {lingers_secs}
 
 class Kept:
     def __del__(self):
         print("freed", flush=True)
 
 def late():
-    time.sleep(0.5)
+    time.sleep(1.0)
     print("thread ends")
 
 def body(run_dir, index, client):
@@ -43,15 +43,16 @@ def control(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
     server = ControlServer(workers=1, servers=0, host="127.0.0.1")
     monkeypatch.setenv(wire.CONTROL_ADDRESS, server.address)
     monkeypatch.setenv(wire.CONTROL_SECRET, server.secret)
+    monkeypatch.setenv(wire.ALIVE_SECS, "0.05")
     yield server
     server.close()
 
 
-def run_worker(run_dir: Path, *, say_where_secs: float = 60.0) -> tuple[int, str]:
+def run_worker(run_dir: Path, *, lingers_secs: float = 60.0) -> tuple[int, str]:
     """The exit status of a worker and its log."""
     log = log_path(run_dir, "worker", 0)
     log.parent.mkdir()
-    code = BODY.format(say_where_secs=say_where_secs)
+    code = BODY.format(lingers_secs=lingers_secs)
     status = subprocess.run([sys.executable, "-c", code, str(run_dir)], timeout=60).returncode
     return status, log.read_text()
 
@@ -62,6 +63,6 @@ def test_threads_and_handlers_end_and_nothing_is_freed(control: ControlServer, t
 
 
 def test_the_log_says_what_keeps_a_worker(control: ControlServer, tmp_path: Path) -> None:
-    _, log = run_worker(tmp_path, say_where_secs=0.1)
+    _, log = run_worker(tmp_path, lingers_secs=0.1)
     assert "Timeout" in log
     assert " in late" in log
