@@ -2,8 +2,8 @@
 
 For a configured model they are seeded meanwhile. In a script, the process that a person has started notes the states
 once TensorFlow and this package are there, and changes nothing. A worker takes over these states at the same place of
-the script. When the graph is built it gets its own states back, so that workers do not go on with equal draws, unless the
-script has seeded a generator by itself.
+the script. When the graph is built it gets its own states back, so that workers do not go on with equal draws, unless
+the script has seeded a generator by itself.
 """
 
 from __future__ import annotations
