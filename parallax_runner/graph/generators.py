@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from parallax_runner.whole_file import write_whole
+
 FILE_NAME = "generators.json"
 PYTHON, NUMPY = "random", "numpy.random"
 # By module, the functions that set the state of its generator.
@@ -92,7 +94,7 @@ class Begin:
 
     def save(self, path: Path) -> None:
         """Leaves the states for the workers."""
-        path.write_text(json.dumps(self._states or states()), encoding="utf-8")
+        write_whole(path, json.dumps(self._states or states()))
 
 
 begin = Begin()

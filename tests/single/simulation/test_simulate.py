@@ -85,7 +85,7 @@ def test_a_measurement_that_knows_no_rows_is_refused() -> None:
 
 
 def test_auto_is_left_out_where_its_plan_would_be_refused() -> None:
-    odd = info("odd", "dense", immovable_op="cond/If", dtype="bfloat16")
+    odd = info("odd", "dense", immovable_op="cond/If", dtype="complex64")
     with pytest.raises(PlanError, match="auto is left out: comm=auto: variable «odd»"):
         simulated(Measured("f", 1, 1, 0.2, 64, None, (odd,), (), "2026-01-01"), workers=4)
 

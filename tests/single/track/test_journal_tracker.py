@@ -282,8 +282,9 @@ def test_four_processes_on_one_fresh_database(tmp_path: Path) -> None:
     ]
     said = [job.communicate(timeout=600) for job in jobs]
     assert [job.returncode for job in jobs] == [0] * 4, said
-    # MLflow and alembic have nothing to say to the user either.
-    assert [stderr for _, stderr in said] == [""] * 4
+    # MLflow and alembic have nothing to say to the user either; on a busy machine the wait for them is told.
+    lines = {line for _, stderr in said for line in stderr.splitlines()}
+    assert all("waiting for MLflow" in line for line in lines), lines
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     runs = [stored(uri, stdout.strip()) for stdout, _ in said]
     assert [run.info.status for run in runs] == ["FINISHED"] * 4

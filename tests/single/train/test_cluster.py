@@ -69,12 +69,16 @@ def test_the_server_gets_protocol_and_limits(monkeypatch: pytest.MonkeyPatch) ->
         given.update(options, address=spec.task_address("worker", 0))
         raise Refused
 
+    bound: list[str] = []
     monkeypatch.setattr(cluster.tf.train, "Server", start)
+    monkeypatch.setattr(cluster, "bind_towards", bound.append)
+    monkeypatch.setattr(cluster, "pick_port", lambda host: bound.append(host) or 4000)
     with pytest.raises(Refused):
         join_cluster(Client(), role="worker", index=0, threads=1, protocol="grpc+verbs", gpus=GpuLimits((5,)))
     assert given["protocol"] == "grpc+verbs"
     # The address by which it reached the driver, which others can reach too.
-    assert given["address"].startswith("10.0.0.7:")
+    assert given["address"] == "10.0.0.7:4000"
+    assert bound == ["10.0.0.7", "10.0.0.7"]
     assert given["config"].gpu_options.visible_device_list == "5"
 
 
