@@ -36,8 +36,12 @@ def hold(path: Path, run_dir: Path) -> Path:
 
 
 def is_held(path: Path, run_dir: Path) -> bool:
-    """Whether `hold` has put it there."""
-    return path.parent.parent == folder_of(run_dir) / _FILES
+    """Whether it is where `hold` puts files: in a folder directly in the outbox, to which no link leads."""
+    folder = path.parent
+    try:
+        return folder.resolve().parent == folder_of(run_dir.resolve()) / _FILES and not folder.is_symlink()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a zero byte
+        return False
 
 
 def release(held: Path) -> None:

@@ -300,6 +300,25 @@ def test_an_outbox_that_is_a_link_is_none(run_dir: Path) -> None:
         send(journal.path, FakeStore())
 
 
+@pytest.mark.parametrize("name", [".outbox/files/runs/b", ".outbox/files/linked/b", ".outbox/files/../b"])
+def test_only_what_waits_in_the_outbox_is_deleted(name: str, run_dir: Path) -> None:
+    """The file that the journal names is missing and would be inside; the links are in the path to it."""
+    runs, files = run_dir.parent / "shared" / "runs", run_dir / ".outbox" / "files"
+    runs.mkdir(parents=True)
+    (runs / "b").symlink_to(run_dir / "nothing")
+    if name.startswith(".outbox/files/runs"):
+        files.symlink_to(runs.parent, target_is_directory=True)
+    else:
+        files.mkdir()
+        (files / "linked").symlink_to(runs, target_is_directory=True)
+    (run_dir / ".outbox" / "model.ckpt-3").mkdir()
+    journal = new_journal(run_dir)
+    journal.append("artifact", path=name, folder=None)
+    send(journal.path, FakeStore())
+    assert (runs / "b").is_symlink()
+    assert (run_dir / ".outbox" / "model.ckpt-3").is_dir()
+
+
 def test_a_folder_is_not_sent_with_what_its_links_lead_to(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     (run_dir / "plots" / "deep").mkdir(parents=True)
     link = run_dir / "plots" / "deep" / "key"
