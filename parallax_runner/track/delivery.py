@@ -22,8 +22,17 @@ from parallax_runner.track import outbox, run_id
 from parallax_runner.track.destination import is_foreign
 from parallax_runner.track.journal import Header
 from parallax_runner.track.run_record import SUMMARY, name_run
-from parallax_runner.track.store import CopyFailed, EntryRefused, Opened, OpenRun, ParentUnknown, Point, StoreRun
-from parallax_runner.track.within import check_contents, within, within_outbox
+from parallax_runner.track.store import (
+    CopyFailed,
+    EntryRefused,
+    Opened,
+    OpenRun,
+    ParentUnknown,
+    Point,
+    Refused,
+    StoreRun,
+)
+from parallax_runner.track.within import Outside, check_contents, within, within_outbox
 
 log = logging.getLogger(__name__)
 
@@ -135,10 +144,19 @@ class Delivery:
         return self._run
 
     def _check_all(self) -> None:
-        """Raises Refused where an entry that is yet to be sent names something outside of the run's folder."""
+        """Raises Refused where an entry of another user's that is yet to be sent names something outside of the run's
+        folder."""
+        if not is_foreign(self.path):
+            return
         for entry, _ in journals.entries(self.path, self._offset):
             if entry["kind"] in ("artifact", "event") and not self._has_successor():
-                self._paths_of(entry)
+                try:
+                    self._paths_of(entry)
+                except Outside as error:
+                    raise self._refused(error) from error
+
+    def _refused(self, error: Outside) -> Refused:
+        return Refused(f"{error}: {self.path} belongs to another user, and is not sent")
 
     def _paths_of(self, entry: Mapping[str, Any]) -> dict[str, Path]:
         if entry["kind"] == "artifact":
@@ -191,10 +209,13 @@ class Delivery:
             self._send_files(run, first)
 
     def _send_files(self, run: StoreRun, entry: Mapping[str, Any]) -> None:
-        paths = self._paths_of(entry)
+        paths: dict[str, Path] = {}
         try:
+            paths = self._paths_of(entry)
             self._send_paths(run, entry, paths)
-        except EntryRefused:
+        except EntryRefused as error:
+            if isinstance(error, Outside) and is_foreign(self.path):
+                raise self._refused(error) from error
             self._release(paths)
             raise
         self._release(paths)

@@ -7,13 +7,17 @@ import stat
 from pathlib import Path
 
 from parallax_runner.track.outbox import folder_of
-from parallax_runner.track.store import EntryRefused, Refused
+from parallax_runner.track.store import EntryRefused
+
+
+class Outside(EntryRefused):
+    """What an entry names is not inside of the run's folder."""
 
 
 def within(run_dir: Path, name: str) -> Path:
     """The file or folder that a journal of `run_dir` names, absolute.
 
-    Raises Refused where it is outside of the folder, or leads out of it by a link.
+    Raises Outside where it is elsewhere, or leads out of the folder by a link.
     """
     path = run_dir / name
     _check(path, run_dir, name)
@@ -21,15 +25,16 @@ def within(run_dir: Path, name: str) -> Path:
 
 
 def within_outbox(run_dir: Path, name: str) -> Path:
-    """A folder directly in the outbox, which may be deleted when it was sent. Raises Refused where it is elsewhere."""
+    """A folder directly in the outbox, which may be deleted when it was sent. Raises Outside where it is elsewhere."""
     path, outbox = run_dir / name, folder_of(run_dir.resolve())
-    if path.resolve().parent != outbox or path.is_symlink():
-        raise Refused(f"{name} is not in the outbox of this run, {outbox}: the run's journal is not sent")
+    resolved = _resolved(path)
+    if resolved is None or resolved.parent != outbox or path.is_symlink():
+        raise Outside(f"{name} is not in the outbox of this run, {outbox}")
     return path
 
 
 def check_contents(path: Path, run_dir: Path) -> None:
-    """Raises Refused where something in a folder leads out of the run's, and EntryRefused where it is no file. What is
+    """Raises Outside where something in a folder leads out of the run's, and EntryRefused where it is no file. What is
     not there any more is the store's to judge."""
     entries = [path] if os.path.lexists(path) else []
     if path.is_dir():
@@ -46,12 +51,13 @@ def check_contents(path: Path, run_dir: Path) -> None:
 
 
 def _check(path: Path, run_dir: Path, name: str) -> None:
+    resolved = _resolved(path)
+    if resolved is None or not resolved.is_relative_to(run_dir.resolve()):
+        raise Outside(f"{name} is outside of the run's folder {run_dir}, and a journal may name only what is inside")
+
+
+def _resolved(path: Path) -> Path | None:
     try:
-        inside = path.resolve().is_relative_to(run_dir.resolve())
+        return path.resolve()
     except (OSError, RuntimeError, ValueError):  # a loop of links, a zero byte
-        inside = False
-    if not inside:
-        raise Refused(
-            f"{name} is outside of the run's folder {run_dir}, and a journal may name only what is inside: "
-            "the run's journal is not sent"
-        )
+        return None
