@@ -8,22 +8,26 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 MASK = "***"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 _SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 # A shorter one would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6
-# On the web the user's name alone may be a token, and a slash ends the part with the password.
+# In text, where white space, a quote or a bracket ends a URI. On the web the user's name alone may be a token, and a
+# slash ends the part with the password.
 _WEB = re.compile(r"(\bhttps?://)[^\s/?#\"<>]*@", re.IGNORECASE)
 _OTHERS = re.compile(r"(\b(?!https?:)[A-Za-z][\w+.-]*://[^\s:/?#@\"<>]*):[^\s\"<>]*@", re.IGNORECASE)
-_QUERY = re.compile(
-    r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token|secret|credential|api_?key|access_?key)[\w.-]*=)"
-    r"[^\s&;#'\"<>]+",
-    re.IGNORECASE,
-)
+_SECRET_KEY = r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token|secret|credential|api_?key|access_?key)[\w.-]*=)"
+_QUERY = re.compile(_SECRET_KEY + r"[^\s&;#'\"<>]+", re.IGNORECASE)
+# In a string that is one URI and nothing else. SQLAlchemy takes nearly every character as part of a password, and an @
+# as part of a user's name.
+_WHOLE_WEB = re.compile(r"\A(https?://)([^/?#]*)@", re.IGNORECASE)
+_WHOLE_OTHER = re.compile(r"\A((?!https?:)[A-Za-z][\w+.-]*://[^:/]*:)(.*)@", re.IGNORECASE | re.DOTALL)
+_WHOLE_QUERY = re.compile(_SECRET_KEY + r"([^&]+)", re.IGNORECASE)
 
 
 def without_password(text: str) -> str:
@@ -35,13 +39,19 @@ def without_password(text: str) -> str:
     return text
 
 
+def masked_uri(uri: str) -> str:
+    """A string that is one URI, with `***` in place of each password and token, whatever characters these have."""
+    uri = _WHOLE_WEB.sub(rf"\g<1>{MASK}@", uri)
+    uri = _WHOLE_OTHER.sub(rf"\g<1>{MASK}@", uri)
+    return _WHOLE_QUERY.sub(rf"\g<1>{MASK}", uri)
+
+
 def masked(text: str) -> str:
     """The text with `***` in place of each password and token, those of the environment included: for people, not for
     names and paths, in which such a word may stand by chance."""
-    text = without_password(text)
     for secret in _secrets_of_environment():
         text = text.replace(secret, MASK)
-    return text
+    return without_password(text)
 
 
 def masked_values(value: Any) -> Any:
@@ -57,7 +67,7 @@ def masked_values(value: Any) -> Any:
 
 def has_credentials(uri: str) -> bool:
     """Whether a URI has a password or a token in it."""
-    return without_password(uri) != uri
+    return masked_uri(uri) != uri
 
 
 def password_remedy(uri: str) -> str:
@@ -80,5 +90,23 @@ class MaskingFormatter(logging.Formatter):
 
 
 def _secrets_of_environment() -> list[str]:
-    found = [os.environ.get(name, "") for name in _SECRET_VARIABLES]
-    return [secret for secret in found if len(secret) >= _MIN_SECRET_CHARS]
+    """Longest first: one may be the beginning of another."""
+    found = {os.environ.get(name, "") for name in _SECRET_VARIABLES}
+    uri = os.environ.get(TRACKING_URI, "")
+    # What the address shows anyway, as in mysql://mlflow:mlflow@host, is a common word.
+    found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
+    return sorted((secret for secret in found if len(secret) >= _MIN_SECRET_CHARS), key=len, reverse=True)
+
+
+def _secrets_of(uri: str) -> Iterator[str]:
+    """The passwords and tokens of a URI, as they stand there and as they are sent."""
+    web, other = _WHOLE_WEB.match(uri), _WHOLE_OTHER.match(uri)
+    written = [match[2] for match in _WHOLE_QUERY.finditer(uri)]
+    if web:
+        user, colon, password = web[2].partition(":")
+        written.append(password if colon else user)
+    elif other:
+        written.append(other[2])
+    for secret in written:
+        yield secret
+        yield unquote(secret)

@@ -18,7 +18,7 @@ from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, MOST_HOT_ROWS, RunConfig
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
-from parallax_runner.credentials import has_credentials, password_remedy
+from parallax_runner.credentials import has_credentials, masked_uri, password_remedy
 from parallax_runner.regular_file import kind_of
 
 
@@ -274,7 +274,7 @@ def _check_simulate(config: DictConfig, origins: Origins) -> None:
 def _check_tracking(config: DictConfig, origins: Origins) -> None:
     uri = config.tracking.uri
     if uri is not None and has_credentials(uri):
-        raise refusal("tracking.uri", origins, password_remedy(uri), value=uri)
+        raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
 
 
 def _check_sync(config: DictConfig, origins: Origins) -> None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config.check import CheckedSweep
 from parallax_runner.config.objective import direction_of
-from parallax_runner.credentials import without_password
+from parallax_runner.credentials import masked_uri
 from parallax_runner.track import journal as journals
 from parallax_runner.track.destination import chosen_uri
 from parallax_runner.track.journal import Header
@@ -85,7 +85,7 @@ def log_objectives(tracker: Tracker, objectives: Sequence[float], name: str | No
 
 def _has_run(sweep_dir: Path, uri: str) -> bool:
     present = journals.begun(sweep_dir)
-    return bool(present) and without_password(journals.read_header(present[-1]).uri) == without_password(uri)
+    return bool(present) and masked_uri(journals.read_header(present[-1]).uri) == masked_uri(uri)
 
 
 def _plain(config: DictConfig) -> Mapping[str, Any]:

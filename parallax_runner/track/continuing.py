@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallax_runner.credentials import without_password
+from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
 from parallax_runner.track.delivery import unsent, writer_of
@@ -43,7 +43,7 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
     own_id = read_run_id(run_dir)
     is_own = start.run_id == own_id if start.run_id and own_id else start.checkpoint.is_relative_to(run_dir)
     if present and is_own:
-        if _uri_of(present[-1]) == without_password(uri):
+        if _uri_of(present[-1]) == masked_uri(uri):
             return Continuation(goes_on=True)
         return Continuation(resumed_from=start.run_id or str(start.checkpoint))
     # Where checkpoints are written unless ckpt.dir says otherwise.
@@ -60,14 +60,14 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
 def _uri_of(journal: Path) -> str | None:
     """None where a driver was killed before it had written the first line."""
     try:
-        return without_password(journals.read_header(journal).uri)
+        return masked_uri(journals.read_header(journal).uri)
     except ConfigError:
         return None
 
 
 def _is_elsewhere(source: Path, uri: str, run_id: str) -> bool:
     known = read_run(source)
-    return known.get("run_id") == run_id and without_password(str(known.get("uri"))) != without_password(uri)
+    return known.get("run_id") == run_id and masked_uri(str(known.get("uri"))) != masked_uri(uri)
 
 
 def _has_unsent(source: Path) -> bool:

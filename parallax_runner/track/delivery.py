@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import without_password
+from parallax_runner.credentials import masked_uri
 from parallax_runner.track import journal as journals
 from parallax_runner.track import outbox, run_id
 from parallax_runner.track.destination import is_foreign
@@ -179,7 +179,7 @@ class Delivery:
 
     def _keep_position(self) -> None:
         assert self._opened is not None
-        said = {"journal_id": self.header.journal_id, "uri": without_password(self.header.uri)}
+        said = {"journal_id": self.header.journal_id, "uri": masked_uri(self.header.uri)}
         fields = {**said, "offset": self._offset, **asdict(self._opened)}
         run_id.replace_json(sent_path(self.path), fields)
 
@@ -306,8 +306,8 @@ def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
             return 0, None
         fields = json.loads(sent_path(path).read_text(encoding="utf-8"))
         # Older versions did not write where it was sent to: it was where the journal says.
-        uri = fields.pop("uri", None) or without_password(journals.read_header(path).uri)
-        if (fields.pop("journal_id", None), uri) != (header.journal_id, without_password(header.uri)):
+        uri = fields.pop("uri", None) or masked_uri(journals.read_header(path).uri)
+        if (fields.pop("journal_id", None), uri) != (header.journal_id, masked_uri(header.uri)):
             return 0, None
         return fields.pop("offset"), Opened(**fields)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

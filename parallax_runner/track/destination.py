@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from parallax_runner.credentials import MASK, TRACKING_URI, has_credentials, password_remedy, without_password
+from parallax_runner.credentials import MASK, TRACKING_URI, has_credentials, masked_uri, password_remedy
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
 from parallax_runner.track.journal import Header
@@ -30,7 +30,7 @@ def chosen_uri(configured: str | None) -> str:
             )
         return absolute_uri(uri)
     if has_credentials(configured):
-        raise ConfigError(f"tracking.uri={configured}: {password_remedy(configured)}")
+        raise ConfigError(f"tracking.uri={masked_uri(configured)}: {password_remedy(configured)}")
     return absolute_uri(configured)
 
 
@@ -71,7 +71,7 @@ def _with_password(written: str) -> str:
     if MASK not in written:
         return written
     uri = absolute_uri(os.environ.get(TRACKING_URI, ""))
-    if without_password(uri) != written:
+    if masked_uri(uri) != written:
         raise Refused(
             f"tracking.uri={written} needs a password: set {TRACKING_URI} to that address with its password in place "
             f"of {MASK}"

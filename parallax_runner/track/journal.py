@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import masked_values, without_password
+from parallax_runner.credentials import masked_uri, masked_values
 from parallax_runner.errors import ConfigError, StorageError
 
 log = logging.getLogger(__name__)
@@ -216,7 +216,7 @@ class Journal:
         """Adds one entry, without the passwords in it."""
         shown = {key: masked_values(value) if key in _FREE_TEXT else value for key, value in fields.items()}
         if "uri" in shown:
-            shown["uri"] = without_password(shown["uri"])
+            shown["uri"] = masked_uri(shown["uri"])
         line = json.dumps({"kind": kind, **shown}, allow_nan=False).encode() + b"\n"
         with self._lock:
             self._write(line)

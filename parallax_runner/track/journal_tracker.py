@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import without_password
+from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
 from parallax_runner.track import mlflow_store, open_runs, outbox
@@ -70,7 +70,7 @@ class JournalTracker:
             self._journal = Journal(journals.next_journal(run_dir), header)
             self._last_steps = {}
             present = header
-        self._uri = without_password(header.uri)
+        self._uri = masked_uri(header.uri)
         self._journal.append_start(summary=dict(summary or {}))
         if goes_on:
             self.set_tags(header.tags)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parallax_runner.credentials import without_password
+from parallax_runner.credentials import masked_uri
 from parallax_runner.track.journal import Header
 from parallax_runner.track.mlflow_errors import is_of_what_is_gone, is_permanent, one_line
 from parallax_runner.track.params import fitting_json, parse_changed
@@ -251,7 +251,7 @@ def _errors_told(header: Header) -> Iterator[None]:
     except (OutOfReach, Refused):
         raise
     except Exception as error:
-        told = f"tracking.uri={without_password(header.uri)}: {one_line(error)}"
+        told = f"tracking.uri={masked_uri(header.uri)}: {one_line(error)}"
         raise (_refusal(error, told) if is_permanent(error) else OutOfReach(told)) from error
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import without_password
+from parallax_runner.credentials import masked_uri
 from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "mlflow_run.json"
@@ -28,7 +28,7 @@ def read_run_id(run_dir: Path) -> str | None:
 
 def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> None:
     """Makes the run known to checkpoints, to the children of a sweep, and to whoever looks."""
-    replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": without_password(uri), "experiment_id": experiment_id})
+    replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": masked_uri(uri), "experiment_id": experiment_id})
 
 
 def forget_run(run_dir: Path) -> None:

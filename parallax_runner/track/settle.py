@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from parallax_runner.credentials import without_password
+from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
 from parallax_runner.track import open_runs
@@ -113,7 +113,7 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
         if not unsent(path, header):
             continue
         if unreachable is not None and header.uri in unreachable:
-            raise OutOfReach(f"tracking.uri={without_password(header.uri)} did not answer before")
+            raise OutOfReach(f"tracking.uri={masked_uri(header.uri)} did not answer before")
         try:
             with Delivery(path, open_run, header) as delivery:
                 delivery.send_all()

@@ -8,6 +8,7 @@ from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
 from parallax_runner.regular_file import kind_of
 from parallax_runner.track.store_lock import sqlite_path, sqlite_uri
@@ -26,7 +27,7 @@ def check_store(uri: str | None, experiment: str) -> None:
     reason = _reason(uri)
     if reason is not None:
         raise ConfigError(
-            f"tracking.uri={uri} cannot be used: {reason}. "
+            f"tracking.uri={masked_uri(uri)} cannot be used: {reason}. "
             "Give a store that can be written, such as sqlite:///mlflow.db, or tracking=off"
         )
     database = sqlite_path(uri)

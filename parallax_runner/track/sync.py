@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from parallax_runner.credentials import TRACKING_URI, without_password
+from parallax_runner.credentials import TRACKING_URI, masked_uri
 from parallax_runner.errors import ConfigError, TrackingError
 from parallax_runner.track import journal as journals
 from parallax_runner.track import mlflow_store, open_runs
@@ -65,7 +65,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         return f"{run_dir}: its journal cannot be sent, is it damaged? {type(error).__name__}: {error}"
     told = f"{waiting} entries sent" if waiting else "nothing to send"
-    store = without_password(uri or journals.read_header(begun[-1]).uri)
+    store = masked_uri(uri or journals.read_header(begun[-1]).uri)
     print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {store}")
     return None
 

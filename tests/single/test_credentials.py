@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.credentials import MaskingFormatter, has_credentials, masked, masked_values
+from parallax_runner.credentials import MaskingFormatter, has_credentials, masked, masked_uri, masked_values
 from parallax_runner.errors import ConfigError
 from parallax_runner.exit_status import tell
+from parallax_runner.track.destination import chosen_uri
 
 URIS = {
     "http://user:s3cret@host:5000/a": "http://***@host:5000/a",
@@ -19,6 +20,15 @@ URIS = {
     "postgresql+psycopg2://user:s3/cret@host/db?sslmode=require": "postgresql+psycopg2://user:***@host/db?sslmode=require",
     "mysql://host/db?user=u&password=s3cret": "mysql://host/db?user=u&password=***",
     "mssql://:s3cret@host/db": "mssql://:***@host/db",
+}
+# Where a URI ends in a text, nobody can tell; SQLAlchemy takes all of these.
+ODD_URIS = {
+    'postgresql://u:s3"cret@h/db': "postgresql://u:***@h/db",
+    "postgresql://u:s3<cr>et x@h/db": "postgresql://u:***@h/db",
+    "postgresql://u:s3@cr/e?t#@h/db": "postgresql://u:***@h/db",
+    "postgresql://u@corp:s3cret@h/db": "postgresql://u@corp:***@h/db",
+    'http://u:s3"cr et@h/a@b': "http://***@h/a@b",
+    "mysql://h/db?password=s3'c r\"et&x=1": "mysql://h/db?password=***&x=1",
 }
 PLAIN = (
     *("http://host:5000/a@b", "postgresql://user@host:5432/db", "sqlite:///mlflow.db", "databricks", "databricks://me"),
@@ -38,6 +48,27 @@ def test_a_uri_has_a_password(uri: str) -> None:
 def test_a_uri_has_none(uri: str) -> None:
     assert not has_credentials(uri)
     assert masked(uri) == uri
+
+
+@pytest.mark.parametrize("uri", ODD_URIS)
+def test_a_password_may_have_any_character(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_credentials(uri)
+    assert masked_uri(uri) == ODD_URIS[uri]
+    assert not has_credentials(ODD_URIS[uri])
+    with pytest.raises(ConfigError) as refused:
+        chosen_uri(uri)
+    assert f"tracking.uri={ODD_URIS[uri]}: " in str(refused.value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert masked(f"cannot reach '{uri}'") == f"cannot reach '{ODD_URIS[uri]}'"
+
+
+def test_the_password_of_the_environments_address_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://u:s3%22cret@h/db")
+    assert masked("with 's3%22cret' and 's3\"cret'") == "with '***' and '***'"
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", 's3"cret-and-more')
+    assert masked('s3"cret-and-more') == "***", "one secret begins with another"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://mlflow:mlflow@h/mlflow")
+    assert masked("mlflow.db") == "mlflow.db"
 
 
 def test_nested_values_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
