@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.credentials import masked_uri
+from parallax_runner.regular_file import read_regular
 from parallax_runner.track import journal as journals
 from parallax_runner.track import outbox, run_id
 from parallax_runner.track.destination import is_foreign
@@ -304,13 +305,13 @@ def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
     try:
         if is_foreign(sent_path(path)):
             return 0, None
-        fields = json.loads(sent_path(path).read_text(encoding="utf-8"))
+        fields = json.loads(read_regular(sent_path(path)))
         # Older versions did not write where it was sent to: it was where the journal says.
         uri = fields.pop("uri", None) or masked_uri(journals.read_header(path).uri)
         if (fields.pop("journal_id", None), uri) != (header.journal_id, masked_uri(header.uri)):
             return 0, None
         return fields.pop("offset"), Opened(**fields)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return 0, None
 
 

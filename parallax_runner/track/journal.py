@@ -19,13 +19,14 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from parallax_runner.credentials import masked_uri, masked_values
 from parallax_runner.errors import ConfigError, StorageError
+from parallax_runner.regular_file import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ def begun(folder: Path) -> list[Path]:
 
 
 def has_header(path: Path) -> bool:
-    """Whether a journal begins as one does."""
+    """Whether a journal begins as one does. Raises OSError where it cannot be read."""
     try:
         read_header(path)
     except ConfigError:
@@ -99,9 +100,10 @@ def next_journal(folder: Path) -> Path:
 def read_header(path: Path) -> Header:
     """Raises ConfigError where a journal does not begin as one does."""
     for entry, _ in entries(path):
-        if entry["kind"] == "header" and entry.get("format") == FORMAT:
+        if entry["kind"] == "header" and entry.get("format") == FORMAT and isinstance(entry.get("uri"), str):
             names = {one.name for one in dataclasses.fields(Header)}
-            return Header(**{key: value for key, value in entry.items() if key in names})
+            with suppress(TypeError):  # A field is missing.
+                return Header(**{key: value for key, value in entry.items() if key in names})
         break
     raise ConfigError(
         f"{path}: no journal of this parallax_runner; its first line should be a header of format {FORMAT}"
@@ -113,7 +115,7 @@ def entries(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]
 
     What a crash left half-written is passed over: a last line without its end, or one that is no JSON object.
     """
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(offset)
         for line in file:
             if not line.endswith(b"\n"):
@@ -170,8 +172,8 @@ def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
 
     Raises BlockingIOError if another process holds it for longer than `wait_secs`.
     """
-    # A link would let the folder's owner make a file elsewhere.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    # A link would let the folder's owner make a file elsewhere; a FIFO would block for ever.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     with open(os.open(folder / LOCK, flags, 0o644), "a", encoding="utf-8") as lock:
         deadline = time.monotonic() + wait_secs
         while True:

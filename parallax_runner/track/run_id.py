@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.credentials import masked_uri
+from parallax_runner.regular_file import read_regular
 from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "mlflow_run.json"
@@ -15,8 +16,8 @@ FILE_NAME = "mlflow_run.json"
 def read_run(run_dir: Path) -> dict[str, Any]:
     """`run_id`, `uri` and `experiment_id`; empty while they are not known."""
     try:
-        fields = json.loads((run_dir / FILE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        fields = json.loads(read_regular(run_dir / FILE_NAME))
+    except (OSError, ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.regular_file import read_regular
 from parallax_runner.track.progress import ProgressDisplay, Standing
 from parallax_runner.track.tracker import Tracker
 from parallax_runner.whole_file import write_whole
@@ -220,17 +221,17 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
 def name_run(summary: Path, run_id: str) -> None:
     """A summary that was written before the run was known gets its id."""
     try:
-        fields = json.loads(summary.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        fields = json.loads(read_regular(summary))
+    except (OSError, ValueError, RecursionError):
         return
-    if fields.get("mlflow_run_id") is None:
+    if isinstance(fields, dict) and fields.get("mlflow_run_id") is None:
         write_whole(summary, json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n")
 
 
 def read_summary(run_dir: Path) -> dict[str, Any]:
     """What an earlier run left in the directory; nothing where there is none, or none that can be read."""
     try:
-        found = json.loads((run_dir / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(read_regular(run_dir / SUMMARY))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 KILLED = "the driver was killed before it could say how the run ended"
 ERROR_TAG = "error"
+# What costs one folder, and keeps no other from being sent.
+_OF_THE_STORE = (Refused, ConfigError, OSError)
+_OF_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 # What the driver would have added to the artifacts at the end.
 LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 
@@ -54,8 +57,7 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
         except Gone as error:
             log.warning("%s is not sent any more: %s", run_dir, error)
             open_runs.forget(run_dir, entry)
-        except (Refused, ConfigError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-            # The last ones: a damaged journal must not keep this process from sending its own.
+        except (*_OF_THE_STORE, *_OF_DAMAGE) as error:
             log.warning("%s cannot be sent now: %s: %s", run_dir, type(error).__name__, error)
 
 

@@ -41,12 +41,13 @@ def find_run_dirs(path: Path) -> list[Path]:
 
 def _sync_one(run_dir: Path, uri: str | None) -> str | None:
     """What went wrong, None if all is sent."""
-    waiting = sum(unsent(path) for path in journals.journals(run_dir))
-    begun = journals.begun(run_dir)
-    if not begun:
-        print(f"{run_dir}: nothing to send, no journal has begun")
-        return None
+    waiting = 0
     try:
+        waiting = sum(unsent(path) for path in journals.journals(run_dir))
+        begun = journals.begun(run_dir)
+        if not begun:
+            print(f"{run_dir}: nothing to send, no journal has begun")
+            return None
         for path in filter(is_foreign, begun):
             uri = uri or (chosen_uri(None) if os.environ.get(TRACKING_URI) else None)
             addressed(path, uri)
@@ -62,7 +63,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         return f"{run_dir}: {waiting} entries wait, MLflow is out of reach: {error}. Try again when it answers"
     except Refused as error:
         return f"{run_dir}: {waiting} entries wait, they cannot be sent: {error}"
-    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         return f"{run_dir}: its journal cannot be sent, is it damaged? {type(error).__name__}: {error}"
     told = f"{waiting} entries sent" if waiting else "nothing to send"
     store = masked_uri(uri or journals.read_header(begun[-1]).uri)

@@ -350,6 +350,50 @@ def test_a_password_that_is_not_in_the_journal_is_in_the_environment(
     assert not any(b"s3cret" in path.read_bytes() for path in tmp_path.iterdir())
 
 
+DEEP = "[" * 100_000
+
+
+def damage(tmp_path: Path) -> dict[str, Path]:
+    """Folders of killed runs in which something is damaged, by what it is."""
+    folders = {name: tmp_path / name for name in ("header", "position", "run_id", "summary", "fifo", "lock", "ok")}
+    for folder in folders.values():
+        leave_run(folder)
+    (folders["header"] / "journal.jsonl").write_text('{"kind": "header", "format": 1, "experiment": "e"}\n')
+    sent_path(folders["position"] / "journal.jsonl").write_text(DEEP)
+    (folders["run_id"] / "mlflow_run.json").write_text(DEEP)
+    (folders["summary"] / "summary.json").write_text(DEEP)
+    (folders["fifo"] / "journal.jsonl").unlink()
+    os.mkfifo(folders["fifo"] / "journal.jsonl")
+    (folders["lock"] / "journal.lock").unlink(missing_ok=True)
+    os.mkfifo(folders["lock"] / "journal.lock")
+    for name, file in (("position", "mlflow_run.json"), ("run_id", "journal.sent"), ("ok", "summary.json")):
+        os.mkfifo(folders[name] / file)
+    return folders
+
+
+@pytest.mark.timeout(120)
+def test_damaged_folders_keep_no_other_from_being_sent(tmp_path: Path, store: FakeStore) -> None:
+    damage(tmp_path)
+    with pytest.raises(
+        TrackingError, match=r"fifo: its journal cannot be sent.*it is a FIFO and not a file.*and 1 more"
+    ):
+        sync(tmp_path)
+    assert [what for name, what in store.calls if name == "ended"] == ["interrupted"] * 4
+
+
+@pytest.mark.timeout(120)
+def test_a_start_passes_over_damaged_folders(
+    tmp_path: Path, state: Path, store: FakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = damage(tmp_path)
+    for folder in folders.values():
+        note(folder, state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert [what for name, what in store.calls if name == "ended"] == ["interrupted"] * 4
+    assert sorted(Path(entry.run_dir) for entry in open_runs.listed()) == [folders["fifo"], folders["lock"]]
+    assert caplog.text.count("cannot be sent now: OSError") == 2
+
+
 def test_a_journal_of_nonsense_is_told_in_one_line(tmp_path: Path, store: FakeStore) -> None:
     for number, (kind, fields) in enumerate(
         [("metrics", {}), ("params", {"params": 3}), ("artifact", {}), ("event", {"event": "model", "fields": []})]
