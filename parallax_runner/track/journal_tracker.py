@@ -106,7 +106,8 @@ class JournalTracker:
         self._journal.append("tags", tags={valid_key(str(key)): str(value) for key, value in tags.items()})
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
-        """Records that a file or folder is to be copied; what it holds when it is sent counts."""
+        """Records that a file or folder is to be copied. What it holds when it is sent counts; but of what is outside
+        of the run's folder a copy may be made at once, and what is added later is not in it."""
         name = self._in_run(path)
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)

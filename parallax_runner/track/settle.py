@@ -10,9 +10,9 @@ from pathlib import Path
 from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import journal as journals
-from parallax_runner.track import open_runs
+from parallax_runner.track import open_runs, outbox
 from parallax_runner.track.delivery import Busy, Delivery, unsent
-from parallax_runner.track.destination import addressed
+from parallax_runner.track.destination import addressed, is_foreign
 from parallax_runner.track.journal import Journal, Standing
 from parallax_runner.track.run_id import read_run_id
 from parallax_runner.track.run_record import SUMMARY, write_summary
@@ -92,11 +92,32 @@ def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = Tr
         if with_files and present and standing.start.get("summary") and not (run_dir / SUMMARY).exists():
             write_summary(run_dir, _summary_of(standing, run_dir))
             for name in LEFT_BEHIND:
-                if (run_dir / name).exists() and (run_dir / name).resolve().is_relative_to(run_dir.resolve()):
-                    journal.append("artifact", path=name, folder=None)
+                inside = _in_run(run_dir, name, path) if (run_dir / name).exists() else None
+                if inside is not None:
+                    journal.append("artifact", path=inside, folder=None)
         journal.append_end("interrupted")
         journal.close()
         log.info("%s: %s", path, KILLED)
+
+
+def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
+    """What a driver has left behind, as seen from the run's folder; None where that is elsewhere and cannot be held.
+
+    A link out of the folder, as redirect_path makes one for the logs, is followed only where this user's state folder
+    says that a driver of this user worked there: in a folder of another origin it could lead to any file.
+    """
+    path = run_dir / name
+    if path.resolve().is_relative_to(run_dir.resolve()):
+        return name
+    is_own = any(Path(entry.run_dir) == run_dir for entry in open_runs.listed()) and not is_foreign(journal)
+    try:
+        if is_own:
+            return str(outbox.hold(path, run_dir).relative_to(run_dir))
+        reason = "it leads out of the run's folder"
+    except OSError as error:
+        reason = str(error)
+    log.warning("%s of a killed run is not sent: %s", path, reason)
+    return None
 
 
 def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = None, *, uri: str | None = None) -> bool:

@@ -66,6 +66,27 @@ def test_a_killed_run_is_interrupted(tmp_path: Path, state: Path) -> None:
     assert store.names.count("ended") == 1
 
 
+def test_logs_that_a_killed_run_kept_elsewhere_are_sent_if_it_was_this_users(
+    tmp_path: Path, state: Path, store: FakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "worker_0.log").write_text("the last words")
+    for name in ("killed", "unpacked"):
+        leave_run(tmp_path / name)
+        (tmp_path / name / "logs").symlink_to(elsewhere, target_is_directory=True)
+    note(tmp_path / "killed", state)
+    settle_others(tmp_path / "own", store.open_run)
+    assert [what[0].name for name, what in store.calls if name == "artifact"] == ["summary.json", "logs"]
+    assert store.reads[-1] == "the last words"
+    assert list((tmp_path / "killed" / ".outbox" / "files").iterdir()) == []
+    assert caplog.text == ""
+    sync(tmp_path / "unpacked")
+    assert store.reads.count("the last words") == 1
+    assert f"{tmp_path / 'unpacked' / 'logs'} of a killed run is not sent: it leads out of" in caplog.text
+    assert (elsewhere / "worker_0.log").exists()
+
+
 def test_a_summary_that_the_run_has_written_stays(tmp_path: Path, state: Path) -> None:
     leave_run(tmp_path / "killed")
     (tmp_path / "killed" / "summary.json").write_text('{"status": "finished", "mlflow_run_id": "x"}')
