@@ -18,10 +18,12 @@ _SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 # A shorter one would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6
 # In text, where white space, a quote or a bracket ends a URI. On the web the user's name alone may be a token, and a
-# slash ends the part with the password.
+# slash ends the part with the password. Elsewhere a number and a slash after the host are a port and no password.
 _WEB = re.compile(r"(\bhttps?://)[^\s/?#\"<>]*@", re.IGNORECASE)
-_OTHERS = re.compile(r"(\b(?!https?:)[A-Za-z][\w+.-]*://[^\s:/?#@\"<>]*):[^\s\"<>]*@", re.IGNORECASE)
-_SECRET_KEY = r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token|secret|credential|api_?key|access_?key)[\w.-]*=)"
+_OTHERS = re.compile(r"(\b(?!https?:)[A-Za-z][\w+.-]*://[^\s:/?#@\"<>]*):(?!\d{1,5}/)[^\s\"<>]*@", re.IGNORECASE)
+_SECRET_KEY = (
+    r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token(?![a-z])|secret|credential|api_?key|access_?key)[\w.-]*=)"
+)
 _QUERY = re.compile(_SECRET_KEY + r"[^\s&;#'\"<>]+", re.IGNORECASE)
 # In a string that is one URI and nothing else. SQLAlchemy takes nearly every character as part of a password, and an @
 # as part of a user's name.

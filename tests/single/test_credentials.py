@@ -50,6 +50,12 @@ def test_a_uri_has_none(uri: str) -> None:
     assert masked(uri) == uri
 
 
+@pytest.mark.parametrize("text", ["data.path=hdfs://host:8020/data/me@corp/x", "a;max_tokens=5", "a?tokenizer=bert"])
+def test_what_is_no_password_stays(text: str) -> None:
+    assert masked(text) == text
+    assert masked(f"{text}&auth_token=s3cret") == f"{text}&auth_token=***"
+
+
 @pytest.mark.parametrize("uri", ODD_URIS)
 def test_a_password_may_have_any_character(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_credentials(uri)
