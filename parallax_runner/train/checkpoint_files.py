@@ -121,6 +121,10 @@ def read_sidecar(prefix: Path) -> Sidecar:
         if _text(unsigned) != text:
             raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} is not what was written")
         return _sidecar(unsigned)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"checkpoint {prefix}: its sidecar {path.name} is missing, which TensorFlow's own Saver does not write"
+        ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"checkpoint {prefix}: its sidecar {path.name} is unusable: {reason_of(error)}"
