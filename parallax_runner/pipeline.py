@@ -257,7 +257,8 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset,
         folder = Path(settled.ckpt.dir)
         notes = prepare(folder)
         found = find_start(config.ckpt.resume, folder)
-        for note in filter(None, (*notes, *found.notes, fault_of_best(folder))):
+        # `prepare` and `find_start` both tidy the folder, and each tells what it cannot remove.
+        for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
             log.warning("%s", note)
             print(f"parallax_runner: {note}", file=sys.stderr)
         start = found.prefix

@@ -16,11 +16,12 @@ _NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", str(Path(__file_
 def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
     """Within the block, SystemExit and its like become an error that says `what` raised it, and where.
 
-    Without this the process would end by the user's exit status, 0 perhaps, and without a word.
+    Without this the process would end by the user's exit status, 0 perhaps, and without a word. A signal passes: a
+    worker that SIGINT ends may be started again.
     """
     try:
         yield
-    except (Exception, Interrupted):
+    except (Exception, Interrupted, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise error_type(f"{what}: {describe_exit(error)}") from error

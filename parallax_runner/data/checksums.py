@@ -8,7 +8,9 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from parallax_runner.regular_file import open_regular, read_regular
 from parallax_runner.whole_file import write_whole
 
 SUMS = "checksums.json"
@@ -30,7 +32,7 @@ def damage_of(folder: Path) -> str | None:
     change, was found right. Raises PermissionError where they cannot be read.
     """
     try:
-        sums = json.loads((folder / SUMS).read_text(encoding="utf-8"))
+        sums = _read_json(folder / SUMS)
         for path in folder.glob("[!.]*"):
             if path.name not in (SUMS, CHECKED, *sums):
                 return f"{path.name} has no checksum"
@@ -51,9 +53,9 @@ def damage_of(folder: Path) -> str | None:
 
 def _was_checked(folder: Path, states: dict[str, list[int]]) -> bool:
     try:
-        checked = json.loads((folder / CHECKED).read_text(encoding="utf-8"))
+        checked = _read_json(folder / CHECKED)
         age_secs = time.time() - checked["time"]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return False
     # A note from the future is of a clock that was set back since.
     return bool(checked.get("states") == states and 0 <= age_secs < CHECKED_FOR_SECS)
@@ -64,6 +66,14 @@ def _state(path: Path) -> list[int]:
     return [state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns]
 
 
+def _read_json(path: Path) -> Any:
+    """Raises OSError where it is no readable file, and ValueError where it is no JSON."""
+    try:
+        return json.loads(read_regular(path))
+    except RecursionError as error:
+        raise ValueError(f"{path.name} is nested too deeply") from error
+
+
 def _sum(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -107,14 +107,18 @@ def _damage_of(folder: Path) -> str | None:
 
 @contextmanager
 def _alone_at(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder; in a cache that is only for reading nobody removes anything, and there is none."""
+    """Holds the lock of a folder. There is none in a cache that is only for reading, where nobody removes anything, and
+    none on a file system without locks, where processes that find damage together each make it anew."""
     try:
         lock = open(folder.with_name(f".{folder.name}.lock"), "a", encoding="utf-8")  # noqa: SIM115
     except OSError:
         yield
         return
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            log.warning("%s cannot be locked: %s", lock.name, error.strerror)
         yield
 
 

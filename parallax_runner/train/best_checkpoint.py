@@ -21,6 +21,7 @@ from parallax_runner.whole_file import write_whole
 log = logging.getLogger(__name__)
 
 FILE_NAME = "best.json"
+MOST_STEPS = 2**63 - 1  # what TensorFlow's global step holds
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ def _read(folder: Path) -> Best | None:
     try:
         best = Best(**read_object(path)[1])
         _check(best)
-    except (OSError, ValueError, TypeError) as error:
-        why = str(error) if isinstance(error, TypeError) else reason_of(error)
+    except (OSError, ValueError, TypeError, OverflowError) as error:
+        why = reason_of(error) if isinstance(error, OSError) else str(error)
         raise CheckpointError(
             f"{path} is unusable: {why}; which checkpoint was the best is not known any more, and the next validation "
             "begins anew"
@@ -115,7 +116,7 @@ def _read(folder: Path) -> Best | None:
 def _check(best: Best) -> None:
     """Raises ValueError where a field is not what `Best` says."""
     steps = [best.validated_step] if best.step is None else [best.validated_step, best.step]
-    is_step = [type(step) is int and step >= 0 for step in steps]
+    is_step = [type(step) is int and 0 <= step <= MOST_STEPS for step in steps]
     has_loss = type(best.validation_loss) in (int, float) and math.isfinite(best.validation_loss or 0)
     if not all(is_step) or (has_loss != (best.step is not None)):
         raise ValueError(f"it says {dataclasses.asdict(best)}")

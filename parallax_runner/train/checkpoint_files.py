@@ -22,6 +22,17 @@ READABLE_FORMATS = (2, 3)  # 2: without `write_number`
 PARTIAL, FORGOTTEN = ".partial-", ".forgotten-"
 _NUMBER = "(0|[1-9][0-9]*)"
 _ENDING = re.compile(r"index|data-[0-9]+-of-[0-9]+")
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "step": (int,),
+    "examples": (int,),
+    "seed": (int,),
+    "fingerprint": (str,),
+    "mlflow_run_id": (str, type(None)),
+    "write_number": (int,),
+    "saved_secs": (int, float),
+    "numbering": (str,),
+    "format": (int,),
+}
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,10 @@ def read_sidecar(prefix: Path) -> Sidecar:
         if _text(unsigned) != text:
             raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} is not what was written")
         return _sidecar(unsigned)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"checkpoint {prefix}: its sidecar {path.name} is missing, which TensorFlow's own Saver does not write"
+        ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"checkpoint {prefix}: its sidecar {path.name} is unusable: {reason_of(error)}"
@@ -209,13 +224,21 @@ def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
     """Raises ValueError where the fields are not those of a sidecar."""
     # A later version may add fields that this one can do without; it changes the format where it cannot.
     known = {entry.name for entry in dataclasses.fields(Sidecar)} & set(fields) - {"files"}
+    for name in known:
+        if type(fields[name]) not in _TYPES[name]:  # not isinstance: true is an int
+            raise ValueError(f"its {name} is {fields[name]!r}")
     try:
-        files = {
-            ending: FileState(bytes=state["bytes"], sha256=state["sha256"]) for ending, state in fields["files"].items()
-        }
+        files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
         return Sidecar(**{name: fields[name] for name in known}, files=files)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"its fields are not those of a sidecar ({error})") from error
+
+
+def _file_state(ending: str, fields: Mapping[str, Any]) -> FileState:
+    state = FileState(bytes=fields["bytes"], sha256=fields["sha256"])
+    if not _ENDING.fullmatch(ending) or type(state.bytes) is not int or type(state.sha256) is not str:
+        raise ValueError(f"its file {ending!r} is {dict(fields)}")
+    return state
 
 
 def _text(fields: Mapping[str, Any]) -> str:

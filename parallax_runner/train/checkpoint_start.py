@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +87,8 @@ def newest_whole(folder: Path) -> Start:
     Raises OSError where the folder cannot be read.
     """
     damaged: list[tuple[Path, str]] = []
-    for prefix in reversed([*list_checkpoints(folder), *without_sidecar(folder)]):
+    lost = without_sidecar(folder)
+    for prefix in reversed([*list_checkpoints(folder), *lost]):
         fault = damage(prefix)
         if fault is None:
             notes = [f"checkpoint {bad} is damaged: {why}; using {prefix} instead" for bad, why in damaged]
@@ -95,10 +96,16 @@ def newest_whole(folder: Path) -> Start:
         damaged.append((prefix, fault))
     if damaged:
         faults = "; ".join(f"{bad.name}: {why}" for bad, why in damaged)
+        move = f"move {_names(lost)} to another folder if another program wrote it, " if lost else ""
         raise CheckpointError(
-            f"no checkpoint in {folder} is whole ({faults}): bring one back, or start afresh with ckpt.resume=never"
+            f"no checkpoint in {folder} is whole ({faults}): bring one back, {move}or start afresh with "
+            "ckpt.resume=never"
         )
     return Start(None)
+
+
+def _names(prefixes: Sequence[Path]) -> str:
+    return ", ".join(f"{prefix.name}.*" for prefix in prefixes)
 
 
 def _whole(prefix: Path, resume: str) -> Path:

@@ -89,6 +89,14 @@ def test_a_model_that_exits() -> None:
         capture(lambda features: sys.exit(7), {"x": ((2,), "float32")}, seed=1)
 
 
-def test_a_signal_to_the_driver_passes() -> None:
-    with pytest.raises(Interrupted), must_not_exit("a model", ConfigError):
-        raise Interrupted
+@pytest.mark.parametrize("signal", [Interrupted, KeyboardInterrupt])
+def test_a_signal_passes(signal: type[BaseException]) -> None:
+    """The driver makes one of these of a signal, a worker the other: no fault of the user's code."""
+
+    def model(features: object) -> None:
+        raise signal
+
+    with pytest.raises(signal), must_not_exit("a model", ConfigError):
+        raise signal
+    with pytest.raises(signal):
+        capture(model, {"x": ((2,), "float32")}, seed=1)  # type: ignore[arg-type]

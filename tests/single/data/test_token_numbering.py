@@ -1,5 +1,6 @@
 """Text to word ids: numbering by frequency, division for validation, the cache."""
 
+import errno
 import os
 import shutil
 import threading
@@ -235,6 +236,11 @@ def change_a_byte(path, place=-1):
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
+def take_the_place(path, make):
+    path.unlink()
+    make(path)
+
+
 def contents(corpus):
     """Read at once: of a file that is cut later, nothing can be read any more."""
     return corpus.train.tolist(), corpus.validation.tolist(), corpus.vocabulary
@@ -250,6 +256,13 @@ DAMAGE = {
     "changed checksums": lambda folder: change_a_byte(folder / "checksums.json", 30),
     "emptied checksums": lambda folder: (folder / "checksums.json").write_text("{}"),
     "other checksums": lambda folder: (folder / "checksums.json").write_text("[]"),
+    "a FIFO for tokens": lambda folder: take_the_place(folder / "train.npy", os.mkfifo),
+    "a device for tokens": lambda folder: take_the_place(
+        folder / "train.npy", lambda path: path.symlink_to("/dev/zero")
+    ),
+    "a FIFO for checksums": lambda folder: take_the_place(folder / "checksums.json", os.mkfifo),
+    "deep checksums": lambda folder: (folder / "checksums.json").write_text("[" * 100_000),
+    "a FIFO": lambda folder: (shutil.rmtree(folder), os.mkfifo(folder)),
     "a file": lambda folder: (shutil.rmtree(folder), folder.write_text("")),
 }
 
@@ -285,6 +298,43 @@ def test_checksums_are_compared_once_and_again_after_a_day(tmp_path, monkeypatch
     monkeypatch.setattr(checksums.time, "time", lambda: now - 60)
     load_cached(files, tmp_path / "cache")
     assert len(read) == 9, "the clock was set back"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        lambda path: take_the_place(path, os.mkfifo),
+        lambda path: path.write_text("[" * 100_000),
+        lambda path: path.write_text(f'{{"time": {"9" * 400}}}'),
+    ],
+    ids=["a FIFO", "deep", "a time beyond floats"],
+)
+def test_a_damaged_note_of_the_last_comparison_means_another_one(note, tmp_path, caplog):
+    files = write(tmp_path / "text", a="x y\n", b="y\n")
+    before = contents(load_cached(files, tmp_path / "cache"))
+    load_cached(files, tmp_path / "cache")
+    (path,) = (tmp_path / "cache").glob("*/checked.json")
+    note(path)
+    assert contents(load_cached(files, tmp_path / "cache")) == before
+    assert "time" in path.read_text()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_a_file_system_without_locks_is_no_obstacle(number, tmp_path, monkeypatch, caplog):
+    """Lustre and NFS say so of themselves."""
+
+    def refuse(*_arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(token_cache.fcntl, "flock", refuse)
+    files = write(tmp_path / "text", a="x y\n", b="y\n")
+    before = contents(load_cached(files, tmp_path / "cache"))
+    assert contents(load_cached(files, tmp_path / "cache")) == before
+    (folder,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    change_a_byte(folder / "train.npy", -4)
+    assert contents(load_cached(files, tmp_path / "cache")) == before
+    assert f"cannot be locked: {os.strerror(number)}" in caplog.text
 
 
 def test_processes_that_find_the_same_damage_make_it_anew_once(tmp_path):

@@ -281,6 +281,35 @@ def test_an_unusable_sidecar_is_named(tmp_path: Path, content: str) -> None:
         read_sidecar(prefix)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step", True),
+        ("examples", "x"),
+        ("seed", 1.5),
+        ("fingerprint", 3),
+        ("mlflow_run_id", []),
+        ("write_number", "x"),
+        ("write_number", None),
+        ("saved_secs", "x"),
+        ("numbering", None),
+        ("files", {"index": {"bytes": "x", "sha256": ""}}),
+        ("files", {"index": {"bytes": 3, "sha256": None}}),
+        ("files", {"index/../../index": {"bytes": 3, "sha256": ""}}),
+    ],
+)
+def test_a_sidecar_with_a_field_of_another_type_is_unusable_and_no_other_one_is(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    """Its own checksum is right: whatever wrote it, it must not hide the checkpoints beside it."""
+    for step in (4, 5):
+        written(tmp_path, step)
+    sidecar_path(tmp_path / "model.ckpt-5").write_text(dataclasses.replace(sidecar(5), **{name: value}).text())  # type: ignore[arg-type]
+    assert list_checkpoints(tmp_path) == [tmp_path / "model.ckpt-4", tmp_path / "model.ckpt-5"]
+    assert "its sidecar model.ckpt-5.json is unusable: " in str(damage(tmp_path / "model.ckpt-5"))
+    assert damage(tmp_path / "model.ckpt-4") is None
+
+
 def test_a_sidecar_of_a_later_format_is_refused(tmp_path: Path) -> None:
     prefix = written(tmp_path, 5)
     fields = json.loads(sidecar_path(prefix).read_text())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from parallax_runner.errors import CheckpointError
+from parallax_runner.pipeline import _with_start
 from parallax_runner.train import checkpoint_folder
 from parallax_runner.train.checkpoint_files import sidecar_path
 from parallax_runner.train.checkpoint_start import Start, find_start
@@ -171,6 +174,43 @@ def test_checkpoints_of_other_programs_are_no_damage(tmp_path: Path) -> None:
     assert find_start("auto", tmp_path) == Start(None)
     written(tmp_path, 5)
     assert find_start("auto", tmp_path) == Start(tmp_path / "model.ckpt-5")
+
+
+def test_a_checkpoint_of_another_program_without_a_graph_is_told_apart(tmp_path: Path) -> None:
+    """Saver(…).save(…, write_meta_graph=False) leaves what one of ours leaves that has lost its sidecar."""
+    for suffix in ("index", "data-00000-of-00001"):
+        (tmp_path / f"model.ckpt-7.{suffix}").write_text("")
+    with pytest.raises(CheckpointError) as raised:
+        find_start("auto", tmp_path)
+    assert str(raised.value) == (
+        f"no checkpoint in {tmp_path} is whole (model.ckpt-7: its sidecar model.ckpt-7.json is missing, which "
+        "TensorFlow's own Saver does not write): bring one back, move model.ckpt-7.* to another folder if another "
+        "program wrote it, or start afresh with ckpt.resume=never"
+    )
+
+
+def test_a_leftover_that_cannot_be_removed_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run tidies the folder when it prepares it, and again when it looks for a checkpoint."""
+    (tmp_path / "ckpt" / ".partial-5").mkdir(parents=True)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+
+    monkeypatch.setattr(checkpoint_folder, "remove", refuse)
+    config = OmegaConf.create(
+        {
+            "action": "train",
+            "model": {"_target_": "models.linear"},
+            "profile": {"dir": None},
+            "ckpt": {"enabled": True, "dir": str(tmp_path / "ckpt"), "resume": "auto"},
+        }
+    )
+    settled = _with_start(config, None, None, tmp_path)  # type: ignore[arg-type]
+    assert settled.ckpt.resume == "never"
+    told = capsys.readouterr().err
+    assert told.count("which a killed run has left, cannot be removed: Operation not permitted") == 1
 
 
 def test_a_folder_that_cannot_be_read_is_no_empty_folder(tmp_path: Path) -> None:
