@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_the_whole_mpirun_command() -> None:
         *("/opt/bin/mpirun", "-np", "4"),
         *("--mca", "mpi_yield_when_idle", "1"),
         *("--oversubscribe", "--bind-to", "none"),
-        *("--output", "tag"),
+        *("--output", "tag", "--host", "localhost:4"),
         *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET", "-x", "PARALLAX_ALIVE_SECS"),
         *("-x", "PARALLAX_STACKS_SECS"),
         *("-x", "OMP_NUM_THREADS", "-x", "TF_NUM_INTRAOP_THREADS", "-x", "TF_CPP_MIN_LOG_LEVEL"),
@@ -95,6 +96,22 @@ def test_on_one_machine_ranks_send_by_no_interface_of_the_network() -> None:
     assert environment()["OMPI_MCA_btl_tcp_if_include"] == "lo"
     assert "OMPI_MCA_btl_tcp_if_include" not in environment(OMPI_MCA_btl_tcp_if_exclude="docker0")
     assert environment(NCCL_SOCKET_IFNAME="eth1")["NCCL_SOCKET_IFNAME"] == "eth1"
+
+
+def test_on_one_machine_no_other_host_of_an_allocation_takes_part(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("localhost slots=1\nother.example slots=1\n")
+    argv, env = worker_command(run_dir="r", workers=3, threads_per_worker=1, module="this")
+    settings = {"PRTE_MCA_prte_default_hostfile": str(hostfile), "PRTE_MCA_plm_ssh_agent": "/bin/false"}
+    done = subprocess.run(argv, env={**os.environ, **env, **settings}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("The Zen of Python") == 3
+
+
+@pytest.mark.parametrize("options", [["--host", "here:2"], ["--host=here:2"], ["-H", "here"], ["--hostfile", "hosts"]])
+def test_the_user_chooses_the_host(options: list[str]) -> None:
+    argv = worker_command(run_dir="r", workers=2, threads_per_worker=1, mpirun="mpirun", mpirun_options=options).argv
+    assert "localhost:2" not in argv and argv[argv.index(options[0]) :][: len(options)] == options
 
 
 def test_a_log_level_the_user_set_is_kept() -> None:
