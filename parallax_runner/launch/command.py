@@ -80,7 +80,8 @@ def worker_command(
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
     words = (argv[0], *mpirun_options)
     by_user = words_of_user("openmpi", words, environ) | words_of_user("prte", words, environ)
-    env = thread_environment(threads_per_worker, environ) | bind_address.preload(environ)
+    # What this machine preloads may not be there on other hosts.
+    env = thread_environment(threads_per_worker, environ) | bind_address.preload(environ if hosts is None else {})
     env |= bind_on_one_machine(by_user, environ) if hosts is None else hosts.bind_environment(by_user)
     argv += [
         *YIELD_WHEN_IDLE,
@@ -129,8 +130,15 @@ def direct_worker_command(
 
 
 def server_command(
-    *, run_dir: str | Path, index: int, threads_per_server: int, module: str = "parallax_runner.server"
+    *,
+    run_dir: str | Path,
+    index: int,
+    threads_per_server: int,
+    module: str = "parallax_runner.server",
+    host: str | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Command:
-    """The command that starts server `index`. Raises LaunchError where it would be open to all."""
-    env = thread_environment(threads_per_server) | bind_address.preload()
+    """The command that starts server `index`, on another machine where `host` names one. Raises LaunchError where it
+    would be open to all."""
+    env = thread_environment(threads_per_server, environ) | bind_address.preload(environ if host is None else {})
     return Command([sys.executable, "-m", module, str(run_dir), str(index)], env)

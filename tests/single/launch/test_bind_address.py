@@ -80,7 +80,7 @@ def test_without_a_way_there_no_socket_is_bound() -> None:
 
 def test_what_the_user_preloads_is_kept() -> None:
     assert bind_address.preload({"LD_PRELOAD": "/opt/a.so:/opt/b.so"}) == {
-        "LD_PRELOAD": f"{bind_address.LIBRARY}:/opt/a.so:/opt/b.so"
+        "LD_PRELOAD": f"/opt/a.so:/opt/b.so:{bind_address.LIBRARY}"
     }
 
 

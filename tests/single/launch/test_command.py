@@ -57,6 +57,7 @@ def test_other_hosts_and_what_goes_there() -> None:
         hosts=Hosts((Place("a", 1, is_here=False), Place("b", 1, is_here=False)), "ssh", "10.0.0.1", None),
         passed_on=["PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"],
         mpirun_options=["--verbose"],
+        environ={"LD_PRELOAD": "/opt/of_this_machine.so"},
     )
     assert argv[argv.index("--host") + 1] == "a:1,b:1"
     assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
@@ -125,8 +126,18 @@ def test_server_and_direct_worker() -> None:
     assert server.argv == [sys.executable, "-m", "parallax_runner.server", "r", "3"]
     worker = direct_worker_command(run_dir="r", threads_per_worker=2)
     assert worker.argv == [sys.executable, "-m", "parallax_runner.worker", "r"]
-    assert server.env["LD_PRELOAD"].split(":")[0] == str(LIBRARY)
+    assert server.env["LD_PRELOAD"].split(":")[-1] == str(LIBRARY)
     assert (server.env["OMP_NUM_THREADS"], worker.env["OMP_NUM_THREADS"]) == ("1", "2")
+
+
+def test_a_server_gets_what_its_own_host_preloads() -> None:
+    def preloads(host: str | None) -> str:
+        own = {"LD_PRELOAD": "/opt/of_this_machine.so"}
+        server = server_command(run_dir="r", index=0, threads_per_server=1, host=host, environ=own)
+        return server.env["LD_PRELOAD"]
+
+    assert preloads(None) == f"/opt/of_this_machine.so:{LIBRARY}"
+    assert preloads("other") == str(LIBRARY)
 
 
 def test_mpirun_is_looked_up_beside_python_then_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
