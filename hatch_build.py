@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,35 @@ COMPILERS = (["c++"], ["g++"], ["clang++"])
 
 
 class Compile(BuildHookInterface):
-    """Leaves the library beside its source, from where the wheel takes it."""
+    """Leaves the library beside its source for an editable installation. For a wheel it writes nothing into the
+    checkout, which may be read-only, or build wheels for other machines at the same time."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called before a wheel is built."""
-        library = Path(self.root, LIBRARY)
-        new = library.with_name(f".{library.name}.{os.getpid()}")
-        flags = ["-x", "c", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"]
-        try:
-            subprocess.run([*compiler(), *flags, "-o", str(new), str(Path(self.root, SOURCE)), "-ldl"], check=True)
-            new.replace(library)  # not in place: a run may have it loaded
-        finally:
-            new.unlink(missing_ok=True)
-        build_data["artifacts"].append(f"/{LIBRARY}")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        library = Path(self.root, LIBRARY)
+        if version == "editable":
+            new = library.with_name(f".{library.name}.{os.getpid()}")
+            try:
+                self._compile(new)
+                new.replace(library)  # not in place: a run may have it loaded
+            finally:
+                new.unlink(missing_ok=True)
+            return
+        self._folder = tempfile.TemporaryDirectory()  # until this process, or `finalize`, removes it
+        new = Path(self._folder.name, library.name)
+        self._compile(new)
+        build_data["force_include"][str(new)] = LIBRARY
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Called when the wheel is built."""
+        if version != "editable":
+            self._folder.cleanup()
+
+    def _compile(self, library: Path) -> None:
+        flags = ["-x", "c", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"]
+        subprocess.run([*compiler(), *flags, "-o", str(library), str(Path(self.root, SOURCE)), "-ldl"], check=True)
 
 
 def compiler() -> list[str]:

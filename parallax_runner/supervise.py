@@ -186,7 +186,12 @@ def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, *, module: str = 
             mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
         )
     servers = tuple(
-        command.server_command(run_dir=run_dir, index=index, threads_per_server=threads)
+        command.server_command(
+            run_dir=run_dir,
+            index=index,
+            threads_per_server=threads,
+            host=None if hosts is None else hosts.of_server(index),
+        )
         for index in range(plan.servers)
     )
     return LaunchSpec(

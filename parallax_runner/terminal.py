@@ -61,6 +61,7 @@ class _Lossy(io.FileIO):
 class _Stream(io.TextIOWrapper):
     """Text over a lossy descriptor; a loss is logged once."""
 
+    mode = "w"  # as Python's own stream has it
     _name: str
     _raw: _Lossy
     _logged = False
@@ -92,6 +93,11 @@ class _Stream(io.TextIOWrapper):
         stream = cls(raw if unbuffered else io.BufferedWriter(raw), **options)
         stream._name, stream._raw = name, raw
         return stream
+
+    @property
+    def name(self) -> str:
+        """As Python's own stream has it."""
+        return f"<{self._name}>"
 
     def write(self, text: str) -> int:
         """Writes text, or loses it."""

@@ -125,11 +125,14 @@ class Attempt:
         """Whether something is to be said of steps that do not end."""
         return self._stall.is_due
 
-    def stall_news(self) -> str:
-        """A sentence of who is in which step, and who waits for whom; after the time-out the attempt has failed."""
-        is_over = self._stall.is_over
-        self.ask_where(stacks=is_over)
+    def stall_news(self) -> str | None:
+        """A sentence of who is in which step, and who waits for whom; after the time-out the attempt has failed. None
+        where the answers tell that a step has ended meanwhile, and there is nothing to say."""
+        was_over = self._stall.is_over
+        self.ask_where(stacks=was_over)
         together = self._spec.together
+        # Without the stacks of all workers it has not failed yet.
+        is_over = was_over and self._stall.is_over
         if not is_over or self.first_lost_secs() is not None:
             return self._stall.news(self._workers, together=together)
         blamed = self._stall.culprit(self._workers, together=together) or self._run

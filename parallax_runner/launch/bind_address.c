@@ -2,8 +2,8 @@
  *
  * TensorFlow's servers, mpirun's daemons and MPI over TCP bind to all interfaces and have no option for an address.
  * Here they get the address from which this host reaches a given one, "towards": with 127.0.0.1 only this machine can
- * connect, with the driver's address only who can reach that interface. Sockets bound to an address of their own, UDP
- * and Unix sockets stay as they are.
+ * connect, with the driver's address only who can reach that interface. So do sockets that listen without having been
+ * bound. Sockets bound to an address of their own, UDP and Unix sockets stay as they are.
  *
  * PARALLAX_BIND_TOWARDS is read when the process starts. parallax_bind_towards() sets it later, because a process with
  * threads must not change its environment. Neither: nothing is changed.
@@ -88,4 +88,21 @@ int bind(int fd, const struct sockaddr *address, socklen_t length) {
         six.sin6_addr.s6_addr32[3] = own.s_addr;
     }
     return next(fd, (struct sockaddr *)&six, sizeof six);
+}
+
+/* A socket that listens without bind() gets all interfaces and a free port. */
+int listen(int fd, int backlog) {
+    static int (*next)(int, int);
+    if (next == NULL) next = (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
+    union {
+        struct sockaddr any_family;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } address;
+    socklen_t length = sizeof address;
+    /* Of both families the port is at the same place; a bound socket's is not 0. */
+    if (atomic_load(&towards) != INADDR_ANY && getsockname(fd, &address.any_family, &length) == 0 &&
+        is_any(&address.any_family, length) && address.four.sin_port == 0 && bind(fd, &address.any_family, length))
+        return -1;
+    return next(fd, backlog);
 }

@@ -21,8 +21,9 @@ SEPARATORS = frozenset(" :")
 
 
 def preload(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variable that loads the library into a process; what the user loads so follows. Raises LaunchError."""
-    return {PRELOAD: ":".join(filter(None, (library_path(), environ.get(PRELOAD))))}
+    """The variable that loads the library into a process; what the user loads so comes before it, because some, as
+    AddressSanitizer, have to be the first. Raises LaunchError."""
+    return {PRELOAD: ":".join(filter(None, (environ.get(PRELOAD), library_path())))}
 
 
 @functools.cache

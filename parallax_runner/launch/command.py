@@ -21,6 +21,8 @@ YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
 START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 # Workers and servers share the cores, so Open MPI must neither count slots nor pin ranks.
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
+# With one of these a user chooses where mpirun starts the ranks.
+HOST_CHOICE = frozenset({"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"})
 # Marks each line of mpirun's output with its rank, so that a crash before the rank has a log can be told apart.
 TAG_OUTPUT = ("--output", "tag")
 # By itself NCCL listens on the address of a network interface.
@@ -78,15 +80,28 @@ def worker_command(
     argv = [mpirun or find_mpirun(), "-np", str(workers)]
     words = (argv[0], *mpirun_options)
     by_user = words_of_user("openmpi", words, environ) | words_of_user("prte", words, environ)
-    env = thread_environment(threads_per_worker, environ) | bind_address.preload(environ)
+    # What this machine preloads may not be there on other hosts.
+    env = thread_environment(threads_per_worker, environ) | bind_address.preload(environ if hosts is None else {})
     env |= bind_on_one_machine(by_user, environ) if hosts is None else hosts.bind_environment(by_user)
-    argv += [*YIELD_WHEN_IDLE, *SHARE_CORES, *TAG_OUTPUT, *(hosts.mpirun_options(by_user) if hosts else ())]
+    argv += [
+        *YIELD_WHEN_IDLE,
+        *SHARE_CORES,
+        *TAG_OUTPUT,
+        *(hosts.mpirun_options(by_user) if hosts else stay_here(workers, mpirun_options)),
+    ]
     for name in dict.fromkeys((CONTROL_ADDRESS, CONTROL_SECRET, ALIVE_SECS, STACKS_SECS, *env, *passed_on)):
         argv += ["-x", name]
     argv += [*mpirun_options, sys.executable, "-m", module, str(run_dir)]
     if os.geteuid() == 0 if as_root is None else as_root:
         env |= ALLOW_ROOT
     return Command(argv, env | mpi_environment(by_user) | (hosts.mpi_environment(by_user) if hosts else {}))
+
+
+def stay_here(workers: int, mpirun_options: Sequence[str]) -> list[str]:
+    """What keeps mpirun from starting daemons on other hosts that a batch system or a default hostfile names: they
+    could not connect to it, and it would wait for them."""
+    by_user = any(option.partition("=")[0] in HOST_CHOICE for option in mpirun_options)
+    return [] if by_user else ["--host", f"localhost:{workers}"]
 
 
 def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -115,8 +130,15 @@ def direct_worker_command(
 
 
 def server_command(
-    *, run_dir: str | Path, index: int, threads_per_server: int, module: str = "parallax_runner.server"
+    *,
+    run_dir: str | Path,
+    index: int,
+    threads_per_server: int,
+    module: str = "parallax_runner.server",
+    host: str | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Command:
-    """The command that starts server `index`. Raises LaunchError where it would be open to all."""
-    env = thread_environment(threads_per_server) | bind_address.preload()
+    """The command that starts server `index`, on another machine where `host` names one. Raises LaunchError where it
+    would be open to all."""
+    env = thread_environment(threads_per_server, environ) | bind_address.preload(environ if host is None else {})
     return Command([sys.executable, "-m", module, str(run_dir), str(index)], env)

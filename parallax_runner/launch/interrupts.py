@@ -29,7 +29,8 @@ class Interrupts:
     """While entered, the first of these signals raises Interrupted, once; a second one ends this process at once, and
     the kernel then ends its children. Within `supervised` and `held` nothing is raised.
 
-    A SIGHUP is never the second one: who loses a terminal gets several, from the shell and from the kernel.
+    A SIGHUP is never the second one: who loses a terminal gets several, from the shell and from the kernel. Nor is the
+    first SIGTERM after a SIGHUP, which is what a session manager sends to all that is left of a session.
 
     Outside the main thread Python allows no handlers, and nothing is noted.
     """
@@ -38,6 +39,7 @@ class Interrupts:
         self.first_signal: int | None = None
         self.first_secs = 0.0
         self.again = False
+        self._press_secs = 0.0
         self._again_secs = 0.0
         self._supervised = False
         self._held = 0
@@ -101,10 +103,12 @@ class Interrupts:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.first_signal is None:
-            self.first_signal, self.first_secs = number, now
+            self.first_signal, self.first_secs, self._press_secs = number, now, now
             if not self._supervised and not self._held:
                 raise Interrupted
-        elif number != signal.SIGHUP and now - self.first_secs > SAME_PRESS_SECS:
+        elif (self.first_signal, number, self.again) == (signal.SIGHUP, signal.SIGTERM, False):
+            self.first_signal, self._press_secs = number, now
+        elif number != signal.SIGHUP and now - self._press_secs > SAME_PRESS_SECS:
             # Who supervises may be held up, as by a terminal that takes no output.
             is_held_up = self.again and now - self._again_secs > FORCED_END_SECS
             if not self._supervised or is_held_up:

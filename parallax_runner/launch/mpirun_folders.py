@@ -6,6 +6,7 @@ are few, as in a container, they soon come again. And ranks on one machine excha
 stay in memory when mpirun is killed.
 """
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -46,8 +47,8 @@ def make_folders(
             made[TEMPORARY] = OwnFolder.make(temporary)
         except OSError as error:
             raise LaunchError(f"mpirun needs a folder for temporary files: {error}") from error
-    # Where this is no folder that can be written, Open MPI has segments beside its temporary files.
-    is_own = alone and os.access(shared_memory, os.W_OK)
-    if is_own and not any(SEGMENTS_CHOICE in word for word in words_of_user("openmpi", argv, environ)):
-        made[SEGMENTS] = OwnFolder.make(shared_memory)
+    if alone and not any(SEGMENTS_CHOICE in word for word in words_of_user("openmpi", argv, environ)):
+        # Where none can be made, Open MPI chooses where segments are.
+        with contextlib.suppress(OSError):
+            made[SEGMENTS] = OwnFolder.make(shared_memory)
     return made

@@ -1,7 +1,9 @@
 """A folder for the files of one run's processes, which is removed although its driver may be killed.
 
-A lock that the kernel releases as the driver ends says whose folder is in use: what the next start of the same user
-finds without one is a killed driver's. Other programs' folders have other names.
+A lock that the kernel releases as the driver ends says whose folder is in use: what the next start of the same user on
+the same host finds without one is a killed driver's. Other programs' and other hosts' folders have other names: a lock
+on a network file system may hold on one host only. Where folders cannot be locked they are used without a lock, and
+what a killed driver leaves stays.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import fcntl
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +21,10 @@ from typing import Self
 
 log = logging.getLogger(__name__)
 
-PREFIX = "parallax_runner-"
+
+def prefix() -> str:
+    """What the names of this host's folders begin with; a part without a hyphen follows."""
+    return f"parallax_runner-{socket.gethostname()}-"
 
 
 class OwnFolder:
@@ -32,10 +38,13 @@ class OwnFolder:
     def make(cls, parent: Path) -> Self:
         """A new one in `parent`. Raises OSError where that is impossible."""
         while True:
-            path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            path = Path(tempfile.mkdtemp(prefix=prefix(), dir=parent))
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                except OSError as error:  # Some network file systems do not lock folders.
+                    log.info("%s cannot be locked: %s", path, error)
                 if path.exists():
                     return cls(path, descriptor)
                 os.close(descriptor)
@@ -48,7 +57,7 @@ class OwnFolder:
 
 
 def remove_left_over(parent: Path) -> None:
-    """Removes this user's folders in `parent` whose drivers are gone."""
+    """Removes this user's folders of this host in `parent` whose drivers are gone, as far as locks can tell."""
     for path in _own_folders(parent):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -56,7 +65,7 @@ def remove_left_over(parent: Path) -> None:
             # Gone meanwhile.
             continue
         try:
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 log.info("removing %s, which a killed run has left", path)
                 shutil.rmtree(path, ignore_errors=True)
@@ -67,6 +76,6 @@ def remove_left_over(parent: Path) -> None:
 def _own_folders(parent: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            is_own = entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False)
+            is_own = entry.name.rpartition("-")[0] + "-" == prefix() and entry.is_dir(follow_symlinks=False)
             if is_own and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
                 yield Path(entry.path)

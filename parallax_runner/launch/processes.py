@@ -125,7 +125,7 @@ def _supervise(
 def _tell_stall(attempt: Attempt, on_stall: Callable[[str], None] | None) -> None:
     news = attempt.stall_news()
     # What ends the attempt is told as its failure.
-    if attempt.first_lost_secs() is None:
+    if news is not None and attempt.first_lost_secs() is None:
         log.warning("%s", news)
         if on_stall is not None:
             on_stall(news)

@@ -23,11 +23,12 @@ STACKS_SHARE = 0.4
 STARTING_SILENCE_SECS = 48.0
 # More than this between two looks at the clock is a pause of the driver's.
 MAX_TICK_SECS = 1.0
-_STOPPED = {
-    psutil.STATUS_STOPPED: "; the process is stopped (SIGSTOP)",
-    psutil.STATUS_TRACING_STOP: "; the process is stopped by a debugger",
-    psutil.STATUS_DISK_SLEEP: "; the process waits for a disk",
+# What the kernel's words for a stopped process mean.
+STOPPED = {
+    psutil.STATUS_STOPPED: "is stopped (SIGSTOP)",
+    psutil.STATUS_TRACING_STOP: "is stopped by a debugger",
 }
+_STANDS_STILL = STOPPED | {psutil.STATUS_DISK_SLEEP: "waits for a disk"}
 
 
 def alive_secs(hang_timeout_secs: float) -> float:
@@ -65,19 +66,19 @@ def judge(members: Iterable[Member], hang_timeout_secs: float) -> None:
         if not member.connected or member.done or member.lost_secs is not None or member.silent_secs < limit_secs:
             continue
         status = _status(member)
-        stopped = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-        if member.doing == wire.STARTING and not stopped and member.silent_secs < STARTING_SILENCE_SECS:
+        if member.doing == wire.STARTING and status not in STOPPED and member.silent_secs < STARTING_SILENCE_SECS:
             continue
+        why = f"; the process {_STANDS_STILL[status]}" if status in _STANDS_STILL else ""
         member.verdict = (
             f"frozen: no sign of life for {member.silent_secs:.0f} s "
-            f"(train.hang_timeout_secs={hang_timeout_secs:g}){_STOPPED.get(status, '')}"
+            f"(train.hang_timeout_secs={hang_timeout_secs:g}){why}"
         )
         member.lose(time.monotonic())
 
 
 def is_stopped(member: Member) -> bool:
     """Whether the kernel says so of a process of this machine."""
-    return _status(member) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return _status(member) in STOPPED
 
 
 def _status(member: Member) -> str:

@@ -60,7 +60,7 @@ class StallWatch:
         self._start_secs, self._timeout_secs = start_secs, timeout_secs
         self._paces: dict[int, _Pace] = {}
         self._noticed_secs = 0.0
-        self._alone: dict[int, int] = {}
+        self._alone: dict[int, int | None] = {}
 
     def look(self, workers: Iterable[Member], passed_secs: float) -> None:
         """Takes note of what the workers say now, `passed_secs` after the last look."""
@@ -100,18 +100,21 @@ class StallWatch:
             return True
         return self._is_long() or bool(self._hang_alone())
 
-    def news(self, workers: Sequence[Member], *, together: bool) -> str:
-        """What `is_due` stands for, in a sentence; `together`: each step needs all workers."""
+    def news(self, workers: Sequence[Member], *, together: bool) -> str | None:
+        """What there is to say now, in a sentence, None if nothing: `is_due` may have changed since somebody asked.
+        `together`: each step needs all workers."""
         idle_secs, before_secs = self.idle_secs, self._noticed_secs
         active = [one for one in workers if one.index in self._paces]
-        if idle_secs < before_secs:
+        if idle_secs < before_secs and not self.is_over:
             self._noticed_secs = 0.0
             return f"steps go on, after more than {before_secs:.0f} s without one"
         if self.is_over or self._is_long():
             self._noticed_secs = idle_secs
             return f"no step for {idle_secs:.0f} s; {describe_stall(active, together=together)}"
         alone = self._hang_alone()
-        self._alone |= {index: self._paces[index].step or 0 for index in alone}
+        if not alone:
+            return None
+        self._alone |= {index: self._paces[index].step for index in alone}
         stuck = [one for one in active if one.index in alone]
         secs = min(self._paces[index].idle_secs for index in alone)
         return f"no step of {_names(alone)} for {secs:.0f} s; {describe_stall(stuck, together=False)}; others go on"
@@ -138,7 +141,7 @@ class StallWatch:
             if pace.idle_secs >= pace.patience_secs(self._start_secs)
             and furthest >= (pace.step or 0) + STEPS_AHEAD
             and self.idle_secs < LEAST_SECS / 2
-            and self._alone.get(index) != pace.step
+            and (index not in self._alone or self._alone[index] != pace.step)
         ]
 
 
@@ -146,10 +149,13 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
     """«worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it», as far as one can tell."""
     held_up = _held_up(workers, together=together)
     waiting = [one.index for one in workers if one not in held_up]
-    alike: dict[str, list[int]] = {}
+    alike: dict[tuple[str, bool], list[int]] = {}
     for one in held_up:
-        alike.setdefault(_standing(one), []).append(one.index)
-    parts = [f"{_names(indices)} {'is' if len(indices) == 1 else 'are'} {what}" for what, indices in alike.items()]
+        alike.setdefault((_standing(one), _answers(one)), []).append(one.index)
+    parts = []
+    for (what, answers), indices in alike.items():
+        is_, does = ("is", "does") if len(indices) == 1 else ("are", "do")
+        parts.append(f"{_names(indices)} {is_} {what}{'' if answers else f' and {does} not answer'}")
     if waiting:
         them = "it" if len(held_up) == 1 else "them"
         parts.append(f"{_names(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for {them}")
@@ -175,9 +181,13 @@ def _only_waits(one: Member) -> bool:
     return one.inside is None and (one.where or "").startswith(_IN_SESSION)
 
 
+def _answers(one: Member) -> bool:
+    return one.inside is not None or one.where is not None
+
+
 def _standing(one: Member) -> str:
     place = one.inside or ("" if _only_waits(one) else one.where)
-    detail = " and does not answer" if place is None else f" ({place})" if place else ""
+    detail = f" ({place})" if place else ""
     if one.doing.startswith(_SCRIPT):
         return f"in {one.doing}{detail}"
     return f"{one.doing}{detail}" if one.doing.startswith(_WAITING) else f"in {one.doing}{detail}"

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import psutil
 
 from parallax_runner.launch.blame import Member
-from parallax_runner.launch.silence import SILENCE_SHARE
+from parallax_runner.launch.silence import SILENCE_SHARE, STOPPED
 
 LOOK_SECS = 1.0
-STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 RANK = "OMPI_COMM_WORLD_RANK"
 
 
@@ -36,30 +35,30 @@ class StoppedWatch:
             if secs >= SILENCE_SHARE * self._hang_timeout_secs and member.lost_secs is None:
                 member.pid = member.pid or process.pid
                 member.verdict = (
-                    f"frozen: {what} is stopped (SIGSTOP) for {secs:.0f} s "
-                    f"(train.hang_timeout_secs={self._hang_timeout_secs:g})"
+                    f"frozen: {what} for {secs:.0f} s (train.hang_timeout_secs={self._hang_timeout_secs:g})"
                 )
                 member.lose(time.monotonic())
         self._passed_secs = 0.0
 
 
 def _stopped(pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-    """The process itself, and what it has started, as far as they are stopped and cannot say so themselves."""
+    """The process itself, and what it has started, as far as they are stopped and cannot say so themselves; each with
+    who of the members it is, and a sentence of how it is stopped."""
     *others, itself = members
     try:
         leader = psutil.Process(pid)
-        if not itself.connected and leader.status() in STOPPED:
-            yield leader, itself, "the process"
+        if not itself.connected and (how := STOPPED.get(leader.status())):
+            yield leader, itself, f"the process {how}"
         if itself.role != "mpirun":
             return
         connected = {one.pid for one in others if one.connected}
         for child in leader.children():
-            if child.pid not in connected and child.status() in STOPPED:
+            if child.pid not in connected and (how := STOPPED.get(child.status())):
                 rank = child.environ().get(RANK, "")
                 if rank.isdecimal() and int(rank) < len(others):
-                    yield child, others[int(rank)], "the process"
+                    yield child, others[int(rank)], f"the process {how}"
                 else:
-                    yield child, itself, f"{child.name()} (pid {child.pid}), which it has started,"
+                    yield child, itself, f"{child.name()} (pid {child.pid}), which it has started, {how}"
     except psutil.Error:
         # Gone meanwhile: its exit status tells.
         return

@@ -228,9 +228,14 @@ def test_no_python_in_range(checkout: Checkout) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a wheel of this checkout is installed, by itself."""
     folder = tmp_path_factory.mktemp("wheel")
+    library = ROOT / "parallax_runner/launch/libbind_address.so"
+    before = library.stat() if library.exists() else None
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (wheel,) = (folder / "dist").glob("*.whl")
+    # The checkout may be read-only, or at work.
+    after = library.stat() if library.exists() else None
+    assert (before and (before.st_ino, before.st_mtime_ns)) == (after and (after.st_ino, after.st_mtime_ns))
     uv = subprocess.run([ROOT / "scripts/setup", "--uv"], check=True, capture_output=True, text=True, timeout=120)
     install = [uv.stdout.strip(), "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
     subprocess.run([*install, "--target", folder / "site", wheel], cwd=ROOT, check=True, timeout=120)

@@ -17,7 +17,9 @@ import logging, os, sys
 from rich.console import Console
 from parallax_runner.terminal import keep_going, log_losses
 
+names = [(stream.name, stream.mode) for stream in (sys.stdout, sys.stderr) if stream]
 keep_going()
+assert names in ([], [(stream.name, stream.mode) for stream in (sys.stdout, sys.stderr)])
 handler = logging.StreamHandler(sys.stdout)
 print("before there is a log", file=sys.stderr)
 log = logging.getLogger("parallax_runner")

@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_the_whole_mpirun_command() -> None:
         *("/opt/bin/mpirun", "-np", "4"),
         *("--mca", "mpi_yield_when_idle", "1"),
         *("--oversubscribe", "--bind-to", "none"),
-        *("--output", "tag"),
+        *("--output", "tag", "--host", "localhost:4"),
         *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET", "-x", "PARALLAX_ALIVE_SECS"),
         *("-x", "PARALLAX_STACKS_SECS"),
         *("-x", "OMP_NUM_THREADS", "-x", "TF_NUM_INTRAOP_THREADS", "-x", "TF_CPP_MIN_LOG_LEVEL"),
@@ -56,6 +57,7 @@ def test_other_hosts_and_what_goes_there() -> None:
         hosts=Hosts((Place("a", 1, is_here=False), Place("b", 1, is_here=False)), "ssh", "10.0.0.1", None),
         passed_on=["PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"],
         mpirun_options=["--verbose"],
+        environ={"LD_PRELOAD": "/opt/of_this_machine.so"},
     )
     assert argv[argv.index("--host") + 1] == "a:1,b:1"
     assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
@@ -97,6 +99,22 @@ def test_on_one_machine_ranks_send_by_no_interface_of_the_network() -> None:
     assert environment(NCCL_SOCKET_IFNAME="eth1")["NCCL_SOCKET_IFNAME"] == "eth1"
 
 
+def test_on_one_machine_no_other_host_of_an_allocation_takes_part(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("localhost slots=1\nother.example slots=1\n")
+    argv, env = worker_command(run_dir="r", workers=3, threads_per_worker=1, module="this")
+    settings = {"PRTE_MCA_prte_default_hostfile": str(hostfile), "PRTE_MCA_plm_ssh_agent": "/bin/false"}
+    done = subprocess.run(argv, env={**os.environ, **env, **settings}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("The Zen of Python") == 3
+
+
+@pytest.mark.parametrize("options", [["--host", "here:2"], ["--host=here:2"], ["-H", "here"], ["--hostfile", "hosts"]])
+def test_the_user_chooses_the_host(options: list[str]) -> None:
+    argv = worker_command(run_dir="r", workers=2, threads_per_worker=1, mpirun="mpirun", mpirun_options=options).argv
+    assert "localhost:2" not in argv and argv[argv.index(options[0]) :][: len(options)] == options
+
+
 def test_a_log_level_the_user_set_is_kept() -> None:
     environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
     _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", environ=environ)
@@ -108,8 +126,18 @@ def test_server_and_direct_worker() -> None:
     assert server.argv == [sys.executable, "-m", "parallax_runner.server", "r", "3"]
     worker = direct_worker_command(run_dir="r", threads_per_worker=2)
     assert worker.argv == [sys.executable, "-m", "parallax_runner.worker", "r"]
-    assert server.env["LD_PRELOAD"].split(":")[0] == str(LIBRARY)
+    assert server.env["LD_PRELOAD"].split(":")[-1] == str(LIBRARY)
     assert (server.env["OMP_NUM_THREADS"], worker.env["OMP_NUM_THREADS"]) == ("1", "2")
+
+
+def test_a_server_gets_what_its_own_host_preloads() -> None:
+    def preloads(host: str | None) -> str:
+        own = {"LD_PRELOAD": "/opt/of_this_machine.so"}
+        server = server_command(run_dir="r", index=0, threads_per_server=1, host=host, environ=own)
+        return server.env["LD_PRELOAD"]
+
+    assert preloads(None) == f"/opt/of_this_machine.so:{LIBRARY}"
+    assert preloads("other") == str(LIBRARY)
 
 
 def test_mpirun_is_looked_up_beside_python_then_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,20 @@ def test_losing_the_terminal_twice_is_losing_it_once() -> None:
         assert (interrupts.exit_status, interrupts.signal_name, interrupts.again) == (129, "SIGHUP", False)
 
 
+def test_the_end_of_a_session_is_one_press() -> None:
+    """A session manager sends SIGTERM to what has got SIGHUP as the terminal was closed."""
+    with Interrupts() as interrupts, interrupts.supervised():
+        press(signal.SIGHUP)
+        time.sleep(0.6)
+        press(signal.SIGTERM)
+        assert (interrupts.again, interrupts.exit_status) == (False, 143)
+        press(signal.SIGTERM)
+        assert not interrupts.again
+        time.sleep(0.6)
+        press(signal.SIGTERM)
+        assert interrupts.again
+
+
 def test_sighup_that_is_ignored_stays_ignored() -> None:
     """As `nohup` has it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

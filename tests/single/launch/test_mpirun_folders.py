@@ -1,5 +1,8 @@
 """Where mpirun's own files go, and who may choose another place."""
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,7 @@ import pytest
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import mpirun_folders
 from parallax_runner.launch.mpirun_folders import SEGMENTS, TEMPORARY
+from parallax_runner.launch.own_folder import OwnFolder, prefix, remove_left_over
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +71,7 @@ def test_the_next_start_removes_what_a_killed_driver_has_left_and_nothing_else(
         killed, alive = (Path(one.stdout.readline().decode().strip()) for one in drivers)  # type: ignore[union-attr]
         foreign = shared_memory / "sm_segment.vm.0.7cdc0001.0"
         foreign.touch()
-        link = shared_memory / "parallax_runner-link"
+        link = shared_memory / f"{prefix()}link"
         link.symlink_to(foreign.parent)
         drivers[0].kill()
         drivers[0].wait()
@@ -79,6 +83,38 @@ def test_the_next_start_removes_what_a_killed_driver_has_left_and_nothing_else(
         for one in drivers:
             one.kill()
             one.communicate()
+
+
+def test_folders_of_other_hosts_stay(shared_memory: Path) -> None:
+    """Their locks may hold on their own host only."""
+    others = [shared_memory / "parallax_runner-elsewhere-abcd_123", shared_memory / f"{prefix()}b-abcd_123"]
+    mine = shared_memory / f"{prefix()}abcd_123"
+    for folder in (*others, mine):
+        folder.mkdir()
+    remove_left_over(shared_memory)
+    assert set(shared_memory.iterdir()) == set(others)
+
+
+@pytest.mark.parametrize("number", [errno.EBADF, errno.ENOSYS, errno.ENOLCK])
+def test_where_folders_cannot_be_locked_they_are_made_and_stay(
+    number: int, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)  # as NFS or Lustre answers, which are not here
+    first, second = OwnFolder.make(shared_memory), OwnFolder.make(shared_memory)
+    remove_left_over(shared_memory)
+    assert set(shared_memory.iterdir()) == {first.path, second.path}
+    first.remove()
+    assert list(shared_memory.iterdir()) == [second.path]
+
+
+def test_no_folder_for_segments_to_be_had(temporary: Path, tmp_path: Path) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    made = mpirun_folders.make_folders(["mpirun"], {}, shared_memory=no_folder)
+    assert list(made) == [TEMPORARY]
 
 
 def test_a_folder_chosen_on_the_command_line(temporary: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame import Member
 from parallax_runner.launch.stall import StallWatch, describe_stall
 from parallax_runner.launch.whereabouts import python_in_graph
@@ -39,7 +43,7 @@ class Run:
             one.doing = what
 
     @property
-    def news(self) -> str:
+    def news(self) -> str | None:
         return self.watch.news(self.workers, together=True)
 
 
@@ -56,11 +60,11 @@ def test_ten_median_steps_and_at_least_thirty_seconds(step_secs: float, limit_se
 def test_it_is_told_again_after_twice_the_time_and_when_steps_go_on() -> None:
     run = Run()
     run.pass_secs(31)
-    assert run.news.startswith("no step for 31 s")
+    assert str(run.news).startswith("no step for 31 s")
     run.pass_secs(30)
     assert not run.watch.is_due
     run.pass_secs(2)
-    assert run.watch.is_due and run.news.startswith("no step for 63 s")
+    assert run.watch.is_due and str(run.news).startswith("no step for 63 s")
     run.workers[0].step = 6
     run.pass_secs(0.1)
     assert run.watch.is_due
@@ -130,6 +134,63 @@ def test_without_synchronisation_one_worker_may_hang_while_others_go_on() -> Non
     assert not run.watch.is_due
 
 
+def test_a_worker_that_hangs_in_its_first_step_alone_is_told_once() -> None:
+    run = Run(steps=0)
+    for step in range(1, 310):
+        run.workers[0].doing, run.workers[0].step = f"step {step + 1}", step
+        run.pass_secs(1.0)
+    assert run.watch.is_due
+    news = run.watch.news(run.workers, together=False)
+    assert news == "no step of worker 1 for 309 s; worker 1 is in step 1; others go on"
+    assert not run.watch.is_due
+
+
+def test_a_step_that_ends_before_the_notice_is_no_news() -> None:
+    run = Run()
+    run.pass_secs(31)
+    assert run.watch.is_due
+    run.workers[0].step = 6
+    run.pass_secs(0.1)
+    assert run.news is None
+    assert not run.watch.is_due
+
+
+def ask_stalled(run: Run, answer: int | None) -> Any:
+    """An attempt that has been asked for its news of a stall. Its worker 0 answers that it has ended step `answer`."""
+
+    def ask_where(*, stacks: bool) -> None:
+        assert stacks
+        run.workers[0].step = answer
+        run.pass_secs(0.1)
+
+    attempt: Any = Attempt.__new__(Attempt)
+    attempt._stall, attempt._workers, attempt._servers = run.watch, run.workers, []
+    attempt._mpirun, attempt._run = Member("mpirun", 0), Member("run", 0)
+    attempt._spec = SimpleNamespace(together=True, stall_timeout_secs=60.0, run_dir=Path("r"))
+    attempt.ask_where = ask_where
+    attempt.news = attempt.stall_news()
+    return attempt
+
+
+def test_a_step_that_ends_after_the_time_out_and_before_the_answer_fails_nothing() -> None:
+    run = Run(timeout_secs=60)
+    run.pass_secs(31)
+    assert "no step for 31 s" in str(run.news)
+    run.pass_secs(30)
+    assert run.watch.is_over
+    attempt = ask_stalled(run, 6)
+    assert attempt.news == "steps go on, after more than 31 s without one"
+    assert attempt.first_lost_secs() is None
+
+
+def test_a_stall_after_the_time_out_is_a_failure() -> None:
+    run = Run(timeout_secs=60)
+    run.pass_secs(61)
+    attempt = ask_stalled(run, 5)
+    assert attempt.news.startswith("no step for 61 s; ") and "train.stall_timeout_secs=60" in attempt.news
+    assert attempt.first_lost_secs() is not None
+
+
 def test_a_worker_at_the_end_waits_for_one_that_hangs() -> None:
     run = Run()
     run.workers[0].doing = "waiting for the other workers' last steps"
@@ -157,6 +218,11 @@ def test_a_worker_that_is_a_step_behind_is_waited_for() -> None:
 def test_a_worker_whose_python_stands_still_does_not_answer() -> None:
     workers = [worker(0), worker(1, where=None)]
     assert describe_stall(workers, together=True) == "worker 1 is in step 50 and does not answer, worker 0 waits for it"
+
+
+def test_workers_that_do_not_answer() -> None:
+    workers = [worker(0, where=None), worker(1, where=None)]
+    assert describe_stall(workers, together=True) == "workers 0–1 are in step 50 and do not answer"
 
 
 def test_a_worker_that_waits_for_its_data_is_waited_for() -> None:
