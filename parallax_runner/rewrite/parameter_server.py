@@ -32,8 +32,8 @@ def update_on_servers(rewrite: Rewrite) -> None:
     update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
     update.visit_region()
     update.visit_observers()
-    roots = _own_roots(rewrite, update)
-    roots = sorted({*roots, *_asked_for_a_number(rewrite, update, roots)}, key=lambda op: op.name)
+    own = _own_roots(rewrite, update)
+    roots = sorted(own.union(_asked_for_a_number(rewrite, update, own)), key=lambda op: op.name)
     followed = _needed_without(roots, update.server_ops)
     crossings = [op for op in update.crossings if op in followed]
     if rewrite.is_chief:

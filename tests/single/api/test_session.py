@@ -236,7 +236,7 @@ def test_what_is_made_of_clipped_gradients_is_that_of_all_workers(cluster: Clust
 
 
 def watched(scope: str) -> tf.Graph:
-    """A table [6, 2] of ones whose gradient is clipped row by row, with ops that look at what clipping leaves of it, one with an effect."""
+    """A table [6, 2] of ones whose gradient is clipped, with ops that look at what clipping leaves of it."""
     graph = tf.Graph()
     with graph.as_default():
         ids = tf.placeholder(tf.int32, [3], name="ids")
@@ -271,7 +271,7 @@ def test_every_worker_gets_sums_of_what_is_made_of_gradients(cluster: Cluster) -
     with pytest.raises(TrainingError, match=r"«largest:0» needs .* or a sum of it \(tf.nn.l2_loss"):
         train(1, "largest:0")
     # All rows would travel for it in each step.
-    with pytest.raises(TrainingError, match="«sum_of_largest:0» needs .* fetch it in worker 0 alone"):
+    with pytest.raises(TrainingError, match=r"«sum_of_largest:0» needs .* fetch it in worker 0 alone"):
         train(1, "sum_of_largest:0")
     found, _ = at_once([lambda: train(0, "sum_of_largest:0"), lambda: train(1)])
     np.testing.assert_allclose(found[0], [np.sum(np.max(rows, axis=1))])
