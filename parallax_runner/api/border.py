@@ -77,21 +77,34 @@ class Border:
 
     @functools.cache  # noqa: B019
     def _check_reachable(self, name: str) -> None:
-        """Refuses what only the chief's step has, or what is spread over servers."""
-        if not self._plan.servers:
+        """Refuses what only the chief's step has, or what is spread over servers or over the workers."""
+        if not self._plan.servers and not self._plan.by_route(Route.ALLTOALL):
             return
         for op in edit.ancestors([self._distributed.graph.get_tensor_by_name(name).op], control=False):
             if op.name in self._moved:
                 raise TrainingError(
-                    f"«{name}» needs «{op.name}», which is done on the servers: fetch what is not, such as the "
-                    "variables, or choose run_option='MPI'"
+                    f"«{name}» needs «{op.name}», which is done by the owners of the rows "
+                    f"({'the servers' if self._plan.servers else 'each worker has a part'}): fetch what is not, such "
+                    "as the variables, or choose run_option='MPI'"
                 )
-            if op.type.endswith("TakeGradient") and op not in self._of_step:
-                raise TrainingError(
-                    f"«{name}» needs «{op.name}», which worker 0 takes from the servers: fetch it in worker 0 alone "
-                    "(where it has one replica), or a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker "
-                    "gets, or choose run_option='MPI'"
-                )
+            if op.type.endswith("TakeGradient"):
+                self._check_taken(name, op)
+
+    def _check_taken(self, name: str, taken: tf.Operation) -> None:
+        """Refuses what is made of a sum that another worker takes from the servers."""
+        backup_workers = self._plan.backup_workers
+        if backup_workers:
+            raise TrainingError(
+                f"«{name}» needs «{taken.name}», which one worker takes from the servers, in each step another "
+                f"(comm.ps.backup_workers={backup_workers}): choose run_option='MPI' or comm.ps.backup_workers=0"
+            )
+        if taken not in self._of_step:
+            sums = "a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker gets, or "
+            raise TrainingError(
+                f"«{name}» needs «{taken.name}», which worker 0 takes from the servers: fetch it in worker 0 alone "
+                f"(where it has one replica), or {sums if self._plan.ps.boundary_among_servers else ''}choose "
+                "run_option='MPI'"
+            )
 
     @functools.cached_property
     def _of_step(self) -> set[tf.Operation]:
@@ -100,7 +113,7 @@ class Border:
 
     @functools.cached_property
     def _moved(self) -> frozenset[str]:
-        """Ops of the single-device graph of which the servers do a copy each."""
+        """Ops of the single-device graph of which the owners of the rows do a copy each."""
         ops = self._distributed.graph.get_operations()
         names = {op.name for op in ops}
         return frozenset(op.name for op in ops if f"{op.name}/shard_0" in names and op.type != "VarHandleOp")

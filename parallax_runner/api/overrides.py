@@ -96,7 +96,7 @@ def _checkpoints(config: Config) -> Iterator[str]:
 
 def _profile(profile: ProfileConfig) -> Iterator[str]:
     # Empty, they name nothing to profile, as in the original's own scripts, which pass their flags on.
-    steps, bounds = (list(given or ()) for given in (profile.profile_steps, profile.profile_range))
+    steps, bounds = ([] if given is None else list(given) for given in (profile.profile_steps, profile.profile_range))
     if steps and bounds:
         raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give one of the two")
     if not steps and not bounds:

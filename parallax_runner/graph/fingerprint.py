@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -42,9 +43,12 @@ class Outline:
 
     @staticmethod
     def load(path: Path) -> Outline:
-        """What `save` has left. Raises OSError or ValueError where it cannot be read."""
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            return Outline((name, kind, tuple(digests)) for name, kind, digests in json.load(file))
+        """What `save` has left. Raises OSError or ValueError where it cannot be read, or is not whole."""
+        try:
+            text = gzip.decompress(path.read_bytes()).decode()
+        except (EOFError, zlib.error) as error:
+            raise ValueError(f"not a whole gzip file: {error}") from error
+        return Outline((name, kind, tuple(digests)) for name, kind, digests in json.loads(text))
 
     def save(self, path: Path) -> None:
         """Leaves it for the workers."""

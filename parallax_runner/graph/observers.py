@@ -19,8 +19,6 @@ CONTROL_FLOW = frozenset(
     for ref in ("", "Ref")
     for kind in ("Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "Select")
 )
-# Servers add up what they have, so that only a number travels.
-SUMS = frozenset({"L2Loss", "Sum"})
 
 
 def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
@@ -44,21 +42,37 @@ def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
 def numbers_among(
     observers: set[tf.Operation], behind: set[tf.Operation], region: Iterable[tf.Operation]
 ) -> set[tf.Operation]:
-    """The observers whose values each worker can have in each step: behind the aggregation they need only numbers, and
-    of the rest of the graph nothing that a step does not need."""
+    """The observers whose values each worker can have in each step.
+
+    Behind the aggregation they need only numbers: servers add up what they have, so that only a number travels. Of the
+    rest of the graph they need nothing that a step does not need, and they do nothing but give a value (no print).
+    """
     region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
     for op in edit.in_order(observers):
         needs = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-        if any(need not in region | pure and need.type != "Const" for need in needs):
+        if not edit.is_plain(op) or any(
+            need not in region and need not in pure and need.type != "Const" for need in needs
+        ):
             continue
         pure.add(op)
-        if not _is_number(op):
+        if len(op.outputs) != 1 or not is_number(op.outputs[0].shape):
             continue
         seen = [tensor for tensor in op.inputs if tensor.op in behind or tensor.op in observers]
-        if op.type in SUMS or all(_is_number(tensor.op) and tensor.op in behind | numbers for tensor in seen):
+        if sums_to_number(op) or all(
+            is_number(tensor.shape) and (tensor.op in behind or tensor.op in numbers) for tensor in seen
+        ):
             numbers.add(op)
     return numbers
 
 
-def _is_number(op: tf.Operation) -> bool:
-    return len(op.outputs) == 1 and op.outputs[0].shape.rank == 0
+def is_number(shape: tf.TensorShape) -> bool:
+    """Whether a tensor of this shape is one number, in however many dimensions (a norm keeps them)."""
+    return shape.num_elements() == 1
+
+
+def sums_to_number(op: tf.Operation) -> bool:
+    """Whether the op adds up all of its input, so that it can be done part by part."""
+    if op.type != "Sum" or op.outputs[0].shape.rank == 0:
+        return op.type in ("L2Loss", "Sum")
+    axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
+    return axes is not None and rank is not None and {int(axis) % rank for axis in axes.flat} == set(range(rank))

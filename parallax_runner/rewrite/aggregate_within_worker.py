@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.adding_up import added, to_add
 from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.merge import merge
 from parallax_runner.rewrite.routes import travelling_by
@@ -27,5 +28,5 @@ def _total(gradients: tuple[Aggregate, ...]) -> tuple[tf.Tensor, tf.Tensor | Non
     values = [gradient.values for gradient in gradients]
     indices = [gradient.indices for gradient in gradients if gradient.indices is not None]
     if not indices:
-        return tf.add_n(values), None
+        return added(tf.add_n([to_add(value) for value in values]), values[0].dtype), None
     return merge(tf.concat(values, axis=0), tf.concat(indices, axis=0))

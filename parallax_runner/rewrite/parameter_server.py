@@ -5,10 +5,13 @@ Every rank pushes; the chief takes the aggregates, updates on the servers and le
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.observers import is_number
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.accumulate import accumulate_on_servers
 from parallax_runner.rewrite.barrier import announce, receive
@@ -29,7 +32,8 @@ def update_on_servers(rewrite: Rewrite) -> None:
     update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
     update.visit_region()
     update.visit_observers()
-    roots = _own_roots(rewrite, update)
+    own = _own_roots(rewrite, update)
+    roots = sorted(own.union(_asked_for_a_number(rewrite, update, own)), key=lambda op: op.name)
     followed = _needed_without(roots, update.server_ops)
     crossings = [op for op in update.crossings if op in followed]
     if rewrite.is_chief:
@@ -38,7 +42,7 @@ def update_on_servers(rewrite: Rewrite) -> None:
         _follow(rewrite, roots, crossings, update)
 
 
-def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> list[tf.Operation]:
+def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
     """What a rank other than the chief has to run of the train op: all but what runs on servers.
 
     That includes its own writes (global_step, dense updates) that the train op reaches only through ops on servers.
@@ -46,11 +50,40 @@ def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> list[tf.Operation]:
     copies = update.copies.get(rewrite.train_op)
     needed = edit.ancestors(copies or [rewrite.train_op])
     writes = [op for op in needed if op in rewrite.region and op not in update.server_ops and is_write(op)]
-    asked = [op for op in map(rewrite.op, rewrite.single.asked) if op not in update.copies]
-    return sorted({*([] if copies else [rewrite.train_op]), *writes, *asked}, key=lambda op: op.name)
+    return {*([] if copies else [rewrite.train_op]), *writes}
 
 
-def _needed_without(roots: list[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
+def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
+    """What such a rank runs beside it, so that a session may ask for it: of a sum on servers what stands for it.
+
+    Only numbers travel for what may never be asked for: what needs more of the servers than the step does is left out.
+    """
+    travels = _needed_without(roots, update.server_ops)
+    large = [op for op in update.crossings if op not in travels and not is_number(op.outputs[0].shape)]
+    behind_large = _behind(large, update.server_ops)
+    for op in map(rewrite.op, rewrite.single.asked):
+        if op in update.copies:
+            stand_in = rewrite.stands_for.get(op.outputs[0].name)
+            if stand_in is not None:
+                yield stand_in.op
+        elif op not in behind_large:
+            yield op
+
+
+def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
+    """The ops that need one of `starts`, themselves included, other than through what servers do."""
+    found: set[tf.Operation] = set()
+    stack = list(starts)
+    while stack:
+        op = stack.pop()
+        if op in found or op in server_ops:
+            continue
+        found.add(op)
+        stack += [consumer for output in op.outputs for consumer in output.consumers()] + op._control_outputs
+    return found
+
+
+def _needed_without(roots: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
     """What the roots need of ops that are not the chief's alone."""
     found: set[tf.Operation] = set()
     stack = list(roots)

@@ -177,8 +177,9 @@ def start_replica(
     """Imports a replica of the single-device graph into `graph`, the default one, and finds what passes start from."""
     if plan.fingerprint != single.fingerprint:
         raise PlanError(
-            f"rank {replica} built another graph than the driver planned for: the model's function must build the same "
-            "graph in every process (no draws from an unseeded generator, no clock, no dependence on the host)"
+            f"replica {replica} has another graph than the driver planned for: the model's function must build the "
+            "same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
+            "strings"
         )
     graph_def = derive_seeds(
         single.meta_graph.graph_def,

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.observers import is_number, sums_to_number
 from parallax_runner.rewrite import over_ranks
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
@@ -94,9 +95,14 @@ class ShardedUpdate:
         ):
             return False
         rank = sharded[0].pieces[0].shape.rank
-        plain_ranks = [value.shape.rank for value in inputs if not isinstance(value, ShardedValue)]
-        # A plain operand must mean the same for every row: it may only have the dimensions behind the first.
-        return all(plain == 0 or (None not in (plain, rank) and plain < rank) for plain in plain_ranks)
+        plain_shapes = [value.shape for value in inputs if not isinstance(value, ShardedValue)]
+        # A plain operand must mean the same for every row: it may only have the dimensions behind the first, or be one
+        # number in as many dimensions.
+        return all(
+            plain.rank == 0
+            or (None not in (plain.rank, rank) and (plain.rank < rank or (plain.rank == rank and is_number(plain))))
+            for plain in plain_shapes
+        )
 
     @property
     def _elementwise(self) -> frozenset[str]:
@@ -108,8 +114,7 @@ class ShardedUpdate:
         # What an owner has of hot rows is not theirs, and must not be counted.
         if any(value.kind == FULL and value.shards[-1].hot for value in sharded):
             return False
-        is_sum = op.type == "L2Loss" or (op.type == "Sum" and op.outputs[0].shape.rank == 0)
-        return is_sum and len(sharded) == 1 and sharded[0].kind.what in ("full", "rows")
+        return sums_to_number(op) and len(sharded) == 1 and sharded[0].kind.what in ("full", "rows")
 
     def _copy(
         self,
@@ -233,7 +238,10 @@ class ShardedUpdate:
                 )
             return
         total = tf.add_n(list(partial.pieces)) if len(shards) > 1 else partial.pieces[0]
-        self._replace(op, self._cross(total, shards[0].variable, op.name))
+        # Who does not take the sum from the servers receives it: then this reads what is received.
+        whole = tf.identity(self._cross(total, shards[0].variable, op.name))
+        self.rewrite.stands_for[op.outputs[0].name] = whole
+        self._replace(op, whole)
 
     def _keep(self, op: tf.Operation, inputs: list[Value]) -> None:
         replaced = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -31,6 +31,18 @@ def test_the_op_is_named(tmp_path: Path) -> None:
     check_same(built(1), plan, tmp_path, rank=1)
     with pytest.raises(PlanError, match=r"worker 1 built another graph .*«process» \(Const\): its attribute «value»"):
         check_same(worker, plan, tmp_path, rank=1)
+
+
+def test_an_outline_that_is_cut_off_hides_nothing(tmp_path: Path) -> None:
+    first, path = built(1), tmp_path / FILE_NAME
+    Outline.of(first.meta_graph.graph_def).save(path)
+    whole, plan = path.read_bytes(), SimpleNamespace(fingerprint=first.fingerprint)
+    damaged = bytearray(whole)
+    damaged[12:40] = b"\xff" * 28
+    for content in (whole[: len(whole) // 2], bytes(damaged), b"", b"no gzip"):
+        path.write_bytes(content)
+        with pytest.raises(PlanError, match=r"than the process that was started first\. A script must"):
+            check_same(built(2), cast(Any, plan), tmp_path, rank=1)
 
 
 def test_without_the_outline_it_is_refused_all_the_same(tmp_path: Path) -> None:

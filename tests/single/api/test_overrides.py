@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
@@ -181,6 +182,11 @@ def test_an_empty_path_is_none() -> None:
     assert config.redirect_path is config.export_graph_path is None
     assert Path(config.ckpt.dir).name == Path(default.ckpt.dir).name == "ckpt"
     assert config.run_dir != os.getcwd()
+
+
+def test_profile_steps_of_an_array() -> None:
+    given = parallax.ProfileConfig(profile_steps=np.array([2, 7]))
+    assert list(composed(parallax.Config(profile_config=given)).profile["steps"]) == [2, 7]
 
 
 def test_profile_steps_and_range_are_never_both() -> None:

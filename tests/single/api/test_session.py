@@ -11,7 +11,13 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.framework.indexed_slices import IndexedSlicesValue
 
 import parallax_runner as parallax
+from parallax_runner.analysis.classify import classify
+from parallax_runner.api.border import Border
+from parallax_runner.api.steps import Steps
 from parallax_runner.errors import TrainingError
+from parallax_runner.graph.script_graph import capture_script
+from parallax_runner.plan.planner import make_plan
+from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.api.cluster import Cluster, at_once
 
 RATE = 0.5
@@ -227,6 +233,76 @@ def test_what_is_made_of_clipped_gradients_is_that_of_all_workers(cluster: Clust
     at_once([lambda: train(0), lambda: train(1)])  # nothing is left in any queue
     with pytest.raises(TrainingError, match=r"«clipped_norm» needs .* together with the train op"):
         sessions[0].run("clipped_norm:0", {"ids:0": [IDS[0]]})
+
+
+def watched(scope: str) -> tf.Graph:
+    """A table [6, 2] of ones whose gradient is clipped, with ops that look at what clipping leaves of it."""
+    graph = tf.Graph()
+    with graph.as_default():
+        ids = tf.placeholder(tf.int32, [3], name="ids")
+        table = tf.get_variable(f"{scope}/table", [6, 2], tf.float64, initializer=tf.ones_initializer())
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, ids), name="loss")
+        optimizer = tf.train.GradientDescentOptimizer(RATE)
+        ((gradient, _),) = optimizer.compute_gradients(loss)
+        rows = tf.clip_by_norm(gradient.values, 100.0)
+        clipped = tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
+        optimizer.apply_gradients([(clipped, table)], name="train")
+        tf.nn.l2_loss(rows, name="half")
+        tf.reduce_sum(rows, name="sum")
+        tf.identity(tf.norm(rows), name="length")
+        tf.reduce_max(rows, name="largest")
+        tf.reduce_sum(tf.reduce_max(rows, axis=1), name="sum_of_largest")
+        tf.check_numerics(tf.nn.l2_loss(rows) / 0.0, "nobody fetches this", name="checked")
+    return graph
+
+
+def test_every_worker_gets_sums_of_what_is_made_of_gradients(cluster: Cluster) -> None:
+    first, second = cluster.sessions(watched("watched"), workers=2)
+    rows = np.zeros((6, 2))
+    np.add.at(rows, np.concatenate(IDS), 1.0)
+    expected = [np.sum(rows**2) / 2, np.sum(rows), np.sqrt(np.sum(rows**2))]
+
+    def train(rank: int, *fetches: str) -> Any:
+        return (first, second)[rank].run([*fetches, "train"], {"ids:0": [IDS[rank]]})
+
+    numbers = ("half:0", "sum:0", "length:0")
+    for found in at_once([lambda: train(0, *numbers), lambda: train(1, *numbers)]):
+        np.testing.assert_allclose(found[:3], [[number] for number in expected])
+    with pytest.raises(TrainingError, match=r"«largest:0» needs .* or a sum of it \(tf.nn.l2_loss"):
+        train(1, "largest:0")
+    # All rows would travel for it in each step.
+    with pytest.raises(TrainingError, match=r"«sum_of_largest:0» needs .* fetch it in worker 0 alone"):
+        train(1, "sum_of_largest:0")
+    found, _ = at_once([lambda: train(0, "sum_of_largest:0"), lambda: train(1)])
+    np.testing.assert_allclose(found[0], [np.sum(np.max(rows, axis=1))])
+
+
+def test_sums_of_gradients_that_whichever_worker_takes_are_refused(cluster: Cluster) -> None:
+    first, second = cluster.sessions(build("backup_sums"), workers=2, backup_workers=1)
+    with pytest.raises(TrainingError, match=r"comm.ps.backup_workers=1\): choose run_option='MPI' or .*=0"):
+        first.run(["train", "norm:0"], {"ids:0": [IDS[0]]})
+    at_once([first.close, second.close])
+
+
+def test_what_is_made_of_rows_that_are_spread_over_the_workers_is_refused() -> None:
+    """Each has a part of them, and what reads them in place of an update would see that part alone."""
+    single = capture_script(build("spread"))
+    plan = make_plan(
+        classify(single),
+        comm="sharded",
+        workers=2,
+        servers=0,
+        partitions=1,
+        average_sparse=False,
+        fingerprint=single.fingerprint,
+    )
+    distributed = rewrite_for_rank(single, plan, rank=0, seed=1)
+    tensor, steps = distributed.graph.get_tensor_by_name, Steps(single)
+    border = Border(plan, steps, distributed)
+    border.check_fetches(["norm"], [tensor("norm:0"), tensor("loss:0")], updates=steps.updates)
+    for name in ("largest", "clipped_norm", "summary"):
+        with pytest.raises(TrainingError, match=rf"«{name}:0» needs .* by the owners of the rows \(each worker has"):
+            border.check_fetches([name], [tensor(f"{name}:0")], updates=steps.updates)
 
 
 def two_players(scope: str) -> tf.Graph:

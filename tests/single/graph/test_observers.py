@@ -19,6 +19,8 @@ def watched() -> SingleDeviceGraph:
         half = tf.nn.l2_loss(clipped, name="half")
         tf.sqrt(half, name="norm")
         tf.reduce_sum(tf.square(clipped, name="squares"), name="sum_of_squares")
+        tf.identity(tf.norm(clipped), name="length")
+        tf.sqrt(tf.Print(half, [half], name="printed"), name="of_printed")
         tf.reduce_max(clipped, name="largest")
         tf.multiply(half, fed, name="with_what_is_fed")
         tf.nn.l2_loss(gradient, name="own")
@@ -30,9 +32,9 @@ def watched() -> SingleDeviceGraph:
 def test_observers_and_what_every_worker_may_ask_for() -> None:
     single = watched()
     there = {node.name for node in single.meta_graph.graph_def.node}
-    names = ("norm", "sum_of_squares", "squares", "largest", "with_what_is_fed", "own", "half")
+    names = ("norm", "sum_of_squares", "squares", "largest", "with_what_is_fed", "own", "half", "printed")
     assert there.issuperset(names)
     assert set(names) & set(single.observers) == set(names) - {"own", "half"}  # «kept_norm», an update, needs «half»
-    assert {"norm", "sum_of_squares", "half"} <= set(single.asked)
-    assert {"squares", "largest", "with_what_is_fed"}.isdisjoint(single.asked)
+    assert {"norm", "sum_of_squares", "half", "length"} <= set(single.asked)
+    assert {"squares", "largest", "with_what_is_fed", "printed", "of_printed"}.isdisjoint(single.asked)
     assert not any("in_a_branch" in name for name in (*single.observers, *single.asked))
