@@ -1,6 +1,58 @@
-"""What holds for all tests: none fails for the time that it takes."""
+"""What holds for all tests: none fails for the time that it takes, and which of them run (docs/development.md)."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
 from hypothesis import settings
+
+from tests import tiers
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier",
+        choices=("default", "changed", "all"),
+        default="all",
+        help="default: all but the slow tests of tests/slow.toml; changed: those of them that cover a changed file",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests of another tier, and keeps those of a file together: they share runs."""
+    chosen = _chosen(config)
+    kept = [item for item in items if chosen is None or chosen(item.nodeid)]
+    left_out = set(items) - set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = kept
+    for item in kept:
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def _chosen(config: pytest.Config) -> Callable[[str], bool] | None:
+    """Tells of a test's node id whether it is in the tier; None where all are."""
+    tier = config.getoption("--tier")
+    if tier == "all":
+        return None
+    entries = tiers.slow_tests()
+    if tier == "default":
+        return lambda node_id: not any(entry.has(node_id) for entry in entries)
+    run = tiers.of_change(entries, tiers.changed_files()).run
+    return lambda node_id: any(entry.has(node_id) for entry in run)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """What the tier «changed» leaves out, and what it runs."""
+    if config.getoption("--tier") != "changed":
+        return []
+    chosen = tiers.of_change(tiers.slow_tests(), tiers.changed_files())
+    limit = f"more than {tiers.CHANGED_SECS / 60:.0f} minutes"
+    return [
+        *(f"slow tests of this change: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.run),
+        *(f"left out, as it would be {limit}: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.left_out),
+    ]

@@ -12,8 +12,10 @@ from parallax_runner.launch.whereabouts import Whereabouts
 FOLLOW_SECS = 5.0
 # What is said of a process of which nobody, mpirun included, has told anything.
 DIED_SILENTLY = "died without a message"
-# How processes end that are told to, or that give up because a peer is gone; such a death need not come first.
-_FOLLOWING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal.SIGPIPE})
+# How processes end that give up because a peer is gone; such a death need not come first.
+_GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
+# How ranks end that mpirun ends. Nobody ends a server so while it is not known who is to blame.
+_TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 @dataclass
@@ -99,7 +101,7 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
     near = [member for secs, member in lost if secs <= start_secs + FOLLOW_SECS]
     if not near:
         raise ValueError("no member is lost")
-    killed = [member for member in near if not _explained(member) and _killed_by_outsider(member.exit_status)]
+    killed = [member for member in near if not _explained(member) and _killed_by_outsider(member)]
     if killed:
         return killed[0]
     named = [member for member in near if rank_exit and (member.role, member.index) == ("worker", rank_exit.rank)]
@@ -135,5 +137,8 @@ def _explained(member: Member) -> bool:
     return member.error is not None or member.verdict is not None
 
 
-def _killed_by_outsider(exit_status: int | None) -> bool:
-    return exit_status is not None and exit_status < 0 and -exit_status not in _FOLLOWING_SIGNALS
+def _killed_by_outsider(member: Member) -> bool:
+    if member.exit_status is None or member.exit_status >= 0:
+        return False
+    follows = _GIVES_UP_BY if member.role == "server" else _GIVES_UP_BY | _TOLD_BY
+    return -member.exit_status not in follows

@@ -113,8 +113,9 @@ def expect_answer(kill: Kill, run: Run) -> None:
         return
     assert "Traceback" not in run.stderr, run.stderr
     if kill.phase == "stop":
-        # Interrupted by the first signal, or failed by the second: never a success.
-        assert run.exit_status in (1, 128 + signal.SIGTERM), run.stderr
+        # Interrupted by the first signal, failed by the second, or ended by the second after it has said that it was
+        # interrupted by the first: never a success.
+        assert run.exit_status in (1, 128 + signal.SIGTERM, -number), run.stderr
         assert run.summary["status"] in ("interrupted", "failed")
     elif kill.role == "driver":
         assert run.exit_status == 128 + number, run.stderr

@@ -1,4 +1,4 @@
-"""Runs that several tests look at: each is made once, when the first test asks for it."""
+"""Runs that several tests look at: each is made once in a session, when the first test asks for it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.runs import TINY_LM, Broken, Run, break_in, interrupt, launch, started
+from tests.shared import shared
 
 ENDLESS = ("train.steps=1000000", "train.log_every=20")
 
@@ -16,12 +17,16 @@ ENDLESS = ("train.steps=1000000", "train.log_every=20")
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """1200 sentences of 12 words each, of some 300 words with Zipf's frequencies."""
-    draw = random.Random(1)
-    words = [f"w{rank}" for rank in range(300)]
-    weights = [1 / (rank + 1) for rank in range(300)]
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(" ".join(draw.choices(words, weights, k=12)) for _ in range(1200)) + "\n")
-    return path
+
+    def write(folder: Path) -> Path:
+        draw = random.Random(1)
+        words = [f"w{rank}" for rank in range(300)]
+        weights = [1 / (rank + 1) for rank in range(300)]
+        path = folder / "text.txt"
+        path.write_text("\n".join(" ".join(draw.choices(words, weights, k=12)) for _ in range(1200)) + "\n")
+        return path
+
+    return shared(tmp_path_factory, "text", write)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,36 +55,43 @@ def lm(text: Path) -> tuple[str, ...]:
 @pytest.fixture(scope="session")
 def tracked(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """20 steps under hybrid, recorded in `mlflow.db` of an empty folder."""
-    cwd = tmp_path_factory.mktemp("tracked")
-    return launch(
+    overrides = (
         *lm,
         "comm=hybrid",
         "train.steps=20",
         "train.log_every=5",
         "tracking.run_name=tiny",
         "+tracking.tags.purpose=a test",
-        cwd=cwd,
-    ).expect_success()
+    )
+    return shared(tmp_path_factory, "tracked", lambda cwd: launch(*overrides, cwd=cwd).expect_success())
 
 
 @pytest.fixture(scope="session")
 def killed_worker(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Broken:
     """A recorded run whose worker 1 was killed."""
-    with started(*lm, *ENDLESS, "comm=hybrid", cwd=tmp_path_factory.mktemp("killed_worker")) as running:
-        return break_in(running, lambda: running.member("worker", 1).kill())
+
+    def kill(cwd: Path) -> Broken:
+        with started(*lm, *ENDLESS, "comm=hybrid", cwd=cwd) as running:
+            return break_in(running, lambda: running.member("worker", 1).kill())
+
+    return shared(tmp_path_factory, "killed_worker", kill)
 
 
 @pytest.fixture(scope="session")
 def interrupted(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Broken:
     """A recorded run that was stopped by Ctrl-C."""
-    with started(*lm, *ENDLESS, "comm=hybrid", cwd=tmp_path_factory.mktemp("interrupted")) as running:
-        return break_in(running, lambda: interrupt(running))
+
+    def press(cwd: Path) -> Broken:
+        with started(*lm, *ENDLESS, "comm=hybrid", cwd=cwd) as running:
+            return break_in(running, lambda: interrupt(running))
+
+    return shared(tmp_path_factory, "interrupted", press)
 
 
 @pytest.fixture(scope="session")
 def ps_partitioned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """20 steps under ps, sparse variables in 4 pieces on 2 servers, a checkpoint every 5 steps, 2 of them kept."""
-    return launch(
+    overrides = (
         *lm,
         "comm=ps",
         "cluster.servers=2",
@@ -89,21 +101,21 @@ def ps_partitioned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
         "ckpt.save_steps=5",
         "ckpt.keep=2",
         "tracking=off",
-        cwd=tmp_path_factory.mktemp("ps_partitioned"),
-    ).expect_success()
+    )
+    return shared(tmp_path_factory, "ps_partitioned", lambda cwd: launch(*overrides, cwd=cwd).expect_success())
 
 
 @pytest.fixture(scope="session")
 def simple_ps(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """10 steps of the linear regression under ps."""
-    cwd = tmp_path_factory.mktemp("simple_ps")
-    return launch("model=simple", "comm=ps", "train.steps=10", "tracking=off", cwd=cwd).expect_success()
+    overrides = ("model=simple", "comm=ps", "train.steps=10", "tracking=off")
+    return shared(tmp_path_factory, "simple_ps", lambda cwd: launch(*overrides, cwd=cwd).expect_success())
 
 
 @pytest.fixture(scope="session")
 def simple_hybrid(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """20 steps of the linear regression under hybrid, which is mpi there; a checkpoint after each."""
-    return launch(
+    overrides = (
         "model=simple",
         "comm=hybrid",
         "train.steps=20",
@@ -111,5 +123,5 @@ def simple_hybrid(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "tracking=off",
         "ckpt.save_secs=0.000001",
         "ckpt.keep=3",
-        cwd=tmp_path_factory.mktemp("simple_hybrid"),
-    ).expect_success()
+    )
+    return shared(tmp_path_factory, "simple_hybrid", lambda cwd: launch(*overrides, cwd=cwd).expect_success())

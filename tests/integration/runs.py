@@ -198,11 +198,11 @@ def launch(*arguments: str, cwd: Path, name: str = "out", python_path: Path | No
 
 @dataclass(frozen=True)
 class Broken:
-    """A run into which something was done, `secs` before its driver ended."""
+    """A run into which something was done, `secs` before its driver ended; `left` are processes that outlived it."""
 
     run: Run
     secs: float
-    left: list[psutil.Process]
+    left: list[str]
 
 
 def break_in(running: Running, act: Callable[[], None]) -> Broken:
@@ -211,7 +211,7 @@ def break_in(running: Running, act: Callable[[], None]) -> Broken:
     start = time.monotonic()
     act()
     run = running.wait()
-    return Broken(run, time.monotonic() - start, running.left())
+    return Broken(run, time.monotonic() - start, [str(process) for process in running.left()])
 
 
 def interrupt(running: Running) -> None:

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 from mlflow import MlflowClient
 
 from tests.integration.runs import LAUNCH_SECS, Run, launch, started
+from tests.shared import shared
 
 STEPS, WORKERS, SLOW_SECS, BOUND = 16, 2, 0.15, 2
 AHEAD_SECS = 50  # less than makes a worker count as frozen
@@ -82,15 +83,14 @@ def ahead(*options: str) -> str:
 
 @pytest.fixture(scope="session")
 def slow_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """A run of the model with one slow worker; each kind of run is made once."""
-    made: dict[tuple[str, ...], Run] = {}
+    """A run of the model with one slow worker; each kind of run is made once in a session."""
 
     def run(*options: str) -> Run:
-        if options not in made:
-            cwd = tmp_path_factory.mktemp("slow")
+        def make(cwd: Path) -> Run:
             prepare(cwd)
-            made[options] = launch(*OPTIONS, *options, ahead(*options), cwd=cwd).expect_success()
-        return made[options]
+            return launch(*OPTIONS, *options, ahead(*options), cwd=cwd).expect_success()
+
+        return shared(tmp_path_factory, "_".join(["slow", *options]), make)
 
     return run
 

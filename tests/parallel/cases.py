@@ -542,3 +542,32 @@ MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))
 FAULTY = faulty_cases()
 COMPRESSED = compressed_cases()
 SHORT = short_cases()
+
+
+def basic(cases: list[Case]) -> frozenset[Case]:
+    """Few of them: each value of each option, each fault, and with two ranks each mode with each model. These
+    come first, because they cost half as much as those of three."""
+    seen: set[tuple[Any, ...]] = set()
+    chosen = []
+    for case in sorted(cases, key=lambda case: case.ranks):
+        options = dataclasses.asdict(case)
+        values = {("fault", case.fault)} if case.fault else set(options.items())
+        if case.ranks == 2 and not case.fault:
+            values.add((case.comm, case.model))
+        if not values <= seen:
+            seen |= values
+            chosen.append(case)
+    return frozenset(chosen)
+
+
+EVERY = [*MATRIX, *FAULTY, *COMPRESSED, *SHORT]
+# What the default tier runs: beside those the cases whose ops the tests look at.
+BASIC = basic(EVERY) | {
+    Case(partitions=4),
+    *(
+        Case(comm="ps", replicas=2, optimizer="adam", clip=True, partitions=4, local_aggregation=each)
+        for each in (True, False)
+    ),
+    *(Case(comm="ps", replicas=2, gradients="dense", clip=True, replicate_variables=each) for each in (True, False)),
+    *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
+}

@@ -13,10 +13,19 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch import command, processes
 from parallax_runner.launch.attempt import LaunchSpec
-from tests.parallel.cases import COMPRESSED, FAULTY, MATRIX, SERVERS, SHORT, Case
+from tests.parallel.cases import BASIC, EVERY, SERVERS, Case
+from tests.shared import shared
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype  # of which a file says no more than that it has two bytes
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two workers of xdist go through the matrix: one asks for the launch of two ranks, one for that of three."""
+    for item in items:
+        if "launched" in getattr(item, "fixturenames", ()):
+            case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
+            item.add_marker(pytest.mark.xdist_group(f"{2 if case is None else case.ranks}_ranks"))
 
 
 @dataclass(frozen=True)
@@ -37,34 +46,36 @@ class Launched:
         return [tuple(entry) for entry in json.loads(path.read_text())]
 
 
-class Launches(dict[int, Launched]):
-    """By number of ranks; each is made when a test first asks for it, once, also if it fails."""
+class Launches:
+    """By number of ranks; each is made when a test first asks for it, once for all workers of xdist."""
 
-    def __init__(self, folders: pytest.TempPathFactory) -> None:
-        super().__init__()
+    def __init__(self, folders: pytest.TempPathFactory, cases: list[Case]) -> None:
         self._folders = folders
-        self._failed: dict[int, AssertionError] = {}
+        self.cases = cases
 
-    def __missing__(self, ranks: int) -> Launched:
-        if ranks in self._failed:
-            raise self._failed[ranks]
-        try:
-            self[ranks] = launch(ranks, self._folders.mktemp(f"ranks_{ranks}"))
-        except AssertionError as error:
-            self._failed[ranks] = error
-            raise
-        return self[ranks]
+    def __getitem__(self, ranks: int) -> Launched:
+        cases = [case for case in self.cases if case.ranks == ranks]
+        return shared(self._folders, f"ranks_{ranks}", lambda folder: launch(ranks, cases, folder))
 
 
 @pytest.fixture(scope="session")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Launched]:
-    """By number of ranks."""
-    return Launches(tmp_path_factory)
+def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launches:
+    """The cases that tests of this session ask for, each run once."""
+    return Launches(tmp_path_factory, asked(request.session.items, request.config.getoption("--tier")))
 
 
-def launch(ranks: int, folder: Path) -> Launched:
-    """Runs all cases for so many ranks."""
-    cases = [case for case in (*MATRIX, *FAULTY, *COMPRESSED, *SHORT) if case.ranks == ranks]
+def asked(items: list[pytest.Item], tier: str) -> list[Case]:
+    """The cases of parametrized tests; where another test looks at the launches, all those of the tier."""
+    asking = [item for item in items if "launched" in getattr(item, "fixturenames", ())]
+    params = [item.callspec.params if hasattr(item, "callspec") else {} for item in asking]
+    cases = {given["case"] for given in params if "case" in given}
+    if any("case" not in given for given in params):
+        cases |= BASIC if tier == "default" else set(EVERY)
+    return [case for case in EVERY if case in cases]
+
+
+def launch(ranks: int, cases: list[Case], folder: Path) -> Launched:
+    """Runs all these cases of so many ranks in a row."""
     (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
     worker = command.worker_command(
         run_dir=folder, workers=ranks, threads_per_worker=1, module="tests.parallel.matrix_worker"

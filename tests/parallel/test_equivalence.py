@@ -16,16 +16,21 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
-from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, SHORT, STEPS, Case
+from tests.parallel.cases import AXES, BASIC, COMPRESSED, FAULTY, MATRIX, SEED, SHORT, STEPS, Case
 from tests.parallel.concatenated import train
-from tests.parallel.conftest import Launched
+from tests.parallel.conftest import Launches
 
 TOLERANCE = 1e-8
 
 pytestmark = pytest.mark.timeout(1800)  # the first tests wait for the launches
 
 
-def compared(case: Case, launched: dict[int, Launched]) -> tuple[Comparison, list[float]]:
+def name(case: Case) -> str:
+    """A test's name in brackets: slow tests (tests/slow.toml) begin with «more-»."""
+    return case.name if case in BASIC else f"more-{case.name}"
+
+
+def compared(case: Case, launched: Launches) -> tuple[Comparison, list[float]]:
     """The launch beside the reference, from the same initial values; and the reference's mean losses."""
     single, runs = case.single(), launched[case.ranks]
     if case.model == "chained":  # its step has no point at which all gradients are there, as the reference needs
@@ -62,35 +67,35 @@ def test_the_matrix_covers_all_pairs() -> None:
             assert any((getattr(case, first), getattr(case, second)) == pair for case in MATRIX), (first, second, pair)
 
 
-@pytest.mark.parametrize("case", MATRIX, ids=lambda case: case.name)
-def test_equals_one_device(case: Case, launched: dict[int, Launched]) -> None:
+@pytest.mark.parametrize("case", MATRIX, ids=name)
+def test_equals_one_device(case: Case, launched: Launches) -> None:
     comparison, losses = compared(case, launched)
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
     by_rank = [launched[case.ranks].arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
     np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
 
 
-@pytest.mark.parametrize("case", FAULTY, ids=lambda case: case.name)
-def test_finds_injected_fault(case: Case, launched: dict[int, Launched]) -> None:
+@pytest.mark.parametrize("case", FAULTY, ids=name)
+def test_finds_injected_fault(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert comparison.first_difference is not None
     assert comparison.max_relative > 1000 * TOLERANCE
 
 
-@pytest.mark.parametrize("case", COMPRESSED, ids=lambda case: case.name)
-def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: dict[int, Launched]) -> None:
+@pytest.mark.parametrize("case", COMPRESSED, ids=name)
+def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
     # bfloat16 keeps 8 bits: one part in 512 of each gradient and each row that is looked up.
     assert 1e-6 < comparison.max_relative < 2e-2
     plain = dataclasses.replace(case, compression="off")
-    if plain in MATRIX:
+    if plain in launched.cases:
         sent = [launched[case.ranks].arrays(each, "losses")["sent_bytes"].sum() for each in (case, plain)]
         assert sent[0] < 0.6 * sent[1]  # a quarter of the values' bytes, and all of the ids'
 
 
-@pytest.mark.parametrize("case", SHORT, ids=lambda case: case.name)
-def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, launched: dict[int, Launched]) -> None:
+@pytest.mark.parametrize("case", SHORT, ids=name)
+def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
     assert comparison.max_relative < 2e-2  # a few times what such a number rounds by
@@ -101,8 +106,8 @@ def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, lau
         assert moved.max() > 0.05, name
 
 
-@pytest.mark.parametrize("case", [*MATRIX, *COMPRESSED, *SHORT], ids=lambda case: case.name)
-def test_ranks_agree(case: Case, launched: dict[int, Launched]) -> None:
+@pytest.mark.parametrize("case", [*MATRIX, *COMPRESSED, *SHORT], ids=name)
+def test_ranks_agree(case: Case, launched: Launches) -> None:
     """Initial values, and what each rank keeps a copy of at the end, but for statistics of its own data."""
     runs = launched[case.ranks]
     chief = {what: runs.arrays(case, what) for what in ("initial", "final")}
@@ -116,8 +121,10 @@ def test_ranks_agree(case: Case, launched: dict[int, Launched]) -> None:
                     np.testing.assert_array_equal(array, chief[what][name], err_msg=f"{name} of rank {rank}")
 
 
-def test_what_was_cut_anew_is_saved_as_one_device_would(launched: dict[int, Launched]) -> None:
-    for case in (case for case in MATRIX if case.recuts):
+def test_what_was_cut_anew_is_saved_as_one_device_would(launched: Launches) -> None:
+    cases = [case for case in launched.cases if case.recuts]
+    assert len(cases) > 4
+    for case in cases:
         runs = launched[case.ranks]
         saved, final = runs.arrays(case, "saved"), runs.arrays(case, "final")
         assert saved.keys() == final.keys()
@@ -125,9 +132,8 @@ def test_what_was_cut_anew_is_saved_as_one_device_would(launched: dict[int, Laun
             np.testing.assert_array_equal(array, final[name], err_msg=name)
 
 
-def test_hybrid_runs_sparse_updates_on_servers(launched: dict[int, Launched]) -> None:
-    case = next(case for case in MATRIX if case == Case(optimizer="adagrad", partitions=4))
-    trace = launched[2].trace(case)
+def test_hybrid_runs_sparse_updates_on_servers(launched: Launches) -> None:
+    trace = launched[2].trace(Case(optimizer="adagrad", partitions=4))
     assert any("table" in label and "ResourceSparseApplyAdagrad(" in label for _, label in trace)
     for device, label in trace:
         name, _, call = label.partition(" = ")
@@ -152,7 +158,7 @@ class Step:
     sent: list[float]
 
     @classmethod
-    def of(cls, case: Case, launched: dict[int, Launched]) -> Step:
+    def of(cls, case: Case, launched: Launches) -> Step:
         runs = launched[case.ranks]
         labels = [(device, label.partition(" = ")) for device, label in runs.trace(case)]
         ops = [(device, call.partition("(")[0], name) for device, (name, _, call) in labels]
@@ -166,7 +172,7 @@ class Step:
         return sum(type_ == each and where in device for device, each, _ in self.ops)
 
 
-def with_and_without(option: str, launched: dict[int, Launched], **fields: object) -> tuple[Step, Step]:
+def with_and_without(option: str, launched: Launches, **fields: object) -> tuple[Step, Step]:
     """Two cases of the matrix that differ in one option."""
     cases = [Case(**fields | {option: value}) for value in (True, False)]
     assert set(cases) <= set(MATRIX)
@@ -174,7 +180,7 @@ def with_and_without(option: str, launched: dict[int, Launched], **fields: objec
     return on, off
 
 
-def test_replicas_push_once_for_all_or_each_its_own(launched: dict[int, Launched]) -> None:
+def test_replicas_push_once_for_all_or_each_its_own(launched: Launches) -> None:
     fields = {"comm": "ps", "replicas": 2, "partitions": 4, "optimizer": "adam", "clip": True}
     once, each = with_and_without("local_aggregation", launched, **fields)
     pushes = [sum(type_.endswith("AccumulatorApplyGradient") for _, type_, _ in step.ops) for step in (once, each)]
@@ -183,7 +189,7 @@ def test_replicas_push_once_for_all_or_each_its_own(launched: dict[int, Launched
     assert {device[-5:] for device, type_, _ in once.ops if type_ == "Tanh"} == {"CPU:0", "CPU:1"}
 
 
-def test_replicated_variables_are_read_once_for_all_replicas(launched: dict[int, Launched]) -> None:
+def test_replicated_variables_are_read_once_for_all_replicas(launched: Launches) -> None:
     fields = {"comm": "ps", "replicas": 2, "gradients": "dense", "clip": True}
     on, off = with_and_without("replicate_variables", launched, **fields)
     # weights [3, 3] and bias [3] of float64, which one read fewer of each brings.
@@ -194,7 +200,7 @@ def test_replicated_variables_are_read_once_for_all_replicas(launched: dict[int,
     assert not any("/copy" in name for _, _, name in off.ops)
 
 
-def test_gradients_are_clipped_where_their_server_is(launched: dict[int, Launched]) -> None:
+def test_gradients_are_clipped_where_their_server_is(launched: Launches) -> None:
     fields = {"comm": "ps", "optimizer": "adam", "clip": True, "partitions": 4}
     on, off = with_and_without("among_servers", launched, **fields)
     assert on.count("L2Loss", "/job:ps/") > 0 == on.count("L2Loss", "/job:worker/")
@@ -203,7 +209,7 @@ def test_gradients_are_clipped_where_their_server_is(launched: dict[int, Launche
     assert on.sent_bytes < off.sent_bytes
 
 
-def test_lookups_and_casts_run_where_less_travels(launched: dict[int, Launched]) -> None:
+def test_lookups_and_casts_run_where_less_travels(launched: Launches) -> None:
     on, off = with_and_without("between", launched, comm="ps", model="mixed", partitions=4)
     assert on.count("ResourceGather", "/job:ps/") > 0
     assert off.count("ResourceGather", "/job:ps/") == 0 < off.count("GatherV2", "/job:worker/")
@@ -211,16 +217,18 @@ def test_lookups_and_casts_run_where_less_travels(launched: dict[int, Launched])
     assert on.sent_bytes < 0.7 * off.sent_bytes
 
 
-def test_halves_of_a_model_run_on_two_devices_of_a_worker(launched: dict[int, Launched]) -> None:
+def test_halves_of_a_model_run_on_two_devices_of_a_worker(launched: Launches) -> None:
     for comm in ("mpi", "hybrid"):
-        (case,) = [case for case in MATRIX if (case.comm, case.model) == (comm, "halves")]
+        (case,) = [case for case in launched.cases if (case.comm, case.model) == (comm, "halves")]
         ops = Step.of(case, launched).ops
         assert {device[-5:] for device, type_, _ in ops if type_ == "Tanh"} == {"CPU:0"}
         assert {device[-5:] for device, type_, _ in ops if type_ == "Sigmoid"} == {"CPU:1"}
 
 
-def test_a_scope_that_names_a_task_means_it(launched: dict[int, Launched]) -> None:
-    for case in (case for case in MATRIX if case.model == "on_tasks"):
+def test_a_scope_that_names_a_task_means_it(launched: Launches) -> None:
+    cases = [case for case in launched.cases if case.model == "on_tasks"]
+    assert cases
+    for case in cases:
         ops = Step.of(case, launched).ops
         places = {type_: {device for device, each, _ in ops if each == type_} for type_ in ("MatMul", "Tanh")}
         assert any("/job:ps/replica:0/task:1/" in device for device in places["MatMul"])
@@ -232,8 +240,8 @@ def test_a_scope_that_names_a_task_means_it(launched: dict[int, Launched]) -> No
         assert planned["untrained"].route == "local"
 
 
-def test_owners_of_rows_get_and_send_no_more_than_planned(launched: dict[int, Launched]) -> None:
-    plain = [case for case in MATRIX if case.comm == "sharded" and case.model == "plain" and not case.clip]
+def test_owners_of_rows_get_and_send_no_more_than_planned(launched: Launches) -> None:
+    plain = [case for case in launched.cases if case.comm == "sharded" and case.model == "plain" and not case.clip]
     chosen = [case for case in plain if case.user_parts == 1 and case.compression == "off"]
     assert len(chosen) > 2
     for case in chosen:
@@ -248,25 +256,25 @@ def test_owners_of_rows_get_and_send_no_more_than_planned(launched: dict[int, La
         assert step.count("HorovodAlltoall", "") == (0 if case.gradients == "dense" else 3)
 
 
-def test_dense_gradients_leave_in_buckets(launched: dict[int, Launched]) -> None:
-    cases = [case for case in MATRIX if case.model == "deep"]
+def test_dense_gradients_leave_in_buckets(launched: Launches) -> None:
+    cases = [case for case in launched.cases if case.model == "deep"]
     assert {case.comm for case in cases} == {"mpi", "hybrid", "sharded"}
     for case in cases:
         assert Step.of(case, launched).count("HorovodGroupedAllreduce", "") == 3, case
 
 
-def test_mpi_uses_no_server(launched: dict[int, Launched]) -> None:
-    case = next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "both")
+def test_mpi_uses_no_server(launched: Launches) -> None:
+    case = next(case for case in launched.cases if case.comm == "mpi" and case.gradients == "both")
     assert not any("/job:ps/" in device for device, _ in launched[case.ranks].trace(case))
 
 
-def test_ps_uses_no_collective(launched: dict[int, Launched]) -> None:
-    case = next(case for case in MATRIX if case.comm == "ps" and case.gradients == "both")
+def test_ps_uses_no_collective(launched: Launches) -> None:
+    case = next(case for case in launched.cases if case.comm == "ps" and case.gradients == "both")
     assert not any("Horovod" in label for _, label in launched[case.ranks].trace(case))
 
 
-@pytest.mark.parametrize("case", [case for case in MATRIX if case.use_allgatherv], ids=lambda case: case.name)
-def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: dict[int, Launched]) -> None:
+@pytest.mark.parametrize("case", [case for case in MATRIX if case.use_allgatherv], ids=name)
+def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: Launches) -> None:
     labels = [label for _, label in launched[case.ranks].trace(case)]
     assert not any("HorovodAllgather" in label for label in labels)
     calls = [label for label in labels if " = PyFunc(" in label]
@@ -280,9 +288,9 @@ def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: dict[int, L
         assert f"^{name}" in call, "calls stand one behind the other"
 
 
-def test_without_it_horovod_gathers(launched: dict[int, Launched]) -> None:
+def test_without_it_horovod_gathers(launched: Launches) -> None:
     case = next(
-        case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv
+        case for case in launched.cases if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv
     )
     labels = [label for _, label in launched[case.ranks].trace(case)]
     assert any(" = HorovodAllgather(" in label for label in labels)

@@ -24,6 +24,16 @@ def test_a_process_that_was_told_to_end_or_gave_up_only_follows(number: int) -> 
     assert first_lost([lost("worker", 0, 10.1, status=-number), first], None) is first
 
 
+def test_nobody_but_an_outsider_tells_a_server_to_end() -> None:
+    server = lost("server", 0, 10.1, status=-15)
+    assert first_lost([lost("worker", 0, 10.0, error="UnavailableError"), server], None) is server
+
+
+def test_a_server_that_gave_up_only_follows() -> None:
+    first = lost("worker", 1, 10.0, error="ValueError: x")
+    assert first_lost([lost("server", 0, 10.1, status=-6), first], None) is first
+
+
 def test_a_process_that_explained_itself_and_then_crashed_only_follows() -> None:
     first = lost("worker", 0, 10.0)
     follower = lost("worker", 1, 10.5, error="HorovodInternalError", status=-11)

@@ -1,0 +1,45 @@
+"""What tests in several processes look at: the first that asks for it makes it, and the others wait for that."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+Made = TypeVar("Made")
+
+
+def common_folder(folders: pytest.TempPathFactory) -> Path:
+    """The folder of this session's temporary files, the same for all workers of xdist."""
+    own = folders.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+def shared(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+    """What `make` returns for an empty folder of this name: it is called once in a session, whatever process asks.
+
+    Raises AssertionError in each process that asks, where `make` does.
+    """
+    base = common_folder(folders)
+    result = base / f"{name}.made"
+    with open(base / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.exists():
+            (base / name).mkdir()
+            result.write_bytes(pickle.dumps(_outcome(make, base / name)))
+    made, failure = pickle.loads(result.read_bytes())
+    if failure is not None:
+        raise AssertionError(failure)
+    return made
+
+
+def _outcome(make: Callable[[Path], Made], folder: Path) -> tuple[Made | None, str | None]:
+    try:
+        return make(folder), None
+    except AssertionError as error:
+        return None, str(error)

@@ -1,0 +1,90 @@
+"""Which tests run when: tests/slow.toml, and what a change asks for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import tiers
+from tests.tiers import ROOT, Chosen, SlowTests, of_change, slow_tests
+
+ENTRIES = slow_tests()
+
+
+def slow(tests: str, secs: float = 1.0, *covers: str) -> SlowTests:
+    return SlowTests(tests, secs, covers)
+
+
+@pytest.mark.parametrize(
+    ("tests", "node_id", "has"),
+    [
+        ("tests/chaos", "tests/chaos/test_kills.py::test_a_kill[a]", True),
+        ("tests/chaos", "tests/chaos_too/test_kills.py::test_a_kill", False),
+        ("tests/a.py", "tests/a.py::test_b", True),
+        ("tests/a.py::test_b", "tests/a.py::test_b", True),
+        ("tests/a.py::test_b", "tests/a.py::test_b[x]", True),
+        ("tests/a.py::test_b", "tests/a.py::test_bc", False),
+        ("tests/a.py::*[more-*", "tests/a.py::test_b[more-x.y]", True),
+        ("tests/a.py::*[more-*", "tests/a.py::test_b[x-more-y]", False),
+    ],
+)
+def test_an_entry_has_whole_names(tests: str, node_id: str, has: bool) -> None:
+    assert slow(tests).has(node_id) is has
+
+
+def test_a_change_asks_for_what_covers_it() -> None:
+    folder, file = slow("tests/a.py", 1.0, "parallax_runner/plan/"), slow("tests/b.py::test_c", 1.0, "README.md")
+    entries = [folder, file]
+    assert of_change(entries, ["parallax_runner/plan/choose.py"]) == Chosen((folder,), ())
+    assert of_change(entries, ["README.md"]) == Chosen((file,), ())
+    assert of_change(entries, ["README.md.orig", "parallax_runner/planning.py"]) == Chosen((), ())
+    assert of_change(entries, ["tests/b.py"]) == Chosen((file,), ()), "the test itself"
+    assert of_change(entries, None) == Chosen((folder, file), ()), "no base to compare with"
+
+
+def test_what_takes_too_long_is_left_out_and_named() -> None:
+    short, long = slow("tests/a.py", 30.0, "conf/"), slow("tests/b.py", 40.0, "conf/")
+    assert of_change([long, short], ["conf/config.yaml"], limit_secs=60.0) == Chosen((short,), (long,))
+
+
+def git(folder: Path, *arguments: str) -> None:
+    own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *own, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_files_that_differ_from_the_base_on_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    origin.mkdir()
+    git(origin, "init")
+    for name in ("kept.py", "committed.py", "edited.py"):
+        (origin / name).write_text("")
+    git(origin, "add", ".")
+    git(origin, "commit", "-m", "base")
+    monkeypatch.setattr(tiers, "ROOT", origin)
+    assert tiers.changed_files() is None, "no origin"
+    git(tmp_path, "clone", "origin", "clone")
+    monkeypatch.setattr(tiers, "ROOT", clone)
+    assert tiers.changed_files() == []
+    (clone / "committed.py").write_text("1")
+    git(clone, "commit", "-a", "-m", "more")
+    (clone / "edited.py").write_text("2")
+    (clone / "new.py").write_text("3")
+    assert tiers.changed_files() == ["committed.py", "edited.py", "new.py"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.tests)
+def test_the_map_names_what_there_is(entry: SlowTests) -> None:
+    path, _, function = entry.tests.partition("::")
+    assert (ROOT / path).exists()
+    if function:
+        names = re.findall(r"^def (test_\w+)", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        pattern = function.partition("[")[0].replace("*", ".*")
+        assert any(re.fullmatch(pattern, name) for name in names), names
+    assert entry.secs > 0
+    assert entry.covers
+    for covered in entry.covers:
+        assert (ROOT / covered).exists(), covered
+        assert (ROOT / covered).is_dir() == covered.endswith("/"), covered
