@@ -20,7 +20,8 @@ class SlowTests:
     """An entry of tests/slow.toml.
 
     `tests` is a folder, a file, or a node id with or without its parameters; a `*` in it stands for anything. `secs` is
-    how long they take on two idle cores. `covers` are paths of files and, with a slash at the end, of folders.
+    how long they take on two idle cores. `covers` are paths of files and, with a slash at the end, of folders; none for
+    tests that no change asks for.
     """
 
     tests: str
@@ -59,7 +60,7 @@ def of_change(entries: Sequence[SlowTests], changed: Iterable[str] | None, limit
     """The entries that cover a changed file, the short ones first, as far as `limit_secs` goes; all where `changed` is
     None."""
     paths = None if changed is None else list(changed)
-    asked = [entry for entry in entries if paths is None or any(map(entry.depends_on, paths))]
+    asked = [entry for entry in entries if entry.covers and (paths is None or any(map(entry.depends_on, paths)))]
     run, left_out, secs = [], [], 0.0
     for entry in sorted(asked, key=lambda entry: entry.secs):
         secs += entry.secs
