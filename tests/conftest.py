@@ -22,16 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of another tier, and keeps those of a file together: they share runs."""
+    """Leaves out the tests of another tier."""
     chosen = _chosen(config)
-    kept = [item for item in items if chosen is None or chosen(item.nodeid)]
-    left_out = set(items) - set(kept)
-    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-    items[:] = kept
-    for item in kept:
-        item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if chosen is None:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if not chosen(item.nodeid)])
+    items[:] = [item for item in items if chosen(item.nodeid)]
 
 
 def _chosen(config: pytest.Config) -> Callable[[str], bool] | None:

@@ -20,12 +20,17 @@ BFLOAT16 = tf.bfloat16.as_numpy_dtype  # of which a file says no more than that 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two workers of xdist go through the matrix: one asks for the launch of two ranks, one for that of three."""
-    for item in items:
-        if "launched" in getattr(item, "fixturenames", ()):
-            case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
-            item.add_marker(pytest.mark.xdist_group(f"{2 if case is None else case.ranks}_ranks"))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Gives each test the cases that it names, as far as they have as many ranks as its module is for."""
+    mark = metafunc.definition.get_closest_marker("cases")
+    if mark is not None:
+        cases = [case for case in mark.args[0] if case.ranks == metafunc.module.RANKS]
+        metafunc.parametrize("case", cases, ids=_name)
+
+
+def _name(case: Case) -> str:
+    """A test's name in brackets: slow tests (tests/slow.toml) begin with «more-»."""
+    return case.name if case in BASIC else f"more-{case.name}"
 
 
 @dataclass(frozen=True)

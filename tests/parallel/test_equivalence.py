@@ -16,18 +16,14 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
-from tests.parallel.cases import AXES, BASIC, COMPRESSED, FAULTY, MATRIX, SEED, SHORT, STEPS, Case
+from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, SHORT, STEPS, Case
 from tests.parallel.concatenated import train
 from tests.parallel.conftest import Launches
 
 TOLERANCE = 1e-8
+RANKS = 2  # those of three ranks: test_equivalence_of_3_ranks.py
 
 pytestmark = pytest.mark.timeout(1800)  # the first tests wait for the launches
-
-
-def name(case: Case) -> str:
-    """A test's name in brackets: slow tests (tests/slow.toml) begin with «more-»."""
-    return case.name if case in BASIC else f"more-{case.name}"
 
 
 def compared(case: Case, launched: Launches) -> tuple[Comparison, list[float]]:
@@ -67,7 +63,7 @@ def test_the_matrix_covers_all_pairs() -> None:
             assert any((getattr(case, first), getattr(case, second)) == pair for case in MATRIX), (first, second, pair)
 
 
-@pytest.mark.parametrize("case", MATRIX, ids=name)
+@pytest.mark.cases(MATRIX)
 def test_equals_one_device(case: Case, launched: Launches) -> None:
     comparison, losses = compared(case, launched)
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
@@ -75,14 +71,14 @@ def test_equals_one_device(case: Case, launched: Launches) -> None:
     np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
 
 
-@pytest.mark.parametrize("case", FAULTY, ids=name)
+@pytest.mark.cases(FAULTY)
 def test_finds_injected_fault(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert comparison.first_difference is not None
     assert comparison.max_relative > 1000 * TOLERANCE
 
 
-@pytest.mark.parametrize("case", COMPRESSED, ids=name)
+@pytest.mark.cases(COMPRESSED)
 def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
@@ -94,7 +90,7 @@ def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: La
         assert sent[0] < 0.6 * sent[1]  # a quarter of the values' bytes, and all of the ids'
 
 
-@pytest.mark.parametrize("case", SHORT, ids=name)
+@pytest.mark.cases(SHORT)
 def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
@@ -106,7 +102,7 @@ def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, lau
         assert moved.max() > 0.05, name
 
 
-@pytest.mark.parametrize("case", [*MATRIX, *COMPRESSED, *SHORT], ids=name)
+@pytest.mark.cases([*MATRIX, *COMPRESSED, *SHORT])
 def test_ranks_agree(case: Case, launched: Launches) -> None:
     """Initial values, and what each rank keeps a copy of at the end, but for statistics of its own data."""
     runs = launched[case.ranks]
@@ -273,7 +269,7 @@ def test_ps_uses_no_collective(launched: Launches) -> None:
     assert not any("Horovod" in label for _, label in launched[case.ranks].trace(case))
 
 
-@pytest.mark.parametrize("case", [case for case in MATRIX if case.use_allgatherv], ids=name)
+@pytest.mark.cases([case for case in MATRIX if case.use_allgatherv])
 def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: Launches) -> None:
     labels = [label for _, label in launched[case.ranks].trace(case)]
     assert not any("HorovodAllgather" in label for label in labels)

@@ -79,9 +79,10 @@ def test_files_that_differ_from_the_base_on_origin(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.tests)
 def test_the_map_names_what_there_is(entry: SlowTests) -> None:
     path, _, function = entry.tests.partition("::")
-    assert (ROOT / path).exists()
-    if function:
-        names = re.findall(r"^def (test_\w+)", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    files = list(ROOT.glob(path))
+    assert files
+    for file in files if function else []:
+        names = re.findall(r"\b(test_\w+)", file.read_text(encoding="utf-8"))
         pattern = function.partition("[")[0].replace("*", ".*")
         assert any(re.fullmatch(pattern, name) for name in names), names
     assert entry.secs > 0

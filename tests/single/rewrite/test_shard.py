@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -145,6 +146,12 @@ def reinitializable(dataset: Dataset) -> tf.Tensor:
 
 
 ITERATORS = {make.__name__: make for make in (one_shot, initializable, initialized_with_tables, reinitializable)}
+# Each of them in the default tier; all other pairs are slow tests (tests/slow.toml).
+FEW = set(zip(PIPELINES, itertools.cycle(ITERATORS)))
+PAIRS = [
+    pytest.param(*pair, id="-".join(pair) if pair in FEW else "-".join(("more", *pair)))
+    for pair in itertools.product(PIPELINES, ITERATORS)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -197,8 +204,7 @@ def assert_shared_out(parts: list[list[int]]) -> None:
     assert sorted(example for part in parts for example in part) == list(range(EXAMPLES))
 
 
-@pytest.mark.parametrize("iterator", ITERATORS)
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize(("pipeline", "iterator"), PAIRS)
 def test_every_example_is_seen_once(pipeline: str, iterator: str) -> None:
     single = captured_with(lambda: ITERATORS[iterator](PIPELINES[pipeline]()))
     gc.collect()  # What only the graph of the model's function held is gone.
@@ -207,8 +213,7 @@ def test_every_example_is_seen_once(pipeline: str, iterator: str) -> None:
     assert_shared_out(seen_by_replicas(single, 2, replicas_per_worker=2))
 
 
-@pytest.mark.parametrize("iterator", ITERATORS)
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize(("pipeline", "iterator"), PAIRS)
 def test_two_builds_have_the_same_fingerprint(pipeline: str, iterator: str) -> None:
     """A process counts functions and callbacks; that is not to keep a worker from taking the driver's plan."""
     builds = [captured_with(lambda: ITERATORS[iterator](PIPELINES[pipeline]())) for _ in range(2)]

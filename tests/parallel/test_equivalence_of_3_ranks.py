@@ -1,0 +1,23 @@
+"""The cases of three ranks: in a file of their own, so that another process of xdist launches them."""
+
+import pytest
+
+from tests.parallel.test_equivalence import (
+    test_equals_one_device,
+    test_ranks_agree,
+    test_sparse_gradients_travel_by_allgatherv,
+    test_variables_of_16_bits_differ_from_one_device_by_rounding,
+    test_what_travels_in_16_bits_is_rounded_and_no_more,
+)
+
+RANKS = 3
+
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
+
+__all__ = [
+    "test_equals_one_device",
+    "test_ranks_agree",
+    "test_sparse_gradients_travel_by_allgatherv",
+    "test_variables_of_16_bits_differ_from_one_device_by_rounding",
+    "test_what_travels_in_16_bits_is_rounded_and_no_more",
+]
