@@ -21,6 +21,7 @@ import psutil
 from benchmarks.hosts.cluster import guarded
 from parallax_runner.config.job_folder import quoted
 from parallax_runner.train.checkpoint_files import list_checkpoints
+from tests import forked
 
 LAUNCH_SECS = 400
 # The language model at its smallest; `data.path` is added by the fixture `text`.
@@ -92,20 +93,27 @@ class Run:
 class Running:
     """A run that goes on in the background until it ends or is ended; `run_dir` tells its processes from others'."""
 
-    def __init__(self, arguments: Sequence[str], *, run_dir: Path, cwd: Path, python_path: Path | None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, run_dir: Path, cwd: Path, python_path: Path | None, is_forked: bool = False
+    ) -> None:
         cwd.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self._stdout, self._stderr = cwd / "stdout.txt", cwd / "stderr.txt"
         self._started = time.monotonic()
         paths = (python_path, os.environ.get("PYTHONPATH"))
+        python = str(forked.STUB) if is_forked else sys.executable
         with open(self._stdout, "w") as stdout, open(self._stderr, "w") as stderr:
             self.process = subprocess.Popen(
                 guarded(
-                    [sys.executable, "-m", "parallax_runner", *arguments, f"hydra.run.dir={quoted(str(run_dir))}"],
+                    [python, "-m", "parallax_runner", *arguments, f"hydra.run.dir={quoted(str(run_dir))}"],
                     signal.SIGTERM,
                 ),
                 cwd=cwd,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths)))},
+                env={
+                    **os.environ,
+                    **(forked.environment() if is_forked else {}),
+                    "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -190,10 +198,15 @@ def started(*arguments: str, cwd: Path, name: str = "out", python_path: Path | N
         running.kill()
 
 
-def launch(*arguments: str, cwd: Path, name: str = "out", python_path: Path | None = None) -> Run:
-    """Runs to the end; see `started`."""
-    with started(*arguments, cwd=cwd, name=name, python_path=python_path) as running:
+def launch(
+    *arguments: str, cwd: Path, name: str = "out", python_path: Path | None = None, is_forked: bool = True
+) -> Run:
+    """Runs to the end; see `started`. With `is_forked` its processes have TensorFlow imported as they begin."""
+    running = Running(arguments, run_dir=cwd / name, cwd=cwd, python_path=python_path, is_forked=is_forked)
+    try:
         return running.wait()
+    finally:
+        running.kill()
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+
+from tests import forked
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
@@ -39,13 +43,20 @@ class Done:
         return json.loads((self.run_dir / "plan.json").read_text())
 
 
-def start(cwd: Path, *, as_module: bool = False, **asked: Any) -> subprocess.Popen[str]:
+def start(
+    cwd: Path,
+    *,
+    as_module: bool = False,
+    python: str = sys.executable,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    **asked: Any,
+) -> subprocess.Popen[str]:
     """Starts the script plainly, as a file or as a module."""
     script = ["-m", "tests.integration.scripts.train"] if as_module else [str(SCRIPT)]
     return subprocess.Popen(
-        [sys.executable, *script, json.dumps({"steps": STEPS, **asked})],
+        [python, *script, json.dumps({"steps": STEPS, **asked})],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -53,8 +64,8 @@ def start(cwd: Path, *, as_module: bool = False, **asked: Any) -> subprocess.Pop
 
 
 def run(cwd: Path, **asked: Any) -> Done:
-    """Runs the script to its end."""
-    with start(cwd, **asked) as process:
+    """Runs the script to its end, in processes that have TensorFlow imported as they begin."""
+    with start(cwd, python=str(forked.STUB), environment=forked.environment(), **asked) as process:
         try:
             stdout, stderr = process.communicate(timeout=240)
         except BaseException:
