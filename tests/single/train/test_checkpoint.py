@@ -70,7 +70,7 @@ class Rank:
 
 
 def assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert set(found) == set(expected)
+    assert expected and set(found) == set(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
