@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.runs import launch
+from tests.integration.runs import Run, launch
 
 ROOT = Path(__file__).parents[2]
 MODEL = '''
@@ -90,7 +90,8 @@ def test_models_of_another_project_in_the_folder(tmp_path: Path) -> None:
     plan = ("action=plan", "comm=mpi", "data=linear", "optimizer=gradient_descent")
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "models.py").write_text("WHATEVER = 1\n")
-    launch("model=simple", *plan, cwd=tmp_path / "module").expect_success()
+    ours = launch("model=simple", *plan, cwd=tmp_path / "module").expect_success()
+    assert variables(ours) == ["w", "b", "global_step"]
     for name, init in (("folder", False), ("package", True)):
         cwd = tmp_path / name
         (cwd / "models").mkdir(parents=True)
@@ -99,8 +100,14 @@ def test_models_of_another_project_in_the_folder(tmp_path: Path) -> None:
             (cwd / "models" / "__init__.py").touch()
         (cwd / "myconf" / "model").mkdir(parents=True)
         (cwd / "myconf" / "model" / "mine.yaml").write_text(CONFIG.format(target="models.mine.build"))
-        launch("--config-dir", "myconf", "model=mine", *plan, cwd=cwd, name="mine").expect_success()
-        launch("model=simple", *plan, cwd=cwd, name="ours").expect_success()
+        mine = launch("--config-dir", "myconf", "model=mine", *plan, cwd=cwd, name="mine").expect_success()
+        assert variables(mine) == ["slope", "global_step"]
+        ours = launch("model=simple", *plan, cwd=cwd, name="ours").expect_success()
+        assert variables(ours) == ["w", "b", "global_step"]
+
+
+def variables(run: Run) -> list[str]:
+    return [variable["name"] for variable in run.plan["variables"]]
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,16 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.choose import choose_routes
+from parallax_runner.plan.constants import DEFAULTS
+from parallax_runner.plan.cost import Cluster, CostModel
+from parallax_runner.plan.explain import explain
+from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.planner import make_plan
 
 ROWS, WIDTH, BATCH = 6, 2, 4
+MANY_ROWS = 1000
 FEATURES = {
     "ids": ((BATCH,), "int32"),
     "x": ((BATCH, WIDTH), "float64"),
@@ -65,6 +71,18 @@ def sparse_model(features: Features) -> tf.Tensor:
     return tf.reduce_sum(tf.nn.embedding_lookup(table, features["ids"]) * features["x"], axis=1)
 
 
+def routes_model(features: Features) -> tf.Tensor:
+    """[BATCH]: a variable for each route that comm=auto may mix in a plan without servers: «frequent» has few rows,
+    «rare» has many, «inner» cannot leave its rank, and «weights» is dense."""
+    frequent = tf.get_variable("frequent", [ROWS, WIDTH], tf.float64)
+    rare = tf.get_variable("rare", [MANY_ROWS, WIDTH], tf.float64)
+    inner = tf.get_variable("inner", [MANY_ROWS, WIDTH], tf.float64)
+    weights = tf.get_variable("weights", [WIDTH], tf.float64)
+    looked_up = tf.function(lambda ids: tf.gather(inner, ids), autograph=False)(features["ids"])
+    rows = [tf.nn.embedding_lookup(table, features["ids"]) for table in (frequent, rare)]
+    return tf.reduce_sum((rows[0] + rows[1] + looked_up) * weights, axis=1)
+
+
 def captured(
     model: Callable[[Features], tf.Tensor] = lookup_model,
     *,
@@ -109,6 +127,36 @@ def planned(
         average_sparse=average_sparse,
         fingerprint=single.fingerprint,
     )
+
+
+def planned_auto(single: SingleDeviceGraph, *, workers: int = 4, servers: int = 2) -> Plan:
+    """The plan of comm=auto for `routes_model`, as if a trial had run: each rank touches all of the few rows, and one
+    row per example of the many. The links are slow, so bytes decide and not the number of messages."""
+    variables = tuple(classify(single))
+    touched = {"frequent": (ROWS, ROWS), "rare": (BATCH, workers * BATCH), "inner": (BATCH, workers * BATCH)}
+    rows = tuple(
+        RowStatistics(info.name, info.shape[0], float(BATCH), *map(float, touched[info.name]), samples=workers)
+        for info in variables
+        if info.name in touched
+    )
+    assert len(rows) == len(touched)
+    model = CostModel(
+        Cluster(workers, servers),
+        DEFAULTS.with_link(gbit_per_sec=0.0001, latency_us=100),
+        measured=Measured(single.fingerprint, workers, 1, 0.1, BATCH, None, variables, rows, "2026-01-01"),
+    )
+    plan = make_plan(
+        variables,
+        comm="auto",
+        workers=workers,
+        servers=servers,
+        partitions=1,
+        average_sparse=True,
+        fingerprint=single.fingerprint,
+        choice=choose_routes(variables, model),
+        measured=model.measured,
+    )
+    return explain(plan, variables, model)
 
 
 def on_one_device(*graphs: tf.Graph) -> tf.Graph:

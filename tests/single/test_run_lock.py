@@ -37,5 +37,5 @@ def test_a_second_driver_is_refused_until_the_first_has_ended_however_it_did(tmp
 
 def test_it_is_free_again_behind_the_block(tmp_path: Path) -> None:
     for _ in range(2):
-        with alone_in(tmp_path):
+        with alone_in(tmp_path), pytest.raises(ConfigError, match="another run is going on there"), alone_in(tmp_path):
             pass

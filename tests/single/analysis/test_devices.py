@@ -35,6 +35,8 @@ def check(device: str, comm: str = "ps", **worker: int) -> None:
 )
 def test_what_is_there(device: str) -> None:
     check(device)
+    moved = check_devices(on(device), comm="ps", tasks=TASKS, worker={"CPU": 2, "GPU": 1}, soft=True)
+    assert moved == ()  # Each op stays on the device that it names.
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,15 @@ def test_an_update_inside_is_refused(by: Update, kind: str) -> None:
         check_held_back(updated(by))
 
 
-def test_other_updates_are_not() -> None:
-    check_held_back(updated(outside))
-    check_held_back(updated(in_branch, before_loss=True))
-    check_held_back(captured(optimizer="adam"))
+@pytest.mark.parametrize(
+    ("single", "kind"),
+    [
+        (lambda: updated(outside), "StatelessIf"),  # It chooses the value, and the update is outside.
+        (lambda: updated(in_branch, before_loss=True), "If"),  # It updates «mean», which the loss waits for.
+        (lambda: captured(optimizer="adam"), "ResourceApplyAdam"),
+    ],
+)
+def test_other_updates_are_not(single: Callable[[], SingleDeviceGraph], kind: str) -> None:
+    checked = single()
+    assert kind in {node.op for node in checked.meta_graph.graph_def.node}
+    check_held_back(checked)

@@ -138,7 +138,7 @@ def test_a_feed_has_one_value_for_each_replica(two_replicas: Any) -> None:
             two_replicas.run("loss:0", {"ids:0": wrong})
     rows = two_replicas.run("rows:0", {"ids:0": IDS})
     assert [row.shape for row in rows] == [(3, 2), (3, 2)]
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="no_such_op"):
         two_replicas.run("no_such_op")
     with pytest.raises(TypeError):
         two_replicas.run(None)
@@ -166,6 +166,7 @@ def test_a_step_with_all_around_it(cluster: Cluster) -> None:
     assert session.run("a_step/count:0") == [1, 1]
     names = [graph.table, "a_step/table:0", "a_step/table", next(iter(graph.table)), graph.weights, "a_step/weights"]
     values = session.run([*names, "global_step", "a_step/table/part_0/Read/ReadVariableOp:0"])
+    assert [len(both) for both in values] == [2] * 8
     for value in (value for both in [*values[:4], values[7]] for value in both):
         np.testing.assert_allclose(value, table)
     for value in (value for both in values[4:6] for value in both):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_the_agent_drops_the_options_of_ssh() -> None:
     assert (host, command) == ("10.9.0.12", ["PATH=/a:$PATH", ";", "prted"])
     on_host = ["nsenter", "--target", "42", "--net", "--uts", "sh", "-c", "PATH=/a:$PATH ; prted"]
     assert agent.command_on(WHERE, host, command) == on_host
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no host given"):
         agent.split(["-p", "22"])
 
 
@@ -114,4 +115,7 @@ def test_counters() -> None:
     assert parse(COUNTERS, "e0") == Traffic(received_bytes=5_000_000, sent_bytes=70_000_000)
     with pytest.raises(ValueError, match="no interface e1"):
         parse(COUNTERS, "e1")
-    assert read(os.getpid(), "lo").sent_bytes >= 0
+    before = read(os.getpid(), "lo").sent_bytes
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()[:2]) as sender:
+        sender.sendall(bytes(10_000))
+    assert read(os.getpid(), "lo").sent_bytes >= before + 10_000

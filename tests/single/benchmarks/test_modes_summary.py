@@ -42,7 +42,7 @@ def test_each_share_is_of_its_own_round() -> None:
 
 
 def test_a_mode_without_its_ideal_is_an_error() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="1"):  # the round
         summarize([measured(0, IDEAL, 1000), measured(1, "hybrid", 800)])
 
 

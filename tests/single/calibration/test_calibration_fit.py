@@ -78,6 +78,7 @@ def test_exact_samples_give_exact_constants() -> None:
         assert getattr(found, name).latency_secs == pytest.approx(getattr(TRUE, name).latency_secs, rel=1e-6)
         assert getattr(found, name).overhead_secs == pytest.approx(getattr(TRUE, name).overhead_secs, rel=1e-6)
         assert getattr(found, name).each_secs == pytest.approx(getattr(TRUE, name).each_secs, rel=1e-6)
+    assert len(found.spread) > len(EXCHANGES)
     assert all(error < 1e-6 for error in found.spread.values())
 
 

@@ -421,6 +421,7 @@ def test_wrong_command_line(name: str, tmp_path: Path) -> None:
     respond = run if name in AS_PROCESSES else answer
     (tmp_path / "empty").mkdir()
     line, *fragments = COMMAND_LINES[name]
+    assert fragments
     arguments = [line] if "{" in line and "${" not in line else line.split(" ")
     message = refused(respond(*arguments, cwd=tmp_path))
     for fragment in fragments:
@@ -461,6 +462,7 @@ OWN_FILES = {
 @pytest.mark.parametrize("name", OWN_FILES)
 def test_wrong_file(name: str, tmp_path: Path) -> None:
     content, *fragments = OWN_FILES[name]
+    assert fragments
     folder = tmp_path / "own" / "experiment"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("# @package _global_\n" + content)

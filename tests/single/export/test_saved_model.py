@@ -102,6 +102,7 @@ def test_nothing_of_training_is_left(tmp_path: Path) -> None:
     assert stored == {"table": [ROWS, WIDTH], "weights": [WIDTH]}
     graph = graph_of(folder)
     names = {node.name for node in graph.node}
+    assert {"table", "weights"} <= names
     assert not [name for name in names if "gradients" in name or "Adam" in name or "offset" in name]
     operations = {node.op for node in graph.node}
     assert not [op for op in operations if "Apply" in op or "Scatter" in op or "Horovod" in op]

@@ -319,7 +319,7 @@ def test_collections_describe_resource_variables(graph: tf.Graph) -> None:
     variables = imported.get_collection("variables")
     assert [item.name for item in variables] == [variable.name, resource.name]
     for key in ("variables", "trainable_variables", "local_variables", "model_variables"):
-        assert all(type(item).__name__ == "ResourceVariable" for item in imported.get_collection(key)), key
+        assert {type(item).__name__ for item in imported.get_collection(key)} == {"ResourceVariable"}, key
     with session(imported) as sess:
         sess.run([item.initializer for item in variables])
         assert sess.run(variables)[0].shape == (2,)

@@ -69,8 +69,9 @@ def test_other_hosts_and_what_goes_there() -> None:
 
 
 def test_root_is_allowed_only_when_it_is_root() -> None:
-    _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", as_root=False)
-    assert not [name for name in env if name.startswith("OMPI_ALLOW")]
+    for as_root in (True, False):
+        _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", as_root=as_root)
+        assert any(name.startswith("OMPI_ALLOW") for name in env) == as_root
 
 
 @pytest.mark.parametrize(

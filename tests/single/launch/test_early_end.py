@@ -21,6 +21,8 @@ def test_what_can_end(doing: str) -> None:
     watch = Watch()
     watch.on_leave(1, 3)
     watch.on_alive(0, doing)
+    with pytest.raises(TrainingError, match="worker 0 waits for it in step 5"):  # still watched
+        watch.on_alive(0, "step 5")
 
 
 def test_who_has_left_as_well_waits_for_nobody() -> None:
@@ -28,3 +30,5 @@ def test_who_has_left_as_well_waits_for_nobody() -> None:
     watch.on_leave(1, 3)
     watch.on_leave(0, 4)
     watch.on_alive(0, "step 4")
+    with pytest.raises(TrainingError, match="script of worker 1 ended after step 3, and worker 2 waits for it"):
+        watch.on_alive(2, "step 4")

@@ -45,7 +45,9 @@ def test_all_is_well_and_nothing_is_left(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_a_login_that_greets(shell: Shell, tmp_path: Path) -> None:
-    check_hosts(shell(f"echo Welcome to $1; {LIKE_SSH}"), [tmp_path])
+    greeted = tmp_path / "greeted"
+    check_hosts(shell(f'echo "Welcome to $1" | tee -a {greeted}; {LIKE_SSH}'), [tmp_path])
+    assert sorted(greeted.read_text().splitlines()) == ["Welcome to good", "Welcome to other"]
 
 
 def message(hosts: Hosts, folder: Path) -> str:

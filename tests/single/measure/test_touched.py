@@ -77,6 +77,7 @@ def ids_of(opened: list[int]) -> Callable[..., dict[str, list[list[np.ndarray]]]
 def test_ids_that_are_fed_are_those_of_each_ranks_batches(ids_of: Callable, opened: list[int]) -> None:
     found = ids_of(lookup_model, ranks=3, steps=2)
     assert set(found) == {"table"}
+    assert [len(ranks) for ranks in found["table"]] == [3, 3]
     for step, ranks in enumerate(found["table"]):
         for rank, ids in enumerate(ranks):
             first = (step * 3 + rank) * BATCH

@@ -257,8 +257,10 @@ def test_the_remedy_for_too_many_partitions_counts_the_users_pieces() -> None:
 
 
 def test_partitions_do_not_matter_where_nothing_is_split() -> None:
-    plan(info("few", "sparse", (3, 4)), comm="mpi", partitions=4)
-    plan(info("few", "dense", (3, 4)), comm="ps", partitions=4)
+    for comm, kind in (("mpi", "sparse"), ("ps", "dense")):
+        made = plan(info("few", kind, (3, 4)), comm=comm, partitions=4)
+        assert made.variables[0].partitions == 1
+        assert "partition.num=4 splits nothing: no sparse variable is on a server" in made.notes
 
 
 # A dense variable of 100 × 10 float32 is 4000 bytes. A sparse gradient of 50 rows of 10 float32 with an id of 8 bytes

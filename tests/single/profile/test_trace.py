@@ -77,6 +77,6 @@ def test_the_rules_can_be_broken() -> None:
 
 
 def test_an_error_leaves_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), TraceWriter(tmp_path / "trace.json"):
-        raise RuntimeError
+    with pytest.raises(RuntimeError, match="on purpose"), TraceWriter(tmp_path / "trace.json"):
+        raise RuntimeError("on purpose")
     assert list(tmp_path.iterdir()) == []

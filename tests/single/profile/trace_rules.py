@@ -24,6 +24,7 @@ def check_trace(trace: dict[str, Any]) -> None:
         else:
             (value,) = event["args"].values()
             assert isinstance(value, METADATA[event["name"]]), event
+    assert durations
     for lane in durations.values():
         for (start, duration), (following, _) in itertools.pairwise(sorted(lane)):
             assert start + duration <= following + 1e-3, lane  # a nanosecond is lost in writing

@@ -89,6 +89,6 @@ def graph_of(single: SingleDeviceGraph, comm: str, *, skip_nonfinite: bool = Fal
 
 
 def assert_same(found: Values, expected: Values, tolerance: float = 0) -> None:
-    assert set(found) == set(expected)
+    assert expected and set(found) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)

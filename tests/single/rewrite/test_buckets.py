@@ -91,6 +91,7 @@ def test_later_layers_wait_until_a_bucket_may_leave() -> None:
     """Otherwise TensorFlow, with one thread, computes all that sends nothing first."""
     graph = rewritten(deep()).graph
     *early, last = buckets(graph)
+    assert early
     for bucket, following in zip(early, [*early[1:], last], strict=True):
         assert {tensor.op.type for tensor in bucket.inputs} == {"EnsureShape"}
         own = edit.ancestors([tensor.op for tensor in bucket.inputs])

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.integrity import check
 from parallax_runner.rewrite.passes import PASSES, start_replica
-from tests.single.small_models import assert_golden, captured, clip, planned
+from tests.single.small_models import assert_golden, captured, clip, planned, planned_auto, routes_model
 
 # Arithmetic on shapes, and what no pass is about.
 PLUMBING = frozenset(
@@ -22,7 +22,7 @@ PLUMBING = frozenset(
 ADDED = (
     "merge/",
     "allreduce/",
-    "densify/",
+    "densified/",
     "allgather/",
     "shards/",
     "split/",
@@ -30,6 +30,8 @@ ADDED = (
     "from_servers/",
     "fifo_queue",
     "skip_nonfinite/",
+    "lookup_0/",
+    "push_0/",
 )
 
 
@@ -43,8 +45,12 @@ def describe(op: tf.Operation) -> str:
 
 
 def listing(comm: str, rank: int) -> str:
-    single = captured(process=clip)
-    plan = planned(single, comm, partitions=2)
+    if comm == "auto":
+        single = captured(routes_model, process=clip)
+        plan = planned_auto(single)
+    else:
+        single = captured(process=clip)
+        plan = planned(single, comm, partitions=2)
     lines: list[str] = []
     before: Counter[str] = Counter()
     with tf.Graph().as_default() as graph:
@@ -73,6 +79,14 @@ def is_backward(op: tf.Operation) -> bool:
     return op.name.startswith(("gradients/", "features/"))
 
 
-@pytest.mark.parametrize(("comm", "rank"), [("local", 0), ("mpi", 0), ("ps", 0), ("hybrid", 0), ("hybrid", 1)])
+@pytest.mark.parametrize(
+    ("comm", "rank"),
+    [("local", 0), ("mpi", 0), ("ps", 0), ("hybrid", 0), ("hybrid", 1), ("sharded", 0), ("auto", 0)],
+)
 def test_listing(comm: str, rank: int) -> None:
     assert_golden(f"rewrite_{comm}_rank_{rank}.txt", listing(comm, rank))
+
+
+@pytest.mark.parametrize("comm", ["mpi", "sharded", "auto"])
+def test_ranks_without_servers_are_rewritten_alike(comm: str) -> None:
+    assert listing(comm, rank=1) == listing(comm, rank=0)

@@ -111,16 +111,19 @@ def test_every_row_and_slot_comes_with_and_nothing_is_left(
         op = recut.cut_anew(graph, before, after)
         with tf.Session(target, graph=graph) as session:
             session.run(op)
-        for name, array in read(target, after).items():
+        found = read(target, after)
+        assert set(found) == {name for variable in SHAPES for name in (variable, f"{variable}/slot")}
+        for name, array in found.items():
             np.testing.assert_array_equal(array, values(name), err_msg=f"{name}")
         wanted = {(name, piece) for name, _, piece in each_piece(after)}
-        assert {key for key, found in is_there(target, before).items() if found} <= wanted
+        assert {key for key, is_left in is_there(target, before).items() if is_left} <= wanted
 
 
 def test_what_both_plans_have_is_not_touched() -> None:
-    graph = graph_of()
-    recut.cut_anew(graph, plan(3), plan(3))
-    assert not [op for op in graph.get_operations() if op.type in ("DestroyResourceOp", "AssignVariableOp")]
+    for after, changes in ((plan(3), set()), (plan(4), {"DestroyResourceOp", "AssignVariableOp"})):
+        graph = graph_of()
+        recut.cut_anew(graph, plan(3), after)
+        assert {op.type for op in graph.get_operations()} & {"DestroyResourceOp", "AssignVariableOp"} == changes
 
 
 def test_no_message_is_larger_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -347,6 +347,7 @@ def test_the_plot_has_points_errors_curve_and_choice(tmp_path: Path, monkeypatch
     (fitted,) = [line for label, line in lines.items() if "fitted" in str(label)]
     xs, ys = fitted.get_data()
     assert choice.curve is not None
+    assert len(xs) > 1
     assert all(math.isclose(y, 1000 * choice.curve.secs(x), rel_tol=1e-6) for x, y in zip(xs, ys, strict=True))
     assert set(lines["chosen: 8"].get_xdata()) == {8}
     plot.draw(choice.trials[:1], None, path)  # a search that was interrupted

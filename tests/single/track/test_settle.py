@@ -339,7 +339,9 @@ def test_the_environment_chooses_for_another_users_journal(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:s3cret@mine")
     sync(tmp_path)
     assert [header.uri for header in store.headers] == ["http://u:s3cret@mine"]
-    assert not any(b"s3cret" in path.read_bytes() for path in foreign.path.parent.iterdir())
+    files = list(foreign.path.parent.iterdir())
+    assert foreign.path in files
+    assert not any(b"s3cret" in path.read_bytes() for path in files)
 
 
 def test_sync_sends_to_the_store_that_it_is_given(tmp_path: Path, store: FakeStore) -> None:
@@ -370,7 +372,9 @@ def test_a_password_that_is_not_in_the_journal_is_in_the_environment(
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     sync(tmp_path)
     assert len(store.headers) == 1, "nothing to send needs no password"
-    assert not any(b"s3cret" in path.read_bytes() for path in tmp_path.iterdir())
+    files = list(tmp_path.iterdir())
+    assert journal.path in files
+    assert not any(b"s3cret" in path.read_bytes() for path in files)
 
 
 DEEP = "[" * 100_000

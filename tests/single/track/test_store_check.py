@@ -38,6 +38,7 @@ def test_an_unusable_store_is_refused_in_one_message(bad: str) -> None:
 def test_what_may_work_is_let_through(good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_store(good, "exp")
+    assert list(tmp_path.iterdir()) == []  # The check creates no database.
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

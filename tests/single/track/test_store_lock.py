@@ -27,9 +27,12 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         pass
 
 
-def test_without_a_database_there_is_nothing_to_lock() -> None:
-    with store_lock(None):
-        pass
+def test_without_a_database_there_is_nothing_to_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with store_lock(None), store_lock(None):
+        assert list(tmp_path.iterdir()) == []
+    with store_lock(Path("mlflow.db")):
+        assert [path.name for path in tmp_path.iterdir()] == [".mlflow.db.lock"]
 
 
 @pytest.mark.parametrize("name", ["plain", "what?", "50%", "a%20b", "%3F", "[x]", "back\\slash", "#;&=+ ", "ü"])

@@ -62,7 +62,9 @@ def test_replicas_together_see_what_one_with_the_whole_batch_sees(
     assert alone.global_batch == ranks[0].global_batch == size * replicas * batch_size
     position = step * alone.global_batch
     batches = [batch for feed in ranks for batch in feed.train_batches(position)]
-    for name, expected in alone.train_batches(position)[0].items():
+    whole = alone.train_batches(position)[0]
+    assert set(whole) == {"number", "twice"}
+    for name, expected in whole.items():
         assert all(len(batch[name]) == batch_size for batch in batches)
         np.testing.assert_array_equal(np.concatenate([batch[name] for batch in batches]), expected)
 

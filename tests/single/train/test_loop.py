@@ -268,6 +268,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     assert first.losses + second.losses == whole.losses
     assert outcome["steps"] == 9
     final = [rank.checkpoints.snapshot(rank.session) for rank in (whole, second)]
+    assert {"table", "weights", "global_step"} <= set(final[0])
     for name, value in final[0].items():
         np.testing.assert_array_equal(final[1][name], value, err_msg=name)
 
