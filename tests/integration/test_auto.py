@@ -31,6 +31,7 @@ def test_auto_trains_by_the_routes_that_it_found_cheapest(auto: Run) -> None:
     assert list(auto.losses()) == [5, 10, 15, 20]
     assert auto.plan["rows_measured"] == json.loads((auto.run_dir / "measured.json").read_text())["made"]
     assert auto.plan["constants"] == "defaults"
+    assert {variable["gradient"] for variable in auto.plan["variables"]} == {"dense", "sparse", "none"}
     for variable in auto.plan["variables"]:
         costs = {
             cost["route"]: cost["link_secs"] + cost["latency_secs"] + cost["work_secs"] for cost in variable["costs"]
@@ -84,6 +85,7 @@ def test_predicted_stands_beside_measured(auto: Run) -> None:
     assert [(one["name"], one["route"]) for one in found["variables"]] == [
         (variable["name"], variable["route"]) for variable in auto.plan["variables"]
     ]
+    assert {one["route"] for one in found["variables"]} > {"local"}  # Some travel, and one does not.
     for one in found["variables"]:
         assert one["measured_sent_bytes"] == pytest.approx(one["predicted_sent_bytes"], rel=0.3), one["name"]
         shown = f"{one['name']} by {one['route']}"

@@ -74,6 +74,7 @@ def test_nothing_stays_on_the_hosts_of_a_killed_driver(two_hosts: dict[str, Any]
 def test_hosts_listen_in_their_own_network_alone(two_hosts: dict[str, Any]) -> None:
     """And not at the addresses of other interfaces, which they have in a cluster."""
     own = {"h1": "10.9.0.11", "h2": "10.9.0.12", "driver": network.DRIVER_ADDRESS}
+    assert set(two_hosts["addresses"]) == set(own)
     for name, addresses in two_hosts["addresses"].items():
         assert own[name] in addresses
         assert set(addresses) <= {*own.values(), "127.0.0.1", "::1"}, name

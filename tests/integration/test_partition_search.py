@@ -53,6 +53,7 @@ def test_the_summary_has_candidates_times_curve_and_choice(searched: Run) -> Non
 
 def test_each_trial_is_told_in_a_line(searched: Run) -> None:
     told = re.findall(r"^search: (\d+) partitions?: (\S+) ms a step ± \S+$", searched.stderr, re.M)
+    assert told
     assert [int(number) for number, _ in told] == searched.summary["partition_candidates"]
     assert [float(ms) for _, ms in told] == pytest.approx(searched.summary["partition_step_ms"], rel=1e-3)
 
@@ -83,10 +84,9 @@ def test_checkpoints_of_all_segments_are_whole_and_of_one_stream(searched: Run) 
         values = {name: reader.get_tensor(name) for name in shapes}
         assert values["global_step"] == sidecar.step
         for name in ("embedding", "softmax_w", "embedding/Adagrad") if before else ():
-            if name in values:
-                # A batch touches few of the rows; mixed rows would change all.
-                changed = np.any(values[name] != before[name], axis=1).mean()
-                assert changed < 0.9, (name, sidecar.step)
+            # A batch touches few of the rows; mixed rows would change all.
+            changed = np.any(values[name] != before[name], axis=1).mean()
+            assert changed < 0.9, (name, sidecar.step)
         before = values
 
 
@@ -103,6 +103,7 @@ def test_times_and_plot_are_in_mlflow(searched: Run) -> None:
     for key, field in (("search/step_ms", "step"), ("search/error_ms", "error")):
         history = client.get_metric_history(run_id, key)
         measured = dict(zip(summary["partition_candidates"], summary[f"partition_{field}_ms"], strict=True))
+        assert measured
         assert {one.step: one.value for one in history} == pytest.approx(measured)
     run = client.get_run(run_id)
     assert run.data.params["partition.num"] == str(summary["partition_choice"])

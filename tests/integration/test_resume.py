@@ -57,6 +57,7 @@ def test_a_model_without_random_ops(comm: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-7, err_msg=name)
         assert not np.array_equal(before[name], value)
     late = {step: loss for step, loss in whole.losses().items() if step > STOP + 1}
+    assert STEPS in late
     assert {step: loss for step, loss in resumed.losses().items() if step in late} == pytest.approx(late, rel=1e-3)
     for field in ("loss_last", "validation_loss"):
         assert resumed.summary[field] == pytest.approx(whole.summary[field], rel=1e-5)

@@ -209,7 +209,9 @@ def test_a_run_that_was_stopped_has_its_last_one(interrupted: Broken) -> None:
 
 def test_loss_and_throughput_are_images(tracked: Run, tmp_path: Path) -> None:
     assert artifacts(tracked, "plots") == {"plots/loss.png", "plots/throughput.png"}
-    for path in downloaded(tracked, "plots", tmp_path).iterdir():
+    images = list(downloaded(tracked, "plots", tmp_path).iterdir())
+    assert len(images) == 2
+    for path in images:
         with Image.open(path) as image:
             image.load()
             assert len(image.getcolors(100_000)) > 2

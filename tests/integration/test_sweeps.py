@@ -88,7 +88,7 @@ def mlflow_runs(cwd: Path) -> tuple[MlflowRun, list[MlflowRun]]:
     runs = client.search_runs([experiment.experiment_id])
     children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
     (parent,) = [run for run in runs if run not in children]
-    assert {run.data.tags["mlflow.parentRunId"] for run in children} <= {parent.info.run_id}
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
     return parent, children
 
 

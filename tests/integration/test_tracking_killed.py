@@ -97,6 +97,7 @@ def test_the_next_start_says_that_it_was_killed(killed: Killed, next_run: Run) -
     assert "driver was killed" in first.data.tags["error"]
     # Nothing that was journalled before the kill is missing.
     expected = [entry["step"] for entry in journal(killed.run_dir) if "train/loss" in entry.get("metrics", {})]
+    assert expected
     assert losses(killed, first.info.run_id) == expected
     assert {"summary.json", "config.yaml", "plan.json", "logs"} <= {
         entry.path for entry in killed.client.list_artifacts(first.info.run_id)
