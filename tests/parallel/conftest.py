@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.launch import command, processes
 from parallax_runner.launch.attempt import LaunchSpec
+from parallax_runner.launch.command import Command
+from tests import forked
 from tests.parallel.cases import BASIC, EVERY, SERVERS, Case
 from tests.shared import shared
 
@@ -92,11 +95,17 @@ def launch(ranks: int, cases: list[Case], folder: Path) -> Launched:
     spec = LaunchSpec(
         run_dir=folder,
         workers=ranks,
-        worker=worker._replace(env=worker.env | {"PYTHONPATH": str(ROOT)}),
-        server=tuple(server._replace(env=server.env | {"PYTHONPATH": str(ROOT)}) for server in servers),
+        worker=_forked(worker),
+        server=tuple(map(_forked, servers)),
     )
     result = processes.run(spec, on_message=lambda message: None)
     assert result.status == "finished", f"{result.failure}\n" + "\n".join(
         result.failure.last_lines if result.failure else ()
     )
     return Launched(folder, cases)
+
+
+def _forked(command: Command) -> Command:
+    """The same, by processes that have TensorFlow imported as they begin."""
+    argv = [str(forked.STUB) if word == sys.executable else word for word in command.argv]
+    return Command(argv, command.env | forked.environment() | {"PYTHONPATH": str(ROOT)})
