@@ -201,7 +201,8 @@ def started(*arguments: str, cwd: Path, name: str = "out", python_path: Path | N
 def launch(
     *arguments: str, cwd: Path, name: str = "out", python_path: Path | None = None, is_forked: bool = True
 ) -> Run:
-    """Runs to the end; see `started`. With `is_forked` its processes have TensorFlow imported as they begin."""
+    """Runs to the end; see `started`. With `is_forked` its processes have TensorFlow and the package imported as they
+    begin, so that nothing of `python_path` can stand in for these."""
     running = Running(arguments, run_dir=cwd / name, cwd=cwd, python_path=python_path, is_forked=is_forked)
     try:
         return running.wait()

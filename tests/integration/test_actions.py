@@ -129,7 +129,7 @@ def refuted(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (cwd / "shim").mkdir()
     (cwd / "shim" / "sitecustomize.py").write_text(WRONG_SUMS)
     arguments = ("model=simple", "action=verify", "comm=mpi", "train.steps=1", "tracking=off")
-    return launch(*arguments, cwd=cwd, python_path=cwd / "shim")
+    return launch(*arguments, cwd=cwd, python_path=cwd / "shim", is_forked=False)
 
 
 def test_verify_names_what_differs_and_by_how_much(refuted: Run) -> None:
