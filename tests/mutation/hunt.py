@@ -1,0 +1,146 @@
+"""Runs the tests of one fault, cheapest first, until one fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.mutation import first_failure, tree
+from tests.mutation.covered import RecordedTest
+from tests.mutation.faults import Fault
+from tests.mutation.places import FOLDER
+
+QUICK_SECS = 5.0
+# pytest starts in some 5 s: enough tests for that to matter little, and few enough to start with the likely ones.
+QUICK_TESTS = 60
+# A test that takes this many times as long as it took while it was recorded hangs.
+HANGS_TIMES, HANGS_SECS = 10, 120
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a pytest process ended: the first test that failed, or the one that ran when it took too long."""
+
+    failed: str | None = None
+    hung: str | None = None
+    broken: str | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The test that finds a fault, and how."""
+
+    by: str
+    how: str
+
+
+class DoesNotImport(Exception):
+    """A fault stops pytest before any test runs, so that it shows nothing about tests."""
+
+
+def hunt(fault: Fault, tests: Iterable[RecordedTest]) -> Found | None:
+    """The test that finds the fault; None where all pass. Raises DoesNotImport."""
+    return next(filter(None, (_hunt_in(fault, batch) for batch in batches(tests))), None)
+
+
+def _hunt_in(fault: Fault, batch: Sequence[RecordedTest]) -> Found | None:
+    left = list(batch)
+    while left:
+        with tree.broken_by(fault):
+            ending = _run(left)
+        if ending.broken:
+            raise DoesNotImport(f"{ending.broken} cannot be collected with it")
+        name = ending.failed or ending.hung
+        if name is None:
+            return None
+        # Only the fault makes the difference where the same tests in the same order pass without it.
+        without = _run(_until(name, left))
+        if without == Ending():
+            return Found(name, "fails" if ending.failed else "hangs")
+        print(f"  {name} fails without the fault too, and is left out", flush=True)
+        left = [test for test in left if test.name not in (name, without.failed, without.hung)]
+    return None
+
+
+def _until(name: str, tests: Sequence[RecordedTest]) -> list[RecordedTest]:
+    names = [test.name for test in tests]
+    return list(tests[: names.index(name) + 1])
+
+
+def batches(tests: Iterable[RecordedTest]) -> Iterator[list[RecordedTest]]:
+    """The tests in groups, each for one pytest process: quick ones first, then each file of those that launch."""
+    by_cost = sorted(tests, key=lambda test: (test.alone_secs, test.name))
+    quick = [test for test in by_cost if test.alone_secs < QUICK_SECS]
+    for start in range(0, len(quick), QUICK_TESTS):
+        yield quick[start : start + QUICK_TESTS]
+    slow = sorted(by_cost[len(quick) :], key=lambda test: test.file)
+    files = [list(group) for _, group in groupby(slow, key=lambda test: test.file)]
+    yield from sorted(files, key=_total_secs)
+
+
+def _total_secs(tests: Sequence[RecordedTest]) -> float:
+    """What the tests take in one process, where a fixture is set up once."""
+    shared = {name: secs for test in tests for name, secs in test.shared_secs.items()}
+    return sum(shared.values()) + sum(test.secs for test in tests)
+
+
+def _run(tests: Sequence[RecordedTest]) -> Ending:
+    outcome, arguments = FOLDER / "outcome.txt", FOLDER / "arguments.txt"
+    outcome.write_text("")
+    arguments.write_text("".join(f"{test.name}\n" for test in tests))
+    command = [
+        tree.python(),
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "tests.mutation.first_failure",
+        "-p",
+        "no:cacheprovider",
+    ]
+    command += [f"--timeout={HANGS_SECS + HANGS_TIMES * max(test.alone_secs for test in tests):.0f}", f"@{arguments}"]
+    environment = os.environ | {first_failure.OUTCOME: str(outcome)}
+    with (FOLDER / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=tree.COPY, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            process.wait(HANGS_SECS + HANGS_TIMES * _total_secs(tests))
+        except subprocess.TimeoutExpired:
+            return Ending(hung=_last(outcome, "start"))
+        finally:
+            _end(process)
+    if process.returncode == pytest.ExitCode.USAGE_ERROR:
+        sys.exit(f"mutate: pytest does not find all tests, see {FOLDER / 'output.txt'}: record them again")
+    ending = Ending(failed=_last(outcome, "failed"), broken=_last(outcome, "broken"))
+    if process.returncode and ending == Ending():  # a crash, or a call of os._exit in a test
+        last = _last(outcome, "start")
+        return Ending(failed=last, broken=None if last else "a conftest.py")
+    return ending
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends pytest and all that it started, where it still runs."""
+    if process.poll() is None:
+        every = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGKILL)
+        for one in every:
+            if one.is_running():
+                one.kill()
+        process.wait()
+
+
+def _last(outcome: Path, kind: str) -> str | None:
+    """The last test of which the plugin wrote this."""
+    names = [line.partition(" ")[2] for line in outcome.read_text().splitlines() if line.startswith(f"{kind} ")]
+    return names[-1] if names else None
