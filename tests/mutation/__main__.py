@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from tests.mutation import tier, tree
 from tests.mutation.covered import RecordedTest, UnitRecord, load_record
 from tests.mutation.faults import Fault, load_faults
-from tests.mutation.hunt import DoesNotImport, hunt
+from tests.mutation.hunt import DoesNotImport, Hunter
 from tests.mutation.places import FAULTS, FOLDER, RECORD, RESULTS
 from tests.mutation.recording import record_units, units_of
 from tests.mutation.results import Result, Results, digest_of, table
@@ -62,12 +62,13 @@ def _try_all(faults: Sequence[Fault], of_fault: dict[str, list[RecordedTest]], r
     todo = [fault for fault in faults if results.of(fault, {test.name for test in of_fault[fault.name]}) is None]
     if todo:
         tree.make_copy()
+    hunter = Hunter()
     for fault in todo:
         tests = of_fault[fault.name]
         print(f"{fault.name}: {len(tests)} tests execute it ...", flush=True)
         start = time.monotonic()
         try:
-            found, how = hunt(fault, tests), f"{len(tests)} tests pass"
+            found, how = hunter.hunt(fault, tests), f"{len(tests)} tests pass"
         except DoesNotImport as error:
             found, how = None, str(error)
         tried = digest_of(test.name for test in tests)

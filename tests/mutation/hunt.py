@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.mutation import first_failure, tree
+from tests.mutation import outcomes, tree
 from tests.mutation.covered import RecordedTest
 from tests.mutation.faults import Fault
 from tests.mutation.places import FOLDER
@@ -24,12 +24,15 @@ QUICK_SECS = 5.0
 QUICK_TESTS = 60
 # A test that takes this many times as long as it took while it was recorded hangs.
 HANGS_TIMES, HANGS_SECS = 10, 120
+OPTIONS = ("-x", "-q", "-p", "tests.mutation.outcomes", "-p", "no:cacheprovider")
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a pytest process ended: the first test that failed, or the one that ran when it took too long."""
+    """How a pytest process ended: the tests that passed, the first that failed, or the one that ran when it took too
+    long; `broken` is a file that could not be collected."""
 
+    passed: frozenset[str] = frozenset()
     failed: str | None = None
     hung: str | None = None
     broken: str | None = None
@@ -47,33 +50,39 @@ class DoesNotImport(Exception):
     """A fault stops pytest before any test runs, so that it shows nothing about tests."""
 
 
-def hunt(fault: Fault, tests: Iterable[RecordedTest]) -> Found | None:
-    """The test that finds the fault; None where all pass. Raises DoesNotImport."""
-    return next(filter(None, (_hunt_in(fault, batch) for batch in batches(tests))), None)
+class Hunter:
+    """Looks for faults with tests; remembers which tests it has seen passing in the copy."""
 
+    def __init__(self) -> None:
+        self._pass_there: set[str] = set()
 
-def _hunt_in(fault: Fault, batch: Sequence[RecordedTest]) -> Found | None:
-    left = list(batch)
-    while left:
-        with tree.broken_by(fault):
-            ending = _run(left)
-        if ending.broken:
-            raise DoesNotImport(f"{ending.broken} cannot be collected with it")
-        name = ending.failed or ending.hung
-        if name is None:
-            return None
-        # Only the fault makes the difference where the same tests in the same order pass without it.
-        without = _run(_until(name, left))
-        if without == Ending():
-            return Found(name, "fails" if ending.failed else "hangs")
-        print(f"  {name} fails without the fault too, and is left out", flush=True)
-        left = [test for test in left if test.name not in (name, without.failed, without.hung)]
-    return None
+    def hunt(self, fault: Fault, tests: Iterable[RecordedTest]) -> Found | None:
+        """The test that finds the fault; None where all pass. Raises DoesNotImport."""
+        return next(filter(None, (self._hunt_in(fault, batch) for batch in batches(tests))), None)
 
+    def _hunt_in(self, fault: Fault, batch: Sequence[RecordedTest]) -> Found | None:
+        left = list(batch)
+        while left:
+            with tree.broken_by(fault):
+                ending = _run(left)
+            if ending.broken:
+                raise DoesNotImport(f"{ending.broken} cannot be collected with it")
+            self._pass_there |= ending.passed
+            name = ending.failed or ending.hung
+            if name is None:
+                return None
+            if self._passes_without_fault(name, left):
+                return Found(name, "fails" if ending.failed else "hangs")
+            print(f"  {name} fails without the fault too, and is left out", flush=True)
+            left = [test for test in left if test.name != name]
+        return None
 
-def _until(name: str, tests: Sequence[RecordedTest]) -> list[RecordedTest]:
-    names = [test.name for test in tests]
-    return list(tests[: names.index(name) + 1])
+    def _passes_without_fault(self, name: str, batch: Sequence[RecordedTest]) -> bool:
+        """Whether the test passes in the copy; where that was not seen yet, behind the same tests as with the fault."""
+        if name not in self._pass_there:
+            names = [test.name for test in batch]
+            self._pass_there |= _run(batch[: names.index(name) + 1]).passed
+        return name in self._pass_there
 
 
 def batches(tests: Iterable[RecordedTest]) -> Iterator[list[RecordedTest]]:
@@ -97,19 +106,9 @@ def _run(tests: Sequence[RecordedTest]) -> Ending:
     outcome, arguments = FOLDER / "outcome.txt", FOLDER / "arguments.txt"
     outcome.write_text("")
     arguments.write_text("".join(f"{test.name}\n" for test in tests))
-    command = [
-        tree.python(),
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "tests.mutation.first_failure",
-        "-p",
-        "no:cacheprovider",
-    ]
-    command += [f"--timeout={HANGS_SECS + HANGS_TIMES * max(test.alone_secs for test in tests):.0f}", f"@{arguments}"]
-    environment = os.environ | {first_failure.OUTCOME: str(outcome)}
+    timeout_secs = HANGS_SECS + HANGS_TIMES * max(test.alone_secs for test in tests)
+    command = [str(tree.python()), "-m", "pytest", *OPTIONS, f"--timeout={timeout_secs:.0f}", f"@{arguments}"]
+    environment = os.environ | {outcomes.OUTCOME: str(outcome)}
     with (FOLDER / "output.txt").open("w") as output:
         process = subprocess.Popen(
             command, cwd=tree.COPY, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -117,16 +116,16 @@ def _run(tests: Sequence[RecordedTest]) -> Ending:
         try:
             process.wait(HANGS_SECS + HANGS_TIMES * _total_secs(tests))
         except subprocess.TimeoutExpired:
-            return Ending(hung=_last(outcome, "start"))
+            return Ending(frozenset(_every(outcome, "passed")), hung=_last(outcome, "start"))
         finally:
             _end(process)
     if process.returncode == pytest.ExitCode.USAGE_ERROR:
         sys.exit(f"mutate: pytest does not find all tests, see {FOLDER / 'output.txt'}: record them again")
-    ending = Ending(failed=_last(outcome, "failed"), broken=_last(outcome, "broken"))
-    if process.returncode and ending == Ending():  # a crash, or a call of os._exit in a test
-        last = _last(outcome, "start")
-        return Ending(failed=last, broken=None if last else "a conftest.py")
-    return ending
+    failed, broken = _last(outcome, "failed"), _last(outcome, "broken")
+    if process.returncode and not failed and not broken:  # a crash, or a call of os._exit in a test
+        failed = _last(outcome, "start")
+        broken = None if failed else "a conftest.py"
+    return Ending(frozenset(_every(outcome, "passed")) - {failed}, failed, broken=broken)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -142,5 +141,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _last(outcome: Path, kind: str) -> str | None:
     """The last test of which the plugin wrote this."""
-    names = [line.partition(" ")[2] for line in outcome.read_text().splitlines() if line.startswith(f"{kind} ")]
+    names = _every(outcome, kind)
     return names[-1] if names else None
+
+
+def _every(outcome: Path, kind: str) -> list[str]:
+    return [line.partition(" ")[2] for line in outcome.read_text().splitlines() if line.startswith(f"{kind} ")]

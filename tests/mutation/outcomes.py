@@ -1,4 +1,4 @@
-"""A pytest plugin that writes down which test runs, and which fail: a run that hangs can then say where."""
+"""A pytest plugin that writes down which test runs, which pass and which fail: a run that hangs can then say where."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Called for setup, call and teardown of a test."""
     if report.failed:
         _write("failed", report.nodeid)
+    elif report.when == "call" and report.passed:
+        _write("passed", report.nodeid)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
