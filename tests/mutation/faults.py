@@ -24,6 +24,11 @@ class Fault:
         """Changes with the fault."""
         return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()
 
+    @property
+    def package(self) -> str:
+        """The name of the package within `parallax_runner`."""
+        return Path(self.file).parent.name
+
     def is_in(self, source: str) -> bool:
         """Whether the source has the fault's text exactly once."""
         return source.count(self.old) == 1

@@ -58,7 +58,7 @@ class Hunter:
 
     def hunt(self, fault: Fault, tests: Iterable[RecordedTest]) -> Found | None:
         """The test that finds the fault; None where all pass. Raises DoesNotImport."""
-        return next(filter(None, (self._hunt_in(fault, batch) for batch in batches(tests))), None)
+        return next(filter(None, (self._hunt_in(fault, batch) for batch in batches(tests, fault.package))), None)
 
     def _hunt_in(self, fault: Fault, batch: Sequence[RecordedTest]) -> Found | None:
         left = list(batch)
@@ -85,10 +85,12 @@ class Hunter:
         return name in self._pass_there
 
 
-def batches(tests: Iterable[RecordedTest]) -> Iterator[list[RecordedTest]]:
-    """The tests in groups, each for one pytest process: quick ones first, then each file of those that launch."""
+def batches(tests: Iterable[RecordedTest], package: str) -> Iterator[list[RecordedTest]]:
+    """The tests in groups, each for one pytest process: quick ones first, of these the ones in a folder that is named
+    as the package, as they find most; then each file of those that launch."""
     by_cost = sorted(tests, key=lambda test: (test.alone_secs, test.name))
     quick = [test for test in by_cost if test.alone_secs < QUICK_SECS]
+    quick.sort(key=lambda test: f"/{package}/" not in test.file)
     for start in range(0, len(quick), QUICK_TESTS):
         yield quick[start : start + QUICK_TESTS]
     slow = sorted(by_cost[len(quick) :], key=lambda test: test.file)
