@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -51,18 +51,18 @@ class DoesNotImport(Exception):
 
 
 class Hunter:
-    """Looks for faults with tests; remembers which tests it has seen passing in the copy."""
+    """Looks for faults with tests; remembers which tests pass in the copy, and which fail there without a fault."""
 
     def __init__(self) -> None:
         self._pass_there: set[str] = set()
+        self._fail_there: set[str] = set()
 
-    def hunt(self, fault: Fault, tests: Iterable[RecordedTest]) -> Found | None:
+    def hunt(self, fault: Fault, tests: Sequence[RecordedTest]) -> Found | None:
         """The test that finds the fault; None where all pass. Raises DoesNotImport."""
         return next(filter(None, (self._hunt_in(fault, batch) for batch in batches(tests, fault.package))), None)
 
     def _hunt_in(self, fault: Fault, batch: Sequence[RecordedTest]) -> Found | None:
-        left = list(batch)
-        while left:
+        while left := [test for test in batch if test.name not in self._fail_there]:
             with tree.broken_by(fault):
                 ending = _run(left)
             if ending.broken:
@@ -74,7 +74,7 @@ class Hunter:
             if self._passes_without_fault(name, left):
                 return Found(name, "fails" if ending.failed else "hangs")
             print(f"  {name} fails without the fault too, and is left out", flush=True)
-            left = [test for test in left if test.name != name]
+            self._fail_there.add(name)
         return None
 
     def _passes_without_fault(self, name: str, batch: Sequence[RecordedTest]) -> bool:
@@ -85,16 +85,19 @@ class Hunter:
         return name in self._pass_there
 
 
-def batches(tests: Iterable[RecordedTest], package: str) -> Iterator[list[RecordedTest]]:
+def batches(tests: Sequence[RecordedTest], package: str) -> Iterator[list[RecordedTest]]:
     """The tests in groups, each for one pytest process: quick ones first, of these the ones in a folder that is named
-    as the package, as they find most; then each file of those that launch."""
-    by_cost = sorted(tests, key=lambda test: (test.alone_secs, test.name))
+    as the package, as they find most; then each file of those that launch.
+
+    Within a group tests keep their order, since tests of one file may share a session.
+    """
+    place = {test.name: number for number, test in enumerate(tests)}
+    by_cost = sorted(tests, key=lambda test: (f"/{package}/" not in test.file, test.alone_secs))
     quick = [test for test in by_cost if test.alone_secs < QUICK_SECS]
-    quick.sort(key=lambda test: f"/{package}/" not in test.file)
     for start in range(0, len(quick), QUICK_TESTS):
-        yield quick[start : start + QUICK_TESTS]
-    slow = sorted(by_cost[len(quick) :], key=lambda test: test.file)
-    files = [list(group) for _, group in groupby(slow, key=lambda test: test.file)]
+        yield sorted(quick[start : start + QUICK_TESTS], key=lambda test: place[test.name])
+    launching = [test for test in tests if test.alone_secs >= QUICK_SECS]
+    files = [list(group) for _, group in groupby(launching, key=lambda test: test.file)]
     yield from sorted(files, key=_total_secs)
 
 

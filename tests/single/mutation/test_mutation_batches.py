@@ -1,4 +1,4 @@
-"""Cheap tests run first and together; tests that launch run file by file."""
+"""Quick tests run first and together; tests that launch run file by file."""
 
 from tests.mutation.covered import RecordedTest
 from tests.mutation.hunt import QUICK_SECS, QUICK_TESTS, batches
@@ -8,20 +8,21 @@ def slow(name: str, secs: float, **fixtures: float) -> RecordedTest:
     return RecordedTest(name, "u", secs, frozenset(fixtures), fixtures)
 
 
-def test_quick_tests_come_first_and_cheapest_first():
+def test_quick_tests_come_first_the_cheapest_in_the_first_batch():
     tests = [RecordedTest(f"t.py::{number}", "u", number / 1000) for number in reversed(range(QUICK_TESTS + 1))]
     launching = slow("l.py::run", 20.0)
-    found = list(batches([launching, *tests], "plan"))
-    assert [len(batch) for batch in found] == [QUICK_TESTS, 1, 1]
-    assert found[0][0].name == "t.py::0" and found[-1] == [launching]
+    assert list(batches([launching, *tests], "plan")) == [tests[1:], [tests[0]], [launching]]
 
 
-def test_quick_tests_of_the_package_come_first():
-    elsewhere, own = (
-        RecordedTest("tests/single/api/t.py::a", "u", 0.1),
-        RecordedTest("tests/single/plan/t.py::b", "u", 1.0),
-    )
-    assert list(batches([elsewhere, own], "plan")) == [[own, elsewhere]]
+def test_quick_tests_of_the_package_are_in_the_first_batch():
+    elsewhere = [RecordedTest(f"tests/single/api/t.py::{number}", "u", 0.1) for number in range(QUICK_TESTS)]
+    own = RecordedTest("tests/single/plan/t.py::own", "u", 1.0)
+    assert list(batches([*elsewhere, own], "plan")) == [[*elsewhere[:-1], own], [elsewhere[-1]]]
+
+
+def test_tests_of_a_batch_keep_their_order():
+    first, second = RecordedTest("t.py::first", "u", 2.0), RecordedTest("t.py::second", "u", 1.0)
+    assert list(batches([first, second], "plan")) == [[first, second]]
 
 
 def test_a_test_whose_fixture_launches_is_not_quick():
