@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import coverage
+import pytest
 
 from tests.mutation import record
 from tests.mutation.places import FOLDER, RAW, RECORD, ROOT
@@ -35,6 +36,7 @@ patch = _exit
 disable_warnings = no-data-collected, module-not-measured, module-not-imported, already-imported, trace-changed
 """
 PLUGIN = "tests.mutation.record"
+COMPLETE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 UNITS_AT_ONCE = 2  # a test waits most of the time for processes that import TensorFlow
 
 
@@ -102,8 +104,8 @@ def _record(unit: Unit) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", *unit.files]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     (raw / "output.txt").write_text(done.stdout + done.stderr)
-    if not (raw / "tests.json").exists():
-        return f"pytest failed, see {raw / 'output.txt'}"
+    if done.returncode not in COMPLETE:  # stopped, or a file cannot be collected
+        return f"not recorded, see {raw / 'output.txt'}"
     _combine(raw)
     known = {"digest": unit.digest, "sources": sources, **json.loads((raw / "tests.json").read_text())}
     (raw / "unit.json").write_text(json.dumps(known))

@@ -108,6 +108,13 @@ def test_a_recorded_unit_is_passed_over_until_its_tests_change(project, capsys):
     assert not unit.is_recorded
 
 
+def test_a_recording_that_was_stopped_is_none(project, capsys):
+    (project / FILE).write_text(TESTS.replace("assert m.plain()", "raise KeyboardInterrupt"))
+    (unit,) = recording.units_of(["tests"])
+    recording.record_units([unit])
+    assert "not recorded" in capsys.readouterr().out and not unit.is_recorded
+
+
 def test_files_of_single_tests_in_one_folder_are_one_unit(project):
     for name in ("tests/single/part/test_more.py", "tests/integration/test_a.py", "tests/integration/test_b.py"):
         (project / name).parent.mkdir(exist_ok=True)
