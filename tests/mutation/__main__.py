@@ -15,6 +15,7 @@ from tests.mutation.hunt import DoesNotImport, Hunter
 from tests.mutation.places import FAULTS, FOLDER, RECORD, RESULTS
 from tests.mutation.recording import record_units, units_of
 from tests.mutation.results import Result, Results, digest_of, table
+from tests.tiers import slow_tests
 
 
 def main() -> None:
@@ -33,25 +34,28 @@ def main() -> None:
         sys.exit("mutate: nothing is recorded: scripts/mutate --record")
     units = load_record(RECORD, FOLDER / "sources")
     faults = [fault for fault in load_faults(FAULTS) if _is_chosen(fault, chosen.names)]
-    counted = tier.tests_of(chosen.tier)
+    slow = slow_tests()
     for name in sorted(name for unit in units for name in unit.left_out):
         print(f"left out, since it failed while it was recorded: {name}")
-    of_fault = {fault.name: tests_of(fault, units, counted) for fault in faults}
+    of_fault = {
+        fault.name: [test for test in tests_of(fault, units) if tier.in_tier(chosen.tier, test.name, slow)]
+        for fault in faults
+    }
     results = Results(RESULTS)
     if not chosen.table:
         _try_all(faults, of_fault, results)
     print(table(faults, [results.of(fault, {test.name for test in of_fault[fault.name]}) for fault in faults]))
 
 
-def tests_of(fault: Fault, units: Sequence[UnitRecord], counted: frozenset[str] | None) -> list[RecordedTest]:
-    """The tests that count and execute the fault's line."""
+def tests_of(fault: Fault, units: Sequence[UnitRecord]) -> list[RecordedTest]:
+    """The tests that execute the fault's line."""
     found: list[RecordedTest] = []
     for unit in units:
         try:
             found += unit.tests_of(fault)
         except ValueError as error:
             print(f"{error}: record {unit.tests[0].file if unit.tests else 'its tests'} again")
-    return [test for test in found if counted is None or test.name in counted]
+    return found
 
 
 def _is_chosen(fault: Fault, patterns: Sequence[str]) -> bool:

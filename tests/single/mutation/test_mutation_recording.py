@@ -25,10 +25,26 @@ def ends():
     os._exit(len("end"))
 
 
+def forked():
+    return "forked"
+
+
 def failing():
     return "failing"
 """
-TESTS = """\
+# Of a fork that runs for another test than its parent, as those of tests/forked do.
+FORKING = """
+import os
+from parallax_runner import m
+from tests.mutation.forks import record_anew
+if os.fork() == 0:
+    os.environ["MUTATION_CONTEXT"] = "tests/single/part/test_small.py::test_plain"
+    record_anew()
+    m.forked()
+    os._exit(0)
+os.wait()
+"""
+TESTS = f"""\
 import subprocess
 import sys
 
@@ -56,6 +72,10 @@ def test_second(once):
 
 def test_process():
     assert subprocess.run([sys.executable, "-c", "from parallax_runner import m; m.ends()"]).returncode == 3
+
+
+def test_forking():
+    subprocess.run([sys.executable, "-c", {FORKING!r}], check=True)
 
 
 def test_failing():
@@ -91,6 +111,7 @@ def test_lines_belong_to_the_tests_that_execute_them(project, addopts):
     assert executing(project, 'return "plain"') == {"test_plain"}
     assert executing(project, 'return "shared"') == {"test_first", "test_second"}
     assert executing(project, 'os._exit(len("end"))') == {"test_process"}
+    assert executing(project, 'return "forked"') == {"test_plain"}
     assert executing(project, 'return "failing"') == set()
     (unit,) = load_record(project / ".mutation" / "record", project / ".mutation" / "sources")
     assert unit.left_out == (f"{FILE}::test_failing",)
@@ -100,7 +121,7 @@ def test_a_recorded_unit_is_passed_over_until_its_tests_change(project, capsys):
     (unit,) = recording.units_of(["tests"])
     assert not unit.is_recorded
     recording.record_units([unit])
-    assert "1 failed, 4 passed" in capsys.readouterr().out
+    assert "1 failed, 5 passed" in capsys.readouterr().out
     assert unit.is_recorded
     recording.record_units([unit])
     assert capsys.readouterr().out == ""
