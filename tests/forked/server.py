@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from parallax_runner.launch import bind_address
 from parallax_runner.tensorflow_import import import_tensorflow
+from tests.mutation.forks import record_anew
 
 STUB = str(Path(__file__).with_name("python"))
 
@@ -72,6 +73,8 @@ def become(request: dict[str, Any]) -> None:
     os.setsid()
     os.environ.clear()
     os.environ.update(request["environment"])
+    if "COVERAGE_PROCESS_START" in os.environ:
+        record_anew()
     os.chdir(request["folder"])
     random.seed()
     sys.executable = STUB

@@ -114,6 +114,20 @@ def test_two_lookups_of_one_table() -> None:
     assert table.slots == ("table/Adagrad",)
 
 
+def test_rows_of_two_sparse_gradients_that_are_applied_apart_add_up() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+        loss = tf.reduce_mean(tf.nn.embedding_lookup(table, features["ids"]))
+        pairs = tf.stack([features["ids"], features["ids"]], axis=1)
+        other = tf.reduce_sum(tf.nn.embedding_lookup(table, pairs))
+        optimizer = tf.train.GradientDescentOptimizer(0.1)
+        grads = [optimizer.compute_gradients(one) for one in (loss, other)]
+        return {"loss": loss, "train_op": tf.group(*map(optimizer.apply_gradients, grads))}
+
+    table = infos(capture(build, FEATURES, seed=1))["table"]
+    assert (table.gradient, table.gradient_rows) == ("sparse", BATCH + 2 * BATCH)
+
+
 def test_gradient_rows_that_only_running_tells() -> None:
     def model(features: Features) -> tf.Tensor:
         table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)

@@ -316,8 +316,9 @@ def test_a_plan_comes_back_from_its_file(comm: str, tmp_path: Path) -> None:
     assert hash(read) == hash(made)  # All the way down tuples, not lists.
 
 
-def test_a_variable_that_no_server_can_hold_stays_with_the_ranks_under_hybrid() -> None:
-    made = plan(info("table", "sparse", immovable_op="cond"), DENSE)
+@pytest.mark.parametrize("comm", ["hybrid", "sharded"])
+def test_a_variable_that_is_used_in_a_branch_stays_whole_on_all_ranks(comm: str) -> None:
+    made = plan(info("table", "sparse", immovable_op="cond"), DENSE, comm=comm)
     assert made.variables[0].route is Route.ALLGATHER
     assert made.servers == 0
     assert any("«table»" in note and "«cond»" in note for note in made.notes)

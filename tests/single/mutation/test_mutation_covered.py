@@ -1,0 +1,54 @@
+"""Which tests execute a fault's line: their own lines, those of fixtures, and those that run at import."""
+
+import pytest
+
+from tests.mutation.covered import RecordedTest, Sources, UnitRecord
+from tests.mutation.faults import Fault
+
+MODULE = "parallax_runner/m.py"
+USER = "parallax_runner/user.py"
+TEXTS = {
+    MODULE: "LIMIT = 3\n\n\ndef work():\n    return LIMIT\n",
+    USER: "from parallax_runner.m import LIMIT\n\n\ndef use():\n    return LIMIT\n",
+}
+IN_FUNCTION = Fault("f", MODULE, "    return LIMIT", "    return 0", "")
+AT_IMPORT = Fault("i", MODULE, "LIMIT = 3", "LIMIT = 4", "")
+TESTS = (
+    RecordedTest("t.py::direct", "u", 1.0),
+    RecordedTest("t.py::by_fixture", "u", 1.0, fixtures=frozenset({"run", "tmp_path"})),
+    RecordedTest("t.py::by_user", "u", 1.0),
+    RecordedTest("t.py::other", "u", 1.0),
+)
+
+
+def names(fault: Fault, lines: dict[str, dict[int, set[str]]]) -> list[str]:
+    unit = UnitRecord(TESTS, (), Sources(TEXTS), lambda file: lines.get(file, {}))
+    return [test.name for test in unit.tests_of(fault)]
+
+
+def test_a_test_that_executes_the_line_is_chosen():
+    assert names(IN_FUNCTION, {MODULE: {5: {"t.py::direct"}}}) == ["t.py::direct"]
+
+
+def test_a_line_in_a_shared_fixture_counts_for_all_tests_that_use_it():
+    assert names(IN_FUNCTION, {MODULE: {5: {"fixture run"}}}) == ["t.py::by_fixture"]
+
+
+def test_a_line_that_runs_at_import_counts_for_all_tests_that_use_the_module():
+    lines = {
+        MODULE: {1: {"t.py::other"}, 4: {"t.py::other"}, 5: {"t.py::direct"}},
+        USER: {1: {""}, 4: {""}, 5: {"t.py::by_user"}},
+    }
+    # «other» only happened to import the module first; it is chosen because the record cannot tell that apart.
+    assert names(AT_IMPORT, lines) == ["t.py::direct", "t.py::by_user", "t.py::other"]
+    assert names(IN_FUNCTION, lines) == ["t.py::direct"]
+
+
+def test_a_line_that_ran_outside_of_tests_counts_for_all_tests_that_use_the_module():
+    lines = {MODULE: {5: {"", "t.py::direct"}}, USER: {5: {"t.py::by_user"}}}
+    assert names(IN_FUNCTION, lines) == ["t.py::direct", "t.py::by_user"]
+
+
+def test_a_module_that_has_changed_must_be_recorded_again():
+    with pytest.raises(ValueError, match="has changed since it was recorded"):
+        names(Fault("f", MODULE, "return 7", "return 8", ""), {})
