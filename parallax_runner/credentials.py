@@ -29,6 +29,8 @@ _QUERY = re.compile(_SECRET_KEY + r"[^\s&;#'\"<>]+", re.IGNORECASE)
 # as part of a user's name.
 _WHOLE_WEB = re.compile(r"\A(https?://)([^/?#]*)@", re.IGNORECASE)
 _WHOLE_OTHER = re.compile(r"\A((?!https?:)[A-Za-z][\w+.-]*://[^:/]*:)(.*)@", re.IGNORECASE | re.DOTALL)
+# SQLAlchemy takes a port for the begin of a password where an @ follows, even one in the options.
+_PORT_OR_PASSWORD = re.compile(r"\A(?!https?:)[A-Za-z][\w+.-]*://[^:/]*:\d{1,5}/.*@", re.IGNORECASE | re.DOTALL)
 _WHOLE_QUERY = re.compile(_SECRET_KEY + r"([^&]+)", re.IGNORECASE)
 
 
@@ -79,6 +81,11 @@ def password_remedy(uri: str) -> str:
         return (
             f"{reason}: leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
             "MLFLOW_TRACKING_TOKEN, in the environment"
+        )
+    if _PORT_OR_PASSWORD.match(uri):
+        reason = (
+            "SQLAlchemy reads what stands between the first colon and the last @ behind :// as a password; if that "
+            f"begins with a port, write %40 for each @ in it; {reason}"
         )
     return f"{reason}: give tracking.uri=null, and set {TRACKING_URI} in the environment to the whole address"
 

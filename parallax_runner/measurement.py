@@ -10,7 +10,7 @@ import platform
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -24,6 +24,9 @@ from parallax_runner.measurer import MOST_RANKS
 from parallax_runner.plan import measured, plan
 from parallax_runner.plan.measured import Measured
 from parallax_runner.supervise import launch_spec
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +42,22 @@ def known(config: DictConfig, fingerprint: str) -> Measured | None:
         return None
 
 
-def measure(config: DictConfig, alone: plan.Plan, run_dir: Path, interrupts: Interrupts | None = None) -> Measured:
-    """What is known, or else the outcome of a trial: one process, some seconds. `alone` is the plan of comm=local.
+def measure(
+    config: DictConfig,
+    single: SingleDeviceGraph,
+    alone: plan.Plan,
+    run_dir: Path,
+    interrupts: Interrupts | None = None,
+) -> Measured:
+    """What is known, or else the outcome of a trial: one process, some seconds. `alone` is the graph's plan under
+    comm=local.
 
     Leaves `run_dir/measured.json`. Raises LaunchError where the trial fails, Interrupted where the user ends it.
     """
     found = known(config, alone.fingerprint)
     if found is None:
         print("measure: a short trial of the graph and its data, on one device", file=sys.stderr, flush=True)
-        found = _trial(config, alone, run_dir / FOLDER, interrupts)
+        found = _trial(config, single, alone, run_dir / FOLDER, interrupts)
         try:
             measured.save(found, _kept(config, alone.fingerprint))
         except OSError as error:  # the next run measures again
@@ -56,12 +66,17 @@ def measure(config: DictConfig, alone: plan.Plan, run_dir: Path, interrupts: Int
     return found
 
 
-def _trial(config: DictConfig, alone: plan.Plan, folder: Path, interrupts: Interrupts | None) -> Measured:
+def _trial(
+    config: DictConfig, single: SingleDeviceGraph, alone: plan.Plan, folder: Path, interrupts: Interrupts | None
+) -> Measured:
+    from parallax_runner.graph import fingerprint
+
     shutil.rmtree(folder, ignore_errors=True)
     content = DictConfig(OmegaConf.to_container(config, resolve=True))
     content.run_dir = str(folder)
     frozen.freeze(content, folder)
     plan.save(alone, folder / plan.FILE_NAME)
+    fingerprint.Outline.of(single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)
     content.ckpt.enabled = False
     # Of several hosts one will do: this machine.
     content.cluster.resource_info = None

@@ -49,12 +49,14 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
         from parallax_runner.graph.devices import without_tasks
         from parallax_runner.measure.count import count_rows
         from parallax_runner.measure.touched import ids_by_variable
+        from parallax_runner.rank import check_graph
         from parallax_runner.rewrite.passes import rewrite_for_rank
         from parallax_runner.train.feed import Feed
 
     config, alone = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME)
     dataset = load_dataset(config)
     single = build_graph(config, dataset)
+    check_graph(single, alone, run_dir, rank=0)
     variables, single = classify(single), without_tasks(single)
     rows = {variable.name: variable.shape[0] for variable in variables if variable.shape}
     ranks = min(config.cluster.workers, MOST_RANKS)

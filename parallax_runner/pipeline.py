@@ -163,7 +163,7 @@ def _measured(
         return None
     measures = config.comm.measure_rows and config.comm.name != "local"
     if measures or config.comm.name == "auto" or config.comm.hot_rows != 0:
-        return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
+        return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
     return measurement.known(config, single.fingerprint)
 
 
@@ -177,7 +177,7 @@ def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interru
 
 def _measure(config: DictConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
     single = source.build_graph(config, source.load_dataset(config))
-    return measurement.measure(config, plan_alone(config, single), run_dir, interrupts)
+    return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
 
 
 def plan_alone(config: DictConfig, single: SingleDeviceGraph) -> Plan:

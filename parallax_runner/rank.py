@@ -52,13 +52,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     join_ranks(plan)
     dataset = load_dataset(config)
     single = build_graph(config, dataset)
-    difference = difference_of(single, plan, run_dir)
-    if difference is not None:
-        raise PlanError(
-            f"rank {rank} built another graph than the driver planned for{difference}. The model's function must build "
-            "the same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
-            "strings"
-        )
+    check_graph(single, plan, run_dir, rank)
     seed_generators(config.train.seed)  # Python functions in the graph may draw in each step
     start = start_of(config)
     with stage("rewrite"):
@@ -89,6 +83,17 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
         outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
     return outcome | {"first_step": start.step}
+
+
+def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int) -> None:
+    """Raises PlanError where a model's function has not built the graph of the driver, which left `run_dir`."""
+    difference = difference_of(single, plan, run_dir)
+    if difference is not None:
+        raise PlanError(
+            f"rank {rank} built another graph than the driver planned for{difference}. The model's function must build "
+            "the same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
+            "strings"
+        )
 
 
 def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str | None:

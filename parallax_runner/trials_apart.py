@@ -22,6 +22,7 @@ from parallax_runner.config import frozen
 from parallax_runner.errors import TrainingError
 from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.link_or_copy import link_or_copy
 from parallax_runner.partition_search import PartitionSearch, tell, with_partitions
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.cut import Cut
@@ -47,7 +48,7 @@ def search_apart(
             break
         folder = start.run_dir / record.FOLDER / f"partitions_{search.partitions}"
         trial = _trial_config(config, search, folder, goes_on)
-        result, by_rank = _run_trial(trial, search, interrupts)
+        result, by_rank = _run_trial(trial, search, start.run_dir, interrupts)
         if goes_on:
             config = with_partitions(config, config.partition.num)
             config.ckpt.resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
@@ -81,13 +82,16 @@ def _left_by(result: processes.RunResult) -> str | None:
 
 
 def _run_trial(
-    config: DictConfig, search: PartitionSearch, interrupts: Interrupts
+    config: DictConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
 ) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
-    """How it ended, and the seconds of each rank's steps."""
+    """How it ended, and the seconds of each rank's steps. `run_dir` is that of the run that needs the trial."""
+    from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
+
     folder = Path(config.run_dir)
     shutil.rmtree(folder, ignore_errors=True)  # an earlier search's logs
     frozen.freeze(config, folder)
     plans.save(search.plan, folder / plans.FILE_NAME)
+    link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
     by_rank: dict[int, list[float]] = defaultdict(list)
 
     def on_message(message: processes.Message) -> None:

@@ -6,12 +6,13 @@ import re
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replaces a file by one with this text: who reads it meanwhile, or after a power failure, finds the old or the new
-    one, and of several writers at once the last one's. Removes what killed writers of this file have left.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replaces a file by one with this content, text as UTF-8: who reads it meanwhile, or after a power failure, finds
+    the old or the new one, and of several writers at once the last one's. Removes what killed writers of this file
+    have left.
 
     Raises OSError, which names `path`.
     """
@@ -20,7 +21,7 @@ def write_whole(path: Path, text: str) -> None:
         _remove_left_over(path)
         try:
             with _open_locked(partial) as file:
-                file.write(text)
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(partial, path)
@@ -32,10 +33,10 @@ def write_whole(path: Path, text: str) -> None:
         raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from error
 
 
-def _open_locked(partial: Path) -> TextIO:
+def _open_locked(partial: Path) -> BinaryIO:
     """Makes a file. Its lock tells others that the writer lives; a file system without locks removes no leftovers."""
     while True:
-        file = open(partial, "x", encoding="utf-8")  # noqa: SIM115
+        file = open(partial, "xb")  # noqa: SIM115
         try:
             with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -52,13 +52,3 @@ def leave_out_fixed(overrides: Sequence[Override], swept_by_sweeper: Collection[
         and override.key_or_group not in swept_by_sweeper
     ]
     return f"{EXCLUDE_KEYS}=[{','.join(dict.fromkeys(fixed))}]"
-
-
-def quoted(path: str) -> str:
-    """A path as a value in Hydra's grammar, whatever characters it has."""
-    return path if re.fullmatch(r"[\w/.+-]+", path, flags=re.ASCII) else in_quotes(path)
-
-
-def in_quotes(text: str) -> str:
-    """A string in Hydra's grammar. A backslash means itself there but before a quote."""
-    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + found[2].replace("'", "\\'"), text) + "'"

@@ -8,6 +8,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from parallax_runner.config import job_folder
+from parallax_runner.hydra_quotes import quoted
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Master:
         """Overrides to add to the command line: the folder, so that the time in its name is taken once, and which
         overrides all jobs have in common."""
         names = job_folder.leave_out_fixed(self.overrides, list(self.config.hydra.sweeper.get("params") or {}))
-        return [f"hydra.sweep.dir={job_folder.quoted(self.dir)}", *([] if names is None else [names])]
+        return [f"hydra.sweep.dir={quoted(self.dir)}", *([] if names is None else [names])]
 
     @property
     def jobs_are_known(self) -> bool:

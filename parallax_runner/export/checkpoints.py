@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.errors import CheckpointError
+from parallax_runner.link_or_copy import link_or_copy
 from parallax_runner.train.best_checkpoint import best_checkpoint
 from parallax_runner.train.checkpoint_files import (
     Sidecar,
@@ -95,7 +96,7 @@ def hold(prefix: Path, outbox: Path) -> Path:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for file in [*files_of(prefix), sidecar_path(prefix)]:
-        _link(file, partial / file.name)
+        link_or_copy(file, partial / file.name)
     state = f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
     (partial / "checkpoint").write_text(state, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
@@ -107,12 +108,3 @@ def _holds(folder: Path, sidecar: Sidecar) -> bool:
         return read_sidecar(folder / folder.name) == sidecar
     except CheckpointError:
         return False
-
-
-def _link(file: Path, target: Path) -> None:
-    try:
-        os.link(file, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # On another file system, or on one that knows no links.
-        shutil.copy2(file, target)

@@ -12,6 +12,7 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "graph_outline.json.gz"
 # Of each digest in an outline: enough to tell two values apart, and small.
@@ -53,8 +54,7 @@ class Outline:
     def save(self, path: Path) -> None:
         """Leaves it for the workers."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(path, "wt", encoding="utf-8") as file:
-            json.dump(self._ops, file)
+        write_whole(path, gzip.compress(json.dumps(self._ops).encode()))
 
     def first_difference(self, graph_def: tf.GraphDef) -> str | None:
         """Where another graph departs from this one, in the order in which ops were made; None where it does not."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
+from parallax_runner.hydra_quotes import quoted
 from parallax_runner.track import journal as journals
 from parallax_runner.track import mlflow_store, open_runs, outbox
 from parallax_runner.track.delivery import PARAMS_PER_BATCH, POINTS_PER_BATCH, unsent
@@ -139,10 +140,11 @@ class JournalTracker:
         if not self._sender.close(hurry):
             waiting = unsent(self._journal.path)
             reason = (self._sender.trouble or "it took too long").removeprefix(f"tracking.uri={self._uri}: ")
+            command = ["python", "-m", "parallax_runner", "action=sync", f"run_dir={quoted(str(self._run_dir))}"]
             print(
                 f"parallax_runner: MLflow ({self._uri}) lacks {waiting} entries of this run: "
                 f"{reason}. The next run sends them, or\n"
-                f"    python -m parallax_runner action=sync run_dir={shlex.quote(str(self._run_dir))}",
+                f"    {shlex.join(command)}",
                 file=sys.stderr,
             )
         self._journal.close()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parallax_runner.track.outbox import link
+from parallax_runner.link_or_copy import link_or_copy
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -67,7 +67,7 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None) -
             # Else it takes the lock file of the folder that the command was given in for the model's.
             uv_project_path=no_project,
         )
-    shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=link)
+    shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=link_or_copy)
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:

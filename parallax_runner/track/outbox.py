@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from pathlib import Path
+
+from parallax_runner.link_or_copy import link_or_copy
 
 NAME = ".outbox"
 _FILES = "files"
@@ -26,9 +27,9 @@ def hold(path: Path, run_dir: Path) -> Path:
     held = folder / path.name
     try:
         if path.is_dir():
-            shutil.copytree(path, held, copy_function=link)
+            shutil.copytree(path, held, copy_function=link_or_copy)
         else:
-            link(str(path.resolve()), str(held))
+            link_or_copy(path.resolve(), held)
     except OSError:
         release(held)
         raise
@@ -47,13 +48,3 @@ def is_held(path: Path, run_dir: Path) -> bool:
 def release(held: Path) -> None:
     """Deletes what `hold` has put there."""
     shutil.rmtree(held.parent, ignore_errors=True)
-
-
-def link(file: str, target: str) -> None:
-    """Makes a file appear at `target` too: a link where there can be one, else a copy."""
-    try:
-        os.link(file, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # On another file system, or on one that knows no links.
-        shutil.copy2(file, target)

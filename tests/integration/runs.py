@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts.cluster import guarded
-from parallax_runner.config.job_folder import quoted
+from parallax_runner.hydra_quotes import quoted
 from parallax_runner.train.checkpoint_files import list_checkpoints
 from tests import forked
 

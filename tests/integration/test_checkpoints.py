@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.config.job_folder import quoted
+from parallax_runner.hydra_quotes import quoted
 from parallax_runner.train.checkpoint_files import damage
 from tests.integration.runs import BATCH_SIZE, SIZE, VOCAB_SIZE, Run, launch
 

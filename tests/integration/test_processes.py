@@ -19,6 +19,7 @@ import pytest
 
 from parallax_runner.launch import stall
 from parallax_runner.launch.command import Command, server_command, worker_command
+from parallax_runner.launch.mpirun_folders import TEMPORARY
 from parallax_runner.launch.processes import LaunchSpec, Message, RunResult, run
 
 ROOT = Path(__file__).parents[2]
@@ -403,26 +404,38 @@ def segments_of(job: Job) -> Path:
     return Path(found[1])
 
 
-def test_a_killed_mpirun_leaves_no_shared_memory(job: Job) -> None:
+def temporary_folder_of(mpirun: psutil.Process) -> Path:
+    """Where a living mpirun has its temporary files, of which there are some."""
+    folder = Path(mpirun.environ()[TEMPORARY])
+    assert list(folder.iterdir())
+    return folder
+
+
+def test_a_killed_mpirun_leaves_no_folders(job: Job) -> None:
+    temporary: list[Path] = []
+
     def kill_mpirun(message: Message) -> None:
-        if message.kind == "progress" and (mpirun := mpirun_of_this_process()) is not None:
+        if message.kind == "progress" and (mpirun := mpirun_of_this_process()) is not None and not temporary:
+            temporary.append(temporary_folder_of(mpirun))
             mpirun.kill()
 
     assert job.run("mpi,mpi", on_message=kill_mpirun).failure.role == "mpirun"
     assert not segments_of(job).exists()
+    assert not temporary[0].exists()
 
 
-def test_the_next_start_removes_the_shared_memory_of_a_killed_driver(job: Job) -> None:
+def test_the_next_start_removes_the_folders_of_a_killed_driver(job: Job) -> None:
     with driver(job, job.spec("mpi,mpi")) as process:
         wait_for_line(process, "progress worker 1")
         mpirun = next(one for one in psutil.Process(process.pid).children() if one.name() in ("mpirun", "prterun"))
+        temporary = temporary_folder_of(mpirun)
         mpirun.kill()
         process.kill()
         process.wait()
         job.wait_until_none_left(10)
-    assert list(segments_of(job).iterdir())
+    assert list(segments_of(job).iterdir()) and list(temporary.iterdir())
     assert job.run("quick").status == "finished"
-    assert not segments_of(job).exists()
+    assert not segments_of(job).exists() and not temporary.exists()
 
 
 def test_what_a_killed_mpirun_of_the_same_pid_has_left(

@@ -6,8 +6,16 @@ import logging
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
-from parallax_runner.credentials import MaskingFormatter, has_credentials, masked, masked_uri, masked_values
+from parallax_runner.credentials import (
+    MaskingFormatter,
+    has_credentials,
+    masked,
+    masked_uri,
+    masked_values,
+    password_remedy,
+)
 from parallax_runner.errors import ConfigError
 from parallax_runner.exit_status import tell
 from parallax_runner.track.destination import chosen_uri
@@ -33,6 +41,7 @@ ODD_URIS = {
 PLAIN = (
     *("http://host:5000/a@b", "postgresql://user@host:5432/db", "sqlite:///mlflow.db", "databricks", "databricks://me"),
     *("https://host/path?step=1", "user@host", "a=b", "1:2@3"),
+    *("mysql+pymysql://host/db?user=me@corp", "mysql+pymysql://host:3306/db?user=me%40corp"),
 )
 
 
@@ -66,6 +75,16 @@ def test_a_password_may_have_any_character(uri: str, monkeypatch: pytest.MonkeyP
     assert f"tracking.uri={ODD_URIS[uri]}: " in str(refused.value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert masked(f"cannot reach '{uri}'") == f"cannot reach '{ODD_URIS[uri]}'"
+
+
+def test_a_port_that_is_read_as_a_password_is_told() -> None:
+    """As SQLAlchemy reads it, the host of this address is «corp»."""
+    uri = "mysql+pymysql://host:3306/db?user=me@corp"
+    assert make_url(uri).host == "corp"
+    assert "write %40 for each @ in it" in password_remedy(uri)
+    assert make_url(uri.replace("@", "%40")).query["user"] == "me@corp"
+    for other in URIS:
+        assert "%40" not in password_remedy(other)
 
 
 def test_the_password_of_the_environments_address_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,9 @@ ENTRIES = (
     *("rank", "segments", "sessions", "validation"),
     *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
 )
-ANYONE = ("errors", "stages", "whole_file", "regular_file", "user_code", "credentials")
+ANYONE = (
+    *("errors", "stages", "whole_file", "regular_file", "link_or_copy", "user_code", "credentials", "hydra_quotes"),
+)
 
 # What a stage may import of the other stages: a folder, or one module of it.
 MAY_IMPORT = {
@@ -29,6 +31,8 @@ MAY_IMPORT = {
     "terminal": (),
     "whole_file": (),
     "regular_file": (),
+    "link_or_copy": (),
+    "hydra_quotes": (),
     "user_code": (),
     "config": (),
     "data": (),
@@ -53,7 +57,8 @@ MAY_IMPORT = {
     "verify": ("graph", "analysis", "data", "plan"),
 }
 WITHOUT_TENSORFLOW = (
-    *("errors", "stages", "terminal", "whole_file", "regular_file", "user_code", "credentials"),
+    *("errors", "stages", "terminal", "whole_file", "regular_file", "link_or_copy", "user_code", "credentials"),
+    "hydra_quotes",
     *("config", "data", "plan", "search", "simulation", "launch", "track"),
 )
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})

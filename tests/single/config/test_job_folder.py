@@ -6,7 +6,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from parallax_runner.config.compose import Composer, resolve
-from parallax_runner.config.job_folder import MAX_CHARS, job_folder, quoted
+from parallax_runner.config.job_folder import MAX_CHARS, job_folder
 
 
 def names(*lines: str) -> list[str]:
@@ -44,12 +44,6 @@ def test_needs_no_quotes(dirname: str) -> None:
     """So that a job's folder can be typed behind `ckpt.resume=`."""
     (override,) = OverridesParser.create().parse_overrides([f"ckpt.resume=multirun/{job_folder(dirname)}"])
     assert override.value() == f"multirun/{job_folder(dirname)}"
-
-
-@pytest.mark.parametrize("path", ["/a/b", "/a b/c=d,e", "/it's", "/a\\b", "/a\\'b", "/ends in \\"])
-def test_quoted_path_is_one_value(path: str) -> None:
-    (override,) = OverridesParser.create().parse_overrides([f"hydra.sweep.dir={quoted(path)}"])
-    assert override.value() == path
 
 
 def test_only_swept_overrides_count_in_any_order() -> None:

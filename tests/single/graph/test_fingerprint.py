@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +84,20 @@ def test_more_ops_and_none() -> None:
 def test_numbers_that_a_process_counts_are_no_difference() -> None:
     outline, graph_def = Outline.of(graph_of(mapped(1))), graph_of(mapped(1))
     assert outline.first_difference(graph_def) is None
+
+
+def test_a_save_that_fails_leaves_the_outline_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / FILE_NAME
+    Outline.of(graph_of(constant)).save(path)
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        Outline.of(graph_of(mapped(1))).save(path)
+    assert path.read_bytes() == before
 
 
 def test_an_outline_is_small(tmp_path: Path) -> None:

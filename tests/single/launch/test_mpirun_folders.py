@@ -55,9 +55,11 @@ def test_segments_where_the_user_has_them_or_on_other_hosts(shared_memory: Path)
     assert SEGMENTS not in mpirun_folders.make_folders(["mpirun"], {}, shared_memory=shared_memory / "missing")
 
 
+@pytest.mark.parametrize("which", [TEMPORARY, SEGMENTS])
 def test_the_next_start_removes_what_a_killed_driver_has_left_and_nothing_else(
-    temporary: Path, shared_memory: Path
+    which: str, temporary: Path, shared_memory: Path
 ) -> None:
+    parent = {TEMPORARY: temporary, SEGMENTS: shared_memory}[which]
     code = (
         "import os, pathlib, sys, time\n"
         "from parallax_runner.launch.own_folder import OwnFolder\n"
@@ -66,18 +68,18 @@ def test_the_next_start_removes_what_a_killed_driver_has_left_and_nothing_else(
         "print(folder.path, flush=True)\n"
         "time.sleep(60)\n"
     )
-    drivers = [subprocess.Popen([sys.executable, "-c", code, shared_memory], stdout=subprocess.PIPE) for _ in range(2)]
+    drivers = [subprocess.Popen([sys.executable, "-c", code, parent], stdout=subprocess.PIPE) for _ in range(2)]
     try:
         killed, alive = (Path(one.stdout.readline().decode().strip()) for one in drivers)  # type: ignore[union-attr]
-        foreign = shared_memory / "sm_segment.vm.0.7cdc0001.0"
+        foreign = parent / "sm_segment.vm.0.7cdc0001.0"
         foreign.touch()
-        link = shared_memory / f"{prefix()}link"
+        link = parent / f"{prefix()}link"
         link.symlink_to(foreign.parent)
         drivers[0].kill()
         drivers[0].wait()
         made = mpirun_folders.make_folders(["mpirun"], {}, shared_memory=shared_memory)
         assert not killed.exists()
-        assert set(shared_memory.iterdir()) == {alive, foreign, link, made[SEGMENTS].path}
+        assert set(parent.iterdir()) == {alive, foreign, link, made[which].path}
         assert list(alive.iterdir()) == [alive / "sm_segment.vm.0.690c0001.0"]
     finally:
         for one in drivers:

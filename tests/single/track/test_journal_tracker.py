@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.errors import ConfigError
 from parallax_runner.track import open_runs, sender
 from parallax_runner.track.journal import Header, Journal, entries
@@ -210,6 +212,21 @@ def test_a_database_that_breaks_in_mid_run(
     assert [entry["kind"] for entry, _ in entries(tmp_path / "run" / "journal.jsonl")][-1] == "end"
     # The next start finds it.
     assert [entry.run_dir for entry in open_runs.listed()] == [str(tmp_path / "run")]
+
+
+def test_the_command_that_sends_the_rest_can_be_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell takes its quotes off, and Hydra its own, whatever the folder is called."""
+    monkeypatch.setattr(sender, "MAX_END_SECS", 0.2)
+    run_dir = tmp_path / "a [1], it's b"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        track(run_dir, f"http://127.0.0.1:{silent.getsockname()[1]}").end("finished")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "action=sync" in line]
+    words = shlex.split(line)
+    assert words[:3] == ["python", "-m", "parallax_runner"]
+    job = Composer().job(words[3:])
+    assert (job.config.action, resolve(job).run_dir) == ("sync", str(run_dir))
 
 
 def test_a_server_that_only_fails_holds_nobody_up(
