@@ -37,7 +37,7 @@ def test_in_a_checkout(tmp_path: Path) -> None:
     (checkout / "conf" / "model" / "tiny.yaml").write_text(CONFIG.format(target="models.tiny.build"))
     # From another folder, as an activated environment of that checkout would.
     elsewhere = tmp_path / "elsewhere"
-    run = launch("model=tiny", "comm=mpi", *ARGUMENTS, cwd=elsewhere, python_path=checkout)
+    run = launch("model=tiny", "comm=mpi", *ARGUMENTS, cwd=elsewhere, python_path=checkout, is_forked=False)
     run.expect_success()
     assert run.summary["model"] == "models.tiny.build"
     assert [variable["name"] for variable in run.plan["variables"]] == ["slope", "global_step"]

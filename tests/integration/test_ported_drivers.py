@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from tests import forked
+
 ROOT = Path(__file__).parents[2]
 PORTING = Path(__file__).parent / "porting"
 STEPS = 10
@@ -34,13 +36,13 @@ def ported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(scripts: Path, driver: str, cwd: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Starts a driver plainly, with what an earlier test made of its data."""
+    """Starts a driver with what an earlier test made of its data, in forked processes."""
     (cwd / "resource_info").write_text("localhost: 0,1\n")
     data = scripts.parent / f"data_of_{driver}"
     result = subprocess.run(
-        [sys.executable, str(scripts / f"{driver}.py"), f"--max_steps={STEPS}", f"--data_dir={data}", *flags],
+        [str(forked.STUB), str(scripts / f"{driver}.py"), f"--max_steps={STEPS}", f"--data_dir={data}", *flags],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **forked.environment(), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=600,

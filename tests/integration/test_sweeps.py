@@ -54,8 +54,8 @@ class Sweep:
         return json.loads((self.dir / name / "summary.json").read_text())
 
 
-def sweep(*arguments: str, cwd: Path, name: str = "sweep") -> Sweep:
-    return Sweep(launch(*arguments, f"hydra.sweep.dir={cwd / name}", cwd=cwd, name=name))
+def sweep(*arguments: str, cwd: Path, name: str = "sweep", is_forked: bool = True) -> Sweep:
+    return Sweep(launch(*arguments, f"hydra.sweep.dir={cwd / name}", cwd=cwd, name=name, is_forked=is_forked))
 
 
 def broken_sweep(*arguments: str, cwd: Path, when: Callable[[], bool], act: Callable[[Running], None]) -> Sweep:
@@ -154,6 +154,7 @@ def parallel(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
         *("comm=mpi,hybrid", "train.seed=2,1", "train.steps=5"),
         *("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
         cwd=tmp_path_factory.mktemp("parallel"),
+        is_forked=False,  # joblib starts processes that inherit more than a fork is given
     )
 
 

@@ -570,4 +570,7 @@ BASIC = basic(EVERY) | {
     ),
     *(Case(comm="ps", replicas=2, gradients="dense", clip=True, replicate_variables=each) for each in (True, False)),
     *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
+    *(Case(comm="sharded"), Case(comm="sharded", optimizer="adam", gradients="dense")),
+    Case(comm="sharded", optimizer="momentum", hot_rows=3),
+    next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
 }
