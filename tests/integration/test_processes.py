@@ -367,7 +367,7 @@ def test_who_is_stopped_before_any_rank_says_hello_is_named(job: Job, who: str) 
             one.send_signal(signal.SIGSTOP)
             stopped.append(one)
 
-    failure = job.run("mute_hang,mute_hang", on_tick=stop, hang_timeout_secs=4.0).failure
+    failure = job.run("mute_hang,mute_hang", on_tick=stop, hang_timeout_secs=4.0, startup_timeout_secs=30.0).failure
     assert failure.role == ("mpirun" if who == "mpirun" else "worker")
     assert failure.pid == stopped[0].pid
     assert re.fullmatch(
@@ -554,6 +554,17 @@ def test_workers_that_do_not_stop_are_killed_after_the_grace(job: Job) -> None:
         assert process.returncode == 130
         assert "done worker 1" in said and time.monotonic() > start + 1
         print(f"killed after the grace in {time.monotonic() - start:.2f} s")
+    assert job.left() == []
+
+
+def test_a_stopping_run_tells_which_server_it_waits_for(job: Job) -> None:
+    with driver(job, job.spec("until_stop,until_stop", "serve_deaf")) as process:
+        wait_for_line(process, "progress worker 1")
+        process.send_signal(signal.SIGINT)
+        wait_for_line(process, "parallax_runner: stopping: waiting for the end of server 0")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
     assert job.left() == []
 
 

@@ -545,15 +545,13 @@ SHORT = short_cases()
 
 
 def basic(cases: list[Case]) -> frozenset[Case]:
-    """Few of them: each value of each option, each fault, and with two ranks each mode with each model. These
-    come first, because they cost half as much as those of three."""
+    """Few of them: each value of each option, and each fault. Cases of two ranks come first, because they cost half as
+    much as those of three."""
     seen: set[tuple[Any, ...]] = set()
     chosen = []
     for case in sorted(cases, key=lambda case: case.ranks):
         options = dataclasses.asdict(case)
         values = {("fault", case.fault)} if case.fault else set(options.items())
-        if case.ranks == 2 and not case.fault:
-            values.add((case.comm, case.model))
         if not values <= seen:
             seen |= values
             chosen.append(case)
@@ -572,5 +570,6 @@ BASIC = basic(EVERY) | {
     *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
     *(Case(comm="sharded"), Case(comm="sharded", optimizer="adam", gradients="dense")),
     Case(comm="sharded", optimizer="momentum", hot_rows=3),
+    *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
     next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
 }
