@@ -33,5 +33,5 @@ def environment() -> dict[str, str]:
     assert server.stdout is not None
     assert server.stdout.readline() == "ready\n", "the fork server does not start"
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    # Horovod's ranks ask each other every so many milliseconds, 1 by itself, and these share their cores with other runs.
+    # Horovod's ranks ask each other every so many milliseconds, by itself 1; these share two cores with other runs.
     return {SERVER: str(address), PYTHON: sys.executable, "PATH": path, "HOROVOD_CYCLE_TIME": "5"}
