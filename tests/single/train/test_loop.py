@@ -382,6 +382,13 @@ def test_skipping_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
         rank.run(20)
 
 
+def test_skipped_steps_with_others_between_them_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "MAX_SKIPPED_IN_A_ROW", 2)
+    spoilt = (BATCH, 3 * BATCH, 5 * BATCH)  # one example of each of the steps 2, 4 and 6
+    outcome = Rank(data=dataset(*spoilt), skip_nonfinite=True).run(6)
+    assert (outcome["steps"], outcome["skipped_steps"]) == (6, 3)
+
+
 # --- Input --------------------------------------------------------------------------------------------------------
 
 
