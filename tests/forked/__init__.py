@@ -26,8 +26,9 @@ ROOT = Path(__file__).parents[2]
 def environment() -> dict[str, str]:
     """What a program needs that is started by STUB in place of the interpreter; the server ends with this process."""
     address = Path(tempfile.mkdtemp()) / "server"
-    # One thread of OpenBLAS is none beside the main one: then a fork has all threads.
-    env = os.environ | bind_address.preload() | {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    # One thread of OpenBLAS is none beside the main one, and MLflow's telemetry starts none: a fork has all threads.
+    alone = {"OPENBLAS_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    env = os.environ | bind_address.preload() | alone
     command = guarded([sys.executable, "-m", "tests.forked.server", str(address)], signal.SIGKILL)
     server = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
