@@ -84,7 +84,7 @@ def _left_by(result: processes.RunResult) -> str | None:
 def _run_trial(
     config: DictConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
 ) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
-    """How it ended, and the seconds of each rank's steps. `run_dir` is that of the run that needs the trial."""
+    """Returns how the trial ended, and the seconds of each rank's steps. `run_dir` belongs to the run that searches."""
     from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 
     folder = Path(config.run_dir)

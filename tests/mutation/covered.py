@@ -32,7 +32,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class RecordedTest:
-    """A test that passed while it was recorded. `secs` is its own time, without that of shared fixtures."""
+    """A test that passed during the recording. `secs` excludes the set-up of shared fixtures."""
 
     name: str
     unit: str

@@ -48,7 +48,7 @@ def worker(folder: Path, *_: object, **__: object) -> None:
 
 
 def folder_of(config: DictConfig, plan: Plan, folder: Path, **_: object) -> Path:
-    """In place of what is to be launched."""
+    """Stands in for `launch_spec`; only the run directory matters here."""
     return folder
 
 
