@@ -34,7 +34,6 @@ from parallax_runner.partition_search import PartitionSearch
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.choose import choose_routes
 from parallax_runner.plan.explain import explain
-from parallax_runner.plan.hot_rows import with_hot_rows
 from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.placement import rows_matter
 from parallax_runner.plan.plan import Compression, Moved, Plan
@@ -162,7 +161,7 @@ def _measured(
     if source is not MODEL:
         return None
     measures = config.comm.measure_rows and config.comm.name != "local"
-    if measures or config.comm.name == "auto" or config.comm.hot_rows != 0:
+    if measures or config.comm.name == "auto":
         return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
     return measurement.known(config, single.fingerprint)
 
@@ -217,7 +216,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         sync=config.comm.sync,
         staleness=config.comm.ps.staleness,
         backup_workers=config.comm.ps.backup_workers,
-        choice=choose_routes(variables, model, hot_rows=config.comm.hot_rows) if config.comm.name == "auto" else None,
+        choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
         measured=measured,
         cut=cut_of(config),
     )
@@ -233,7 +232,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
     plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
-    return with_hot_rows(explain(plan, variables, model), variables, model, config.comm.hot_rows)
+    return explain(plan, variables, model)
 
 
 @stage("find a checkpoint")

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten
-from parallax_runner.config.schema import FREE_GROUPS, RunConfig
+from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig
 from parallax_runner.errors import ConfigError
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
@@ -169,6 +169,8 @@ def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) 
 
 def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError:
     """A key that nothing reads."""
+    if key in REMOVED_KEYS:
+        return refusal(key, origins, REMOVED_KEYS[key])
     parent = key.rpartition(".")[0]
     if parent == "tracking.tags":
         return refusal(key, origins, "a new tag is added with a plus", hint=f"+{key}={written(_value(key, origins))}")

@@ -55,8 +55,7 @@ class CommConfig:
     sync: bool = MISSING
     average_sparse: bool = MISSING
     compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})
-    measure_rows: bool = False  # hot_rows measure in any case
-    hot_rows: Any = 0  # rows of each variable, or "auto"
+    measure_rows: bool = False
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
 
@@ -166,6 +165,6 @@ class RunConfig:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
 
-# As many as could be worth a copy on every rank: so many are counted.
-MOST_HOT_ROWS = 4096
 FREE_GROUPS = ("data", "optimizer", "model")
+# Keys of earlier versions, and what the message says of each.
+REMOVED_KEYS = {"comm.hot_rows": "this key was removed, since copies of hot rows made no step faster; leave it out"}

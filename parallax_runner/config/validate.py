@@ -15,7 +15,7 @@ from parallax_runner.config.explain import describe, known_keys, refusal, unknow
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
-from parallax_runner.config.schema import FREE_GROUPS, MOST_HOT_ROWS, RunConfig
+from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.credentials import has_credentials, masked_uri, password_remedy
@@ -198,16 +198,6 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
         needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
-    hot_rows = comm.hot_rows
-    is_count = isinstance(hot_rows, int) and not isinstance(hot_rows, bool) and hot_rows >= 0
-    if not (is_count and hot_rows <= MOST_HOT_ROWS) and hot_rows != "auto":
-        expected = f"expected a number of rows, at least 0, at most {MOST_HOT_ROWS}, or auto"
-        raise refusal("comm.hot_rows", origins, expected, value=hot_rows)
-    if hot_rows != 0 and comm.name not in ("sharded", "auto"):
-        needed = f"under comm={comm.name} no rank owns rows: it goes with sharded and auto"
-        raise refusal("comm.hot_rows", origins, needed, value=hot_rows)
-    if hot_rows != 0 and config.action == "simulate":
-        raise refusal("comm.hot_rows", origins, "action=simulate has no copies of rows in its model", value=hot_rows)
     _check_measured(config, origins)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)

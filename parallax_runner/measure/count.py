@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parallax_runner.config.schema import MOST_HOT_ROWS
-from parallax_runner.plan.measured import RowStatistics
+from parallax_runner.plan.measured import MOST_HOT_ROWS, RowStatistics
 
 
 def count_rows(name: str, rows: int, ids: Sequence[Sequence[np.ndarray]]) -> RowStatistics:

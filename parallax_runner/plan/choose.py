@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.plan.cost import CostModel
-from parallax_runner.plan.hot_rows import copying_saves_secs
 from parallax_runner.plan.plan import Route
 
 OWNERS = (Route.PS, Route.ALLTOALL)
@@ -39,18 +38,17 @@ class Choice:
     notes: tuple[str, ...] = ()
 
 
-def choose_routes(variables: Sequence[VariableInfo], model: CostModel, *, hot_rows: int | str = 0) -> Choice:
-    """For each family of routes the cheapest one for each variable; then the family with the least total, of which
-    copies of `hot_rows` rows take off what they save where ranks own rows. Last, variables of which nearly all rows are
-    touched go dense, where the step takes as long.
+def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice:
+    """For each family of routes the cheapest one for each variable; then the family with the least total. Last,
+    variables of which nearly all rows are touched go dense, where the step takes as long.
 
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
     found = [routes for family in FAMILIES if (routes := _routes(variables, model, family)) is not None]
     can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
-    totals = [(_total(variables, model, routes, hot_rows), routes) for routes in can_be_sent or found]
+    totals = [(_total(variables, model, routes), routes) for routes in can_be_sent or found]
     cheapest_first = sorted(totals, key=lambda pair: pair[0])
-    best = _dense_where_alike(variables, model, cheapest_first[0][1], hot_rows)
+    best = _dense_where_alike(variables, model, cheapest_first[0][1])
     by_name: dict[str, float] = {}
     for total_secs, routes in cheapest_first:
         by_name.setdefault(_named(routes), total_secs)
@@ -112,16 +110,16 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[R
 
 
 def _dense_where_alike(
-    variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route], hot_rows: int | str
+    variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route]
 ) -> Mapping[str, Route]:
     """The same routes, but allreduce for variables of which nearly all rows are touched, as long as exchanges and
     updates take no longer for it than a small part of a step."""
-    total_secs = _total(variables, model, routes, hot_rows)
+    total_secs = _total(variables, model, routes)
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
     for variable in variables:
         if _nearly_all_touched(variable, model) and variable.server is None:
             dense = {**routes, variable.name: Route.ALLREDUCE}
-            if not_carried(variables, dense) is None and _total(variables, model, dense, hot_rows) <= limit_secs:
+            if not_carried(variables, dense) is None and _total(variables, model, dense) <= limit_secs:
                 routes = dense
     return routes
 
@@ -133,12 +131,9 @@ def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
     return touched.distinct >= NEARLY_ALL * variable.shape[0]
 
 
-def _total(
-    variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route], hot_rows: int | str
-) -> float:
+def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route]) -> float:
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
-    saved_secs = copying_saves_secs(variables, routes, model, hot_rows)
-    return model.once(routes.values()).secs + sum(cost.secs for cost in costs if cost is not None) - saved_secs
+    return model.once(routes.values()).secs + sum(cost.secs for cost in costs if cost is not None)
 
 
 def _reason(variable: VariableInfo, model: CostModel, route: Route) -> str:

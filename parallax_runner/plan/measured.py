@@ -15,6 +15,7 @@ from parallax_runner.whole_file import write_whole
 
 FORMAT = 3
 FILE_NAME = "measured.json"
+MOST_HOT_ROWS = 4096  # of a variable: the rows whose counts are kept one by one
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,6 @@ class VariablePlan:
     a sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
     is unknown too, and the mean where rows were measured. `reason` is one sentence for people. `costs` are those of all
     routes that it could take; `alpha` is the fraction of rows that a step touches, merged over ranks, None if unknown.
-    `hot_rows` (ascending) are those of an alltoall variable of which every rank has a copy.
     """
 
     name: str
@@ -85,7 +84,6 @@ class VariablePlan:
     reason: str
     costs: tuple[RouteCost, ...] = ()
     alpha: float | None = None
-    hot_rows: tuple[int, ...] = ()
 
     @property
     def partitions(self) -> int:
@@ -244,7 +242,6 @@ def _variable(entry: dict) -> VariablePlan:
             "route": Route(entry["route"]),
             "shards": tuple(Shard(**shard) for shard in entry["shards"]),
             "slots": tuple(entry["slots"]),
-            "hot_rows": tuple(entry["hot_rows"]),
             "costs": tuple(RouteCost(**cost | {"route": Route(cost["route"])}) for cost in entry["costs"]),
         }
     )

@@ -41,8 +41,7 @@ def plan_table(plan: Plan) -> Table:
 def placed_on(variable: VariablePlan, workers: int) -> str:
     """For example «server 0 ×2, server 1 ×2»; of rows that ranks own, which rank has which."""
     if variable.route is Route.ALLTOALL:
-        copies = f", {len(variable.hot_rows)} on all" if variable.hot_rows else ""
-        return f"rank = row mod {workers}{copies}"
+        return f"rank = row mod {workers}"
     if not variable.shards:
         return "every rank" if workers > 1 else "the worker"
     counts = Counter(shard.server for shard in variable.shards)

@@ -34,12 +34,7 @@ class Modulo:
 @dataclass
 class Shard:
     """A placed piece of a variable (or slot) for `variable` of the plan: `rows` rows, each `step`-th from row `offset`
-    on, on the server of `device`; or with `modulo` this rank's own rows; or the rows `hot` (ascending), of which every
-    rank has a copy.
-
-    A variable with hot rows has two shards on each rank, its own rows and the hot ones. What the owner has of a hot row
-    is never read.
-    """
+    on, on the server of `device`; or with `modulo` this rank's own rows."""
 
     handle: tf.Tensor
     variable: str
@@ -48,12 +43,9 @@ class Shard:
     device: str
     step: int = 1
     modulo: Modulo | None = None
-    hot: tuple[int, ...] = ()
 
     def take(self, value: tf.Tensor) -> tf.Tensor:
         """Of a value [rows, ...] of the whole variable the rows that are here."""
-        if self.hot:
-            return tf.gather(value, tf.constant(self.hot))
         return value[self.offset : self.offset + self.rows * self.step : self.step]
 
     def places_of(self, ids: tf.Tensor) -> tf.Tensor:
@@ -67,12 +59,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class OwnRows:
-    """A part of a variable that is spread over the ranks: this rank's `shards` of it and their `reads`; `whole` is all
-    rows on the chief and none on the others. To run `whole` is a collective; its values are of the moment of `reads`.
-    """
+    """A part of a variable that is spread over the ranks: this rank's `shard` of it and its `read`; `whole` is all rows
+    on the chief and none on the others. To run `whole` is a collective; its values are of the moment of `read`."""
 
-    shards: tuple[Shard, ...]
-    reads: tuple[tf.Tensor, ...]
+    shard: Shard
+    read: tf.Tensor
     whole: tf.Tensor
 
 
@@ -212,7 +203,7 @@ class Rewrite:
     region may read any more; `applied` whether the step changes variables, if that is asked; `counters` the variables
     that are on server 0, one for all replicas; `pulled` what travels from servers for the reads of a variable that wait
     for nothing; `updated` the op that has run when a step's updates on servers have; `first_copies` the ops that give
-    copies of servers' variables their first values; `hot_rows` the handles of rows of which every rank has a copy;
+    copies of servers' variables their first values;
     `asked` which rows of variables that are spread over ranks were looked up by which ids; `row_orders` how rows come
     into order that all ranks have sent, by how many there are;
     `leads` whether it is this replica that updates, where that is decided in each step; the rest as in
@@ -230,7 +221,6 @@ class Rewrite:
     step_ops: list[tf.Operation] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     shards: dict[str, list[Shard]] = field(default_factory=dict)
-    hot_rows: list[tf.Tensor] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
     shard_initializers: list[tf.Operation] = field(default_factory=list)

@@ -55,7 +55,7 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
         wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),
         agree=tf.group(
-            *_take_from_chief(rewrite, [*(rewrite.op(v.name).outputs[0] for v in replicated), *rewrite.hot_rows]),
+            *_take_from_chief(rewrite, [rewrite.op(v.name).outputs[0] for v in replicated]),
             *rewrite.first_copies,
         ),
     )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.adding_up import added, to_add
 from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
-from parallax_runner.rewrite.hot_rows import find_hot
 from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.sent import Sent
 
@@ -16,37 +13,16 @@ from parallax_runner.rewrite.sent import Sent
 MESSAGE_BYTES = 16 << 20
 
 
-def belongs(ids: tf.Tensor, shards: Sequence[Shard], number: int) -> tf.Tensor:
-    """Whether the row of each of ids [n] is in shard `number` of this rank's."""
-    own, *hot = shards
-    assert own.modulo is not None
-    is_hot = find_hot(ids, hot[0])[1] if hot else tf.zeros_like(ids, tf.bool)
-    if number == 1:
-        return is_hot
-    return tf.equal(ids % own.modulo.ranks, own.modulo.rank) & ~is_hot
+def ids_of_all(rewrite: Rewrite, own: tf.Tensor, shard: Shard, *, name: str) -> tf.Tensor:
+    """All ranks' ids, counted from the variable's first row; `own` are counted from this rank's own rows."""
+    return concat(rewrite, shard.ids_at(own), shard.variable, name=name)
 
 
-def ids_of_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
-    """All ranks' ids, counted from the variable's first row, of pieces that are counted from their shard's."""
-    (own, *hot), modulo = pieces, shards[0].modulo
-    assert modulo is not None
-    ids = concat(rewrite, own * modulo.ranks + modulo.rank, shards[0].variable, name=name)
-    of_hot = [tf.gather(tf.constant(shards[1].hot, ids.dtype), places) for places in hot]
-    return tf.concat([ids, *of_hot], axis=0)
-
-
-def whole_on_all(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
-    """All rows [rows, ...] of which each rank has its own, and the hot ones."""
-    (own, *hot), modulo = pieces, shards[0].modulo
-    assert modulo is not None
-    whole = tf.gather(concat(rewrite, own, shards[0].variable, name=name), _row_order(rewrite, modulo))
-    whole.set_shape([modulo.rows, *own.shape[1:]])
-    return _with_hot(whole, hot, shards)
-
-
-def _with_hot(whole: tf.Tensor, hot: Sequence[tf.Tensor], shards: Sequence[Shard]) -> tf.Tensor:
-    for piece in hot:
-        whole = tf.tensor_scatter_nd_update(whole, tf.constant(shards[1].hot)[:, tf.newaxis], piece)
+def whole_on_all(rewrite: Rewrite, own: tf.Tensor, shard: Shard, *, name: str) -> tf.Tensor:
+    """All rows [rows, ...] of which each rank has its own."""
+    assert shard.modulo is not None
+    whole = tf.gather(concat(rewrite, own, shard.variable, name=name), _row_order(rewrite, shard.modulo))
+    whole.set_shape([shard.modulo.rows, *own.shape[1:]])
     return whole
 
 
@@ -68,11 +44,11 @@ def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.T
     return added(collectives.sum_of_one(own, name=name), dtype)
 
 
-def whole_on_chief(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequence[Shard], *, name: str) -> tf.Tensor:
+def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, shard: Shard, *, name: str) -> tf.Tensor:
     """All rows [rows, ...] on rank 0, none on the others."""
     from parallax_runner.rewrite import collectives
 
-    (own, *hot), modulo = pieces, shards[0].modulo
+    modulo = shard.modulo
     assert modulo is not None
     row_bytes = max(1, own.dtype.size * (own.shape[1:].num_elements() or 1))
     rows_at_once = max(1, MESSAGE_BYTES // row_bytes)
@@ -90,7 +66,7 @@ def whole_on_chief(rewrite: Rewrite, pieces: Sequence[tf.Tensor], shards: Sequen
         return together
     whole = tf.gather(together, _row_order(rewrite, modulo))
     whole.set_shape([modulo.rows, *own.shape[1:]])
-    return _with_hot(whole, hot, shards)
+    return whole
 
 
 def _row_order(rewrite: Rewrite, modulo: Modulo) -> tf.Tensor:

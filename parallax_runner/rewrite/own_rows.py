@@ -20,7 +20,6 @@ from parallax_runner.rewrite.asked_before import Asked, sources
 from parallax_runner.rewrite.distributed_graph import Modulo, OwnRows, Rewrite, Shard
 from parallax_runner.rewrite.exchange import Exchange, Table, ask_owners
 from parallax_runner.rewrite.flights import flights_from_owners
-from parallax_runner.rewrite.hot_rows import split_hot
 from parallax_runner.rewrite.merge import ascending
 
 
@@ -41,11 +40,10 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
     lookups: list[Lookup] = []
     for planned in rewrite.plan.by_route(Route.ALLTOALL):
         for name in (planned.name, *planned.slots):
-            shards = rewrite.shards[name] = _make_own(rewrite, name, planned)
+            own = _make_own(rewrite, name, planned)
+            rewrite.shards[name] = [own]
             value = rewrite.op(variables[name].initializer).inputs[1]
-            rewrite.own_initializers += [
-                tf.raw_ops.AssignVariableOp(resource=shard.handle, value=shard.take(value)) for shard in shards
-            ]
+            rewrite.own_initializers.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(value)))
             lookups += _redirect_reads(rewrite, name, planned.shape)
     for number, together in enumerate(_in_waves(rewrite, lookups)):
         _look_up(rewrite, together, name=f"lookup_{number}")
@@ -60,12 +58,12 @@ def table_of(rewrite: Rewrite, variable: str) -> Table:
     return Table(shard.variable, shard.modulo.rows, row_shape=tuple(shape[1:]), dtype=op.get_attr("dtype"))
 
 
-def own_rows(rewrite: Rewrite, shards: list[Shard], *, name: str) -> OwnRows:
-    """How this rank's shards of a variable are read, alone and with what the other ranks have of it."""
+def own_rows(rewrite: Rewrite, shard: Shard, *, name: str) -> OwnRows:
+    """How this rank's shard of a variable is read, alone and with what the other ranks have of it."""
     with tf.name_scope(f"own_rows/{name}/"):
-        reads = [_read(shard) for shard in shards]
-        whole = over_ranks.whole_on_chief(rewrite, reads, shards, name="whole")
-    return OwnRows(shards=tuple(shards), reads=tuple(reads), whole=whole)
+        read = _read(shard)
+        whole = over_ranks.whole_on_chief(rewrite, read, shard, name="whole")
+    return OwnRows(shard=shard, read=read, whole=whole)
 
 
 def look_up(
@@ -83,16 +81,15 @@ def look_up(
     `flights` says in which order the variables' rows travel, and which of them together; all of them, if not given.
     """
     tables = [table_of(rewrite, variable) for variable in variables]
-    shards = [rewrite.shards_of(variable) for variable in variables]
+    shards = [rewrite.shards_of(variable)[0] for variable in variables]
     distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
-    asked = [_cold(each, own) for each, own in zip(distinct, shards, strict=True)]
-    exchange = ask_owners(rewrite, tables, asked, name=name, is_exact=is_exact)
-    found = [_gather(own[0], arrived) for own, arrived in zip(shards, exchange.arrived, strict=True)]
+    exchange = ask_owners(rewrite, tables, distinct, name=name, is_exact=is_exact)
+    found = [_gather(own, arrived) for own, arrived in zip(shards, exchange.arrived, strict=True)]
     came = _fly(exchange, found, flights or [range(len(tables))])
     results = []
     for number in range(len(tables)):
-        rows, places = _with_hot(came[number], exchange.asked[number], distinct[number], shards[number])
-        result = tf.gather(rows, tf.reshape(tf.gather(places, positions[number]), tf.shape(ids[number])))
+        places = tf.math.invert_permutation(exchange.asked[number])
+        result = tf.gather(came[number], tf.reshape(tf.gather(places, positions[number]), tf.shape(ids[number])))
         result.set_shape(ids[number].shape.concatenate(tables[number].row_shape))
         results.append(result)
     return results, exchange
@@ -112,22 +109,6 @@ def _fly(exchange: Exchange, rows: Sequence[tf.Tensor], flights: Sequence[Sequen
     return came
 
 
-def _cold(ids: tf.Tensor, shards: list[Shard]) -> tf.Tensor:
-    """The ids that have to be asked for."""
-    return ids if len(shards) == 1 else tf.gather(ids, split_hot(ids, shards)[0])
-
-
-def _with_hot(rows: tf.Tensor, asked: tf.Tensor, ids: tf.Tensor, shards: list[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
-    """The rows of all ids, and the place of each id's among them; `rows` are those of the ids that were `asked` for."""
-    places = tf.math.invert_permutation(asked)
-    if len(shards) == 1:
-        return rows, places
-    cold_at, hot_at, hot_places = split_hot(ids, shards)
-    cold, hot = tf.size(cold_at), _gather(shards[1], hot_places)
-    of_all = tf.dynamic_stitch([cold_at, hot_at], [places, cold + tf.range(tf.size(hot_at))])
-    return tf.concat([rows, hot], axis=0), of_all
-
-
 def _gather(shard: Shard, places: tf.Tensor) -> tf.Tensor:
     dtype = shard.handle.op.get_attr("dtype")
     return tf.raw_ops.ResourceGather(resource=shard.handle, indices=places, dtype=dtype)
@@ -137,23 +118,17 @@ def _read(shard: Shard) -> tf.Tensor:
     return tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=shard.handle.op.get_attr("dtype"))
 
 
-def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> list[Shard]:
-    """This rank's own rows, and the hot ones if there are any; initial values are those of one device."""
+def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> Shard:
+    """This rank's own rows; initial values are those of one device."""
     modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=planned.shape[0])
     count, device = modulo.count(modulo.rank), rewrite.worker_device
-    own = _make_handle(rewrite, name, "own_rows", [count, *planned.shape[1:]])
-    shards = [Shard(own, planned.name, modulo.rank, rows=count, device=device, step=modulo.ranks, modulo=modulo)]
-    if planned.hot_rows:
-        hot = _make_handle(rewrite, name, "hot_rows", [len(planned.hot_rows), *planned.shape[1:]])
-        rows = len(planned.hot_rows)
-        shards.append(Shard(hot, planned.name, offset=0, rows=rows, device=device, hot=planned.hot_rows))
-        rewrite.hot_rows.append(hot)
-    return shards
-
-
-def _make_handle(rewrite: Rewrite, name: str, what: str, shape: list[int]) -> tf.Tensor:
-    dtype = rewrite.op(name).get_attr("dtype")
-    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"{name}/{what}", name=f"{name}/{what}")
+    handle = tf.raw_ops.VarHandleOp(
+        dtype=rewrite.op(name).get_attr("dtype"),
+        shape=[count, *planned.shape[1:]],
+        shared_name=f"{name}/own_rows",
+        name=f"{name}/own_rows",
+    )
+    return Shard(handle, planned.name, modulo.rank, rows=count, device=device, step=modulo.ranks, modulo=modulo)
 
 
 def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list[Lookup]:
@@ -179,9 +154,9 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list
 
 
 def _read_whole(rewrite: Rewrite, op: tf.Operation, name: str) -> tf.Tensor:
-    shards = rewrite.shards_of(name)
+    (own,) = rewrite.shards_of(name)
     with tf.control_dependencies(op.control_inputs), tf.name_scope(f"own_rows/{op.name}/"):
-        return over_ranks.whole_on_all(rewrite, [_read(shard) for shard in shards], shards, name="whole")
+        return over_ranks.whole_on_all(rewrite, _read(own), own, name="whole")
 
 
 def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:

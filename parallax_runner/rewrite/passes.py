@@ -259,7 +259,7 @@ def _logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
 
 def _placed_pieces(rewrite: Rewrite, variable: Variable, shards: list[Shard]) -> list[Piece]:
     if shards and shards[0].modulo is not None:
-        own = own_rows(rewrite, shards, name=variable.name)
+        own = own_rows(rewrite, shards[0], name=variable.name)
         return [Piece(shards[0].handle, offset=variable.offset, shape=variable.shape, on_server=False, own=own)]
     pieces = []
     for shard in shards:

@@ -20,7 +20,6 @@ from parallax_runner.graph.observers import is_number, sums_to_number
 from parallax_runner.rewrite import over_ranks
 from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.elementwise import ELEMENTWISE
-from parallax_runner.rewrite.hot_rows import find_hot
 from parallax_runner.rewrite.own_rows import look_up
 from parallax_runner.rewrite.row_lists import Value, made_kinds
 from parallax_runner.rewrite.sent import Sent
@@ -111,9 +110,6 @@ class ShardedUpdate:
     def _sums_all(self, op: tf.Operation, sharded: list[ShardedValue]) -> bool:
         if not self.rewrite.plan.ps.boundary_among_servers:
             return False
-        # What an owner has of hot rows is not theirs, and must not be counted.
-        if any(value.kind == FULL and value.shards[-1].hot for value in sharded):
-            return False
         return sums_to_number(op) and len(sharded) == 1 and sharded[0].kind.what in ("full", "rows")
 
     def _copy(
@@ -194,7 +190,7 @@ class ShardedUpdate:
 
     def _sent(self, tensor: tf.Tensor, shard: Shard) -> tf.Tensor:
         """The same tensor, counted as sent to the shard's server if it has one."""
-        if shard.modulo is None and not shard.hot:
+        if shard.modulo is None:
             self.rewrite.sent.append(Sent(tensor, 1, shard.variable))
         return tensor
 
@@ -232,10 +228,8 @@ class ShardedUpdate:
         assert isinstance(partial, ShardedValue)
         if partial.is_own:
             with tf.name_scope(f"over_ranks/{op.name}/"):
-                own, *hot = partial.pieces
-                self._replace(
-                    op, tf.add_n([over_ranks.total(self.rewrite, own, shards[0].variable, name="total"), *hot])
-                )
+                (own,) = partial.pieces
+                self._replace(op, over_ranks.total(self.rewrite, own, shards[0].variable, name="total"))
             return
         total = tf.add_n(list(partial.pieces)) if len(shards) > 1 else partial.pieces[0]
         # Who does not take the sum from the servers receives it: then this reads what is received.
@@ -288,24 +282,23 @@ class ShardedUpdate:
 
     def _join_ranks(self, value: ShardedValue) -> tf.Tensor:
         """The value of all ranks on each of them: in the order of rows, or of ascending ids."""
-        with tf.name_scope(f"over_ranks/{value.pieces[0].op.name}/"):
+        (own,), (shard,) = value.pieces, value.shards
+        with tf.name_scope(f"over_ranks/{own.op.name}/"):
             if value.kind == FULL:
-                return over_ranks.whole_on_all(self.rewrite, value.pieces, value.shards, name="whole")
+                return over_ranks.whole_on_all(self.rewrite, own, shard, name="whole")
             if value.kind.what == "ids":
-                return tf.sort(over_ranks.ids_of_all(self.rewrite, value.pieces, value.shards, name="ids"))
-            own, *hot = value.pieces
-            of_all = over_ranks.concat(self.rewrite, own, value.shards[0].variable, name="rows")
-            rows = tf.concat([of_all, *hot], axis=0)
+                return tf.sort(over_ranks.ids_of_all(self.rewrite, own, shard, name="ids"))
+            rows = over_ranks.concat(self.rewrite, own, shard.variable, name="rows")
             return tf.gather(rows, self._by_ascending_id(value))
 
     def _by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
-        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, … and the hot ones; or from
-        the servers of shard 0, shard 1, …"""
+        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, … or from the servers of
+        shard 0, shard 1, …"""
         kind = rows.kind.as_("ids")
         ids = next(each for each in self.values.values() if isinstance(each, ShardedValue) and each.kind == kind)
         if ids not in self.orders:
             if ids.is_own:
-                all_ids = over_ranks.ids_of_all(self.rewrite, ids.pieces, ids.shards, name="order")
+                all_ids = over_ranks.ids_of_all(self.rewrite, ids.pieces[0], ids.shards[0], name="order")
             else:
                 all_ids = _ids_of_servers(ids)
             self.orders[ids] = tf.argsort(all_ids)
@@ -333,13 +326,9 @@ class ShardedUpdate:
 
 def _in_shard(ids: tf.Tensor, shards: list[Shard], number: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Which of any ids [n] are of a shard's rows, and the places of those in it."""
-    shard, modulo = shards[number], shards[0].modulo
-    if modulo is None:
-        is_here = tf.equal(ids % len(shards), number)
-        return is_here, shard.places_of(tf.boolean_mask(ids, is_here))
-    is_here = over_ranks.belongs(ids, shards, number)
-    mine = tf.boolean_mask(ids, is_here)
-    return is_here, find_hot(mine, shard)[0] if shard.hot else mine // modulo.ranks
+    shard = shards[number]
+    is_here = tf.equal(ids % shard.step, shard.offset)
+    return is_here, shard.places_of(tf.boolean_mask(ids, is_here))
 
 
 def _ids_of_servers(ids: ShardedValue) -> tf.Tensor:

@@ -46,7 +46,7 @@ class ShardedValue:
     origin: tf.Tensor | None = None
 
     @property
-    def layout(self) -> tuple[tuple[int, int, int, str, tuple[int, ...]], ...]:
+    def layout(self) -> tuple[tuple[int, int, int, str], ...]:
         """Rows and devices; values on one layout have pieces that belong together."""
         return layout_of(self.shards)
 
@@ -60,6 +60,6 @@ class ShardedValue:
         return self.shards[0].modulo is not None
 
 
-def layout_of(shards: Sequence[Shard]) -> tuple[tuple[int, int, int, str, tuple[int, ...]], ...]:
+def layout_of(shards: Sequence[Shard]) -> tuple[tuple[int, int, int, str], ...]:
     """Rows and devices of shards."""
-    return tuple((shard.offset, shard.rows, shard.step, shard.device, shard.hot) for shard in shards)
+    return tuple((shard.offset, shard.rows, shard.step, shard.device) for shard in shards)

@@ -100,7 +100,7 @@ class CheckpointOps:
             # On a server where there are turns: this process may be busy with a step.
             with tf.device(None if held is None else held.device):
                 self.step = _read_step(distributed.admission)
-        own = [value for _, piece in pairs if piece.own is not None for value in piece.own.reads]
+        own = [piece.own.read for _, piece in pairs if piece.own is not None]
         reads = [value.op for value in (*read, *own, self.step)]
         values = iter(read)
         self.values = [next(values) if piece.own is None else piece.own.whole for _, piece in pairs]
@@ -133,9 +133,8 @@ class CheckpointOps:
                 if piece.own is None:
                     ops.append(tf.raw_ops.AssignVariableOp(resource=piece.handle, value=restored))
                     continue
-                for shard in piece.own.shards:
-                    rows = shard.take(restored)
-                    ops.append(tf.raw_ops.AssignVariableOp(resource=shard.handle, value=rows))
+                own = piece.own.shard
+                ops.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(restored)))
         return ops
 
 

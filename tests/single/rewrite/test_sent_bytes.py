@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -109,15 +108,6 @@ def test_tables_that_share_an_exchange(mirrored: None) -> None:
     single = single_of()
     expected = {"table": 2 * 4 + 2 * 2 * 16, "narrow": 4 + 2 * 8} | DENSE | NOTHING
     assert sent(plan_of(single, "sharded"), single) == expected
-
-
-def test_hot_rows_are_their_variables(mirrored: None) -> None:
-    """Row 1 is allreduced with a number that tells who touched it, and no rank asks for it."""
-    single = single_of()
-    plan = plan_of(single, "sharded")
-    hot = tuple(dataclasses.replace(v, hot_rows=(1,)) if v.name == "table" else v for v in plan.variables)
-    expected = {"table": 4 + 2 * 16 + 16 + 8, "narrow": 4 + 2 * 8} | DENSE | NOTHING
-    assert sent(dataclasses.replace(plan, variables=hot), single) == expected
 
 
 def test_rounded_means_share_an_exchange(mirrored: None) -> None:
