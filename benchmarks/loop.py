@@ -18,7 +18,7 @@ from benchmarks.compose import compose
 from benchmarks.tables import Rows
 
 if TYPE_CHECKING:
-    from parallax_runner.launch.client import ControlClient
+    from parallax_runner.launch.control.client import ControlClient
     from parallax_runner.train.loop import Loop
 
 MODELS = {"default": (), "tiny (experiment=quick)": ("experiment=quick",)}
@@ -72,19 +72,19 @@ def measure_loop(
 @contextmanager
 def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
     """A loop under comm=local with one thread, made as rank.py makes it; it reports to a process that throws away."""
-    from parallax_runner.build import build_graph, load_dataset
-    from parallax_runner.pipeline import plan_run
+    from parallax_runner.driver.pipeline import plan_run
+    from parallax_runner.graph.build import build_graph, load_dataset
 
     config = compose(("comm=local", "tracking=off", "ckpt=off", *overrides, f"run_dir={run_dir}"))
     dataset = load_dataset(config)
     single = build_graph(config, dataset)
     plan = plan_run(config, single)
 
+    from parallax_runner.checkpoints.ops import CheckpointOps
     from parallax_runner.rewrite.passes import rewrite_for_rank
-    from parallax_runner.sessions import initialize, open_session
-    from parallax_runner.train.checkpoint import CheckpointOps
     from parallax_runner.train.feed import Feed
     from parallax_runner.train.loop import Loop
+    from parallax_runner.train.sessions import initialize, open_session
 
     distributed = rewrite_for_rank(single, plan, rank=0, seed=config.train.seed, first_step=0)
     checkpoints = CheckpointOps(distributed)
@@ -103,7 +103,7 @@ def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
 
 @contextmanager
 def _control() -> Iterator[ControlClient]:
-    from parallax_runner.launch.client import ControlClient
+    from parallax_runner.launch.control.client import ControlClient
 
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import Rows, markdown
-from parallax_runner.plan import constants, measured
-from parallax_runner.plan.constants import Constants
-from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import PsOptions
+from parallax_runner.planning.cost import constants, measured
+from parallax_runner.planning.cost.constants import Constants
+from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.simulation.simulate import COMMS, simulate
 
 IDEAL = "ideal"

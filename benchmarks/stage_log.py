@@ -1,4 +1,4 @@
-"""Reads the lines that parallax_runner/stages.py writes."""
+"""Reads the lines that parallax_runner/process/stage_times.py writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-LINE = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) INFO parallax_runner\.stages: stage (.+): ([\d.]+) s$")
+LINE = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) INFO parallax_runner\.[\w.]+: stage (.+): ([\d.]+) s$")
 
 
 @dataclass(frozen=True)

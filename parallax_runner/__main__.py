@@ -13,9 +13,9 @@ from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, 
 from parallax_runner.config.help import help_text
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.sync_command import sync_command
-from parallax_runner.exit_status import tell
+from parallax_runner.process.exit_status import tell
+from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.job import run
-from parallax_runner.terminal import keep_going
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 import errno
 import re
 
-from parallax_runner.credentials import masked
+from parallax_runner.files.credentials import masked
 
 
 class ParallaxError(Exception):

@@ -22,7 +22,7 @@ from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGrap
 
 # Ops through which a sum of duplicate rows may be taken before or after without changing the result.
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
-# What can be done with a variable that is on a server, beside updating it (rewrite/shards.py).
+# What can be done with a variable that is on a server, beside updating it (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
 # An update by places of which each has several numbers: no piece of the variable can tell which are its own.
 BY_PLACE = "ResourceScatterNd"
@@ -49,7 +49,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     effects = Effects.of(graph)
 
     def differs_by_rank(op: tf.Operation) -> bool:
-        # All ranks must feed such a number alike: rewrite/fed_alike.py sees to it.
+        # All ranks must feed such a number alike: rewrite/every_route/fed_alike.py sees to it.
         is_alike = is_fed_scalar(op, single.features.values())
         return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 

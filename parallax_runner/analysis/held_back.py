@@ -13,8 +13,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 def check_held_back(single: SingleDeviceGraph) -> None:
     """Raises PlanError where a step writes a variable inside a branch, a loop or a function, after the loss is known.
 
-    What is inside cannot be made conditional from outside (rewrite/skip_nonfinite.py). What the loss itself waits for
-    is done before anybody knows that a step is to be skipped.
+    What is inside cannot be made conditional from outside (rewrite/every_route/skip_nonfinite.py). What the loss itself
+    waits for is done before anybody knows that the step is skipped.
     """
     graph = tf.Graph()
     with graph.as_default():

@@ -26,7 +26,7 @@ class Moments:
         """What has been computed when the last of a variable's gradients is there; nothing for one that has none.
 
         A step computes one thing after the other: first all for the variable whose gradients need least, then what else
-        is needed for the next one, as ranks do it (rewrite/send_early.py).
+        is needed for the next one, as ranks do it (rewrite/schedule/send_early.py).
         """
         needed = {name: edit.ancestors(ops) & self._weights.keys() for name, ops in gradients.items() if ops}
         found: dict[str, float] = {}

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner import rank as stages_of_rank
-from parallax_runner import sessions
 from parallax_runner.api.config import Config
 from parallax_runner.api.fetches import Translator
 from parallax_runner.api.hooks import see_to_nan
-from parallax_runner.api.script import Worker
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.api.training import Training
+from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import LOSS, capture_script
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
+from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.record import StepProfiler
-from parallax_runner.stages import stage
-from parallax_runner.train.checkpoint import CheckpointOps
+from parallax_runner.train import sessions
+from parallax_runner.worker import rank as stages_of_rank
+from parallax_runner.worker.script import Worker
 
 
 def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:

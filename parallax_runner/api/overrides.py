@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from parallax_runner.api.config import Config, ProfileConfig
+from parallax_runner.config.hydra_quotes import in_quotes
 from parallax_runner.errors import ConfigError
-from parallax_runner.hydra_quotes import in_quotes
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
 # Under which comm an option of PSConfig is passed on, to `comm.ps` and its own name there: where it can have an effect.

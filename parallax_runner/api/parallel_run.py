@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from parallax_runner.api.config import Config
-from parallax_runner.api.script import ScriptSource, started_as, this_worker
+from parallax_runner.api.script import ScriptSource, started_as
 from parallax_runner.errors import ConfigError, LaunchError
-from parallax_runner.exit_status import tell
-from parallax_runner.terminal import keep_going
+from parallax_runner.process.exit_status import tell
+from parallax_runner.process.terminal import keep_going
+from parallax_runner.worker.script import this_worker
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
@@ -53,8 +54,8 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
     from parallax_runner.api.overrides import overrides_of
     from parallax_runner.config.compose import Composer, resolve
     from parallax_runner.config.validate import validate
+    from parallax_runner.driver.pipeline import drive
     from parallax_runner.graph.script_graph import has_partitioner
-    from parallax_runner.pipeline import drive
 
     keep_going()
     try:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.errors import TrainingError
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.loop import Control
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.throughput import Throughput

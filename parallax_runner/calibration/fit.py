@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 from parallax_runner.calibration.samples import Sample
-from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
+from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange
 
 # Of each exchange: rounds, and bytes on the busiest link.
 VOLUMES: dict[str, Callable[[int, int, int], tuple[int, float]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from parallax_runner.plan.constants import EXCHANGES, Constants
+from parallax_runner.planning.cost.constants import EXCHANGES, Constants
 
 
 def constants_table(constants: Constants) -> Table:

@@ -6,7 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.whole_file import write_whole
+from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "config.yaml"
 # What `conf/model/script.yaml` names in place of a model's function.

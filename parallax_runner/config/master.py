@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from parallax_runner.config import job_folder
-from parallax_runner.hydra_quotes import quoted
+from parallax_runner.config.hydra_quotes import quoted
 
 
 @dataclass(frozen=True)

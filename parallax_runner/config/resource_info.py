@@ -11,7 +11,7 @@ import psutil
 
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.errors import ConfigError
-from parallax_runner.regular_file import read_regular
+from parallax_runner.files.regular import read_regular
 
 FORMAT = "expected «host: id,id», «host:» or «host»; an IPv6 address stands in brackets, as in «[::1]: 0,1»"
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")

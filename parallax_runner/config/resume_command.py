@@ -10,10 +10,10 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from parallax_runner.config.compose import CONFIG_NAME
+from parallax_runner.config.hydra_quotes import quoted
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.origins import readable
-from parallax_runner.credentials import without_password
-from parallax_runner.hydra_quotes import quoted
+from parallax_runner.files.credentials import without_password
 
 # Replaced by the run's own folder, and by the checkpoints in it.
 _FOLDER_KEYS = ("hydra.run.dir",)

@@ -18,8 +18,8 @@ from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
-from parallax_runner.credentials import has_credentials, masked_uri, password_remedy
-from parallax_runner.regular_file import kind_of
+from parallax_runner.files.credentials import has_credentials, masked_uri, password_remedy
+from parallax_runner.files.regular import kind_of
 
 
 def validate(config: DictConfig, origins: Origins) -> None:

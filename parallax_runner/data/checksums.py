@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.regular_file import open_regular, read_regular
-from parallax_runner.whole_file import write_whole
+from parallax_runner.files.regular import open_regular, read_regular
+from parallax_runner.files.whole import write_whole
 
 SUMS = "checksums.json"
 CHECKED = "checked.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parallax_runner.data.tokens import TextFile
 from parallax_runner.errors import DataError
-from parallax_runner.regular_file import kind_of
+from parallax_runner.files.regular import kind_of
 
 
 def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str] = ()) -> list[TextFile]:

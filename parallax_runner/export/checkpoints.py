@@ -8,10 +8,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from parallax_runner.errors import CheckpointError
-from parallax_runner.link_or_copy import link_or_copy
-from parallax_runner.train.best_checkpoint import best_checkpoint
-from parallax_runner.train.checkpoint_files import (
+from parallax_runner.checkpoints.best import best_checkpoint
+from parallax_runner.checkpoints.files import (
     Sidecar,
     damage,
     files_of,
@@ -20,6 +18,8 @@ from parallax_runner.train.checkpoint_files import (
     readable,
     sidecar_path,
 )
+from parallax_runner.errors import CheckpointError
+from parallax_runner.files.link_or_copy import link_or_copy
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from parallax_runner.checkpoints.best import best_checkpoint, read_best
+from parallax_runner.checkpoints.files import damage, step_of
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.export.saved_model import export_saved_model
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.stages import stage
-from parallax_runner.train.best_checkpoint import best_checkpoint, read_best
-from parallax_runner.train.checkpoint_files import damage, step_of
+from parallax_runner.process.stage_times import stage
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
-from parallax_runner.user_code import must_not_exit
+from parallax_runner.process.user_code import must_not_exit
 
 # TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
 tf.logging.set_verbosity(tf.logging.ERROR)

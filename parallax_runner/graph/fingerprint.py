@@ -11,8 +11,8 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.files.whole import write_whole
 from parallax_runner.graph import edit
-from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "graph_outline.json.gz"
 # Of each digest in an outline: enough to tell two values apart, and small.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from parallax_runner.whole_file import write_whole
+from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "generators.json"
 PYTHON, NUMPY = "random", "numpy.random"

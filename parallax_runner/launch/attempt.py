@@ -11,20 +11,23 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from parallax_runner.errors import ParallaxError
-from parallax_runner.launch import mpirun_folders, remote, silence, verdict, wire
-from parallax_runner.launch.blame import DIED_SILENTLY, Failure, Member
+from parallax_runner.launch import mpirun_folders, remote
+from parallax_runner.launch.blame import verdict
+from parallax_runner.launch.blame.first_death import DIED_SILENTLY, Failure, Member
+from parallax_runner.launch.blame.verdict import Logs
 from parallax_runner.launch.command import Command
-from parallax_runner.launch.control import ControlServer
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.server import ControlServer
+from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.family import end_family
 from parallax_runner.launch.logs import log_path
 from parallax_runner.launch.own_folder import OwnFolder
 from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.spec import LaunchSpec
-from parallax_runner.launch.stall import StallWatch
-from parallax_runner.launch.stopped import StoppedWatch
-from parallax_runner.launch.verdict import Logs
-from parallax_runner.launch.waiting import waiting_for
-from parallax_runner.launch.wire import Message
+from parallax_runner.launch.watch import silence
+from parallax_runner.launch.watch.stall import StallWatch
+from parallax_runner.launch.watch.stopped import StoppedWatch
+from parallax_runner.launch.watch.waiting import waiting_for
 
 log = logging.getLogger(__name__)
 

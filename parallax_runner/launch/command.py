@@ -10,9 +10,9 @@ from typing import NamedTuple
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.bind_address import LOOPBACK
+from parallax_runner.launch.control.wire import ALIVE_SECS, CONTROL_ADDRESS, CONTROL_SECRET, STACKS_SECS
 from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.mca import words_of_user
-from parallax_runner.launch.wire import ALIVE_SECS, CONTROL_ADDRESS, CONTROL_SECRET, STACKS_SECS
 
 # An idle rank then gives its core away instead of spinning: 35 to 60 % faster with one rank a core on two busy cores.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
 from parallax_runner.launch import bind_address
-from parallax_runner.launch.client import ControlClient
+from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
-from parallax_runner.user_code import describe_exit
+from parallax_runner.process.user_code import describe_exit
 
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:

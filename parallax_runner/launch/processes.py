@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch.attempt import Attempt
-from parallax_runner.launch.blame import Failure
+from parallax_runner.launch.blame.first_death import Failure
+from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.reach import check_hosts
 from parallax_runner.launch.spec import LaunchSpec
-from parallax_runner.launch.waiting import StopNotice
-from parallax_runner.launch.whereabouts import describe
-from parallax_runner.launch.wire import Message
+from parallax_runner.launch.watch.waiting import StopNotice
+from parallax_runner.launch.watch.whereabouts import describe
 
 __all__ = ["Failure", "LaunchSpec", "Message", "RunResult", "run"]
 

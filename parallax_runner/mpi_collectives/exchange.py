@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CollectiveError
 from parallax_runner.mpi_collectives.ranks import size
-from parallax_runner.rewrite import collectives
+from parallax_runner.rewrite.exchange import collectives
 
 DTYPES = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 

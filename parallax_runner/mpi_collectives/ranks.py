@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite import collectives
+from parallax_runner.rewrite.exchange import collectives
 
 
 def init(name: str | None = None) -> tf.Operation:

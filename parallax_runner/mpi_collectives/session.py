@@ -5,16 +5,16 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CollectiveError
-from parallax_runner.rewrite import collectives
-from parallax_runner.rewrite.constant_folding import turn_off_constant_folding
+from parallax_runner.rewrite.exchange import collectives
+from parallax_runner.rewrite.exchange.constant_folding import turn_off_constant_folding
 
 
 class Session(tf.Session):
     """A tf.Session that joins the other ranks when it opens.
 
     It has one device (the GPU of this process's local rank, where there are several and `config` chooses none) and one
-    thread that evaluates the graph, and folds no constants (rewrite/constant_folding.py). Whoever needs another kind of
-    session runs `init` in it, with a configuration that does the same.
+    thread that evaluates the graph, and folds no constants (rewrite/exchange/constant_folding.py). Whoever needs
+    another kind of session runs `init` in it, with a configuration that does the same.
     """
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:

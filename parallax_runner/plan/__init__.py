@@ -1,1 +1,1 @@
-"""From `VariableInfo`s and a cluster to a `Plan`: one route a variable, explained. No TensorFlow here."""
+"""The noun that planning makes, `Plan`, and how it is shown. No TensorFlow here."""

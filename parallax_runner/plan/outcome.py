@@ -13,9 +13,9 @@ from typing import Any
 
 from rich.table import Table
 
+from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.table import format_bytes
-from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "plan_measured.json"
 MAX_ROWS = 10  # of variables in the table

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from parallax_runner.whole_file import write_whole
+from parallax_runner.files.whole import write_whole
 
 FORMAT = 1
 FILE_NAME = "plan.json"

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.files import (
     HEAVIEST_TABLE,
     HEAVIEST_TEXT,
@@ -21,7 +22,6 @@ from parallax_runner.profile.steps import Profile
 from parallax_runner.profile.text import one_line, write_text
 from parallax_runner.profile.timeline import StepTimeline, read_timeline
 from parallax_runner.profile.trace import TraceWriter
-from parallax_runner.stages import stage
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
-from parallax_runner.rewrite.sent import Sent
+from parallax_runner.rewrite.exchange.sent import Sent
 
 if TYPE_CHECKING:
-    from parallax_runner.rewrite.asked_before import Asked
+    from parallax_runner.rewrite.routes.alltoall.known_ids import Asked
 
 CLOSED = -1  # the next step, where there is none
 
@@ -105,7 +105,7 @@ class LogicalVariable:
 
 @dataclass(frozen=True)
 class Admission:
-    """How a worker takes part in steps that are complete without some of them (rewrite/admission.py).
+    """How a worker takes part in steps that are complete without some of them (rewrite/routes/ps/admission.py).
 
     `next_step` (int64) is run after a step: how many steps are done, once that is more than when this worker began its
     one; CLOSED after `close`, after which nobody is admitted. `admitted` (bool), fetched with a step, says whether the

@@ -15,11 +15,6 @@ from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
 from parallax_runner.plan.plan import Plan, Route
-from parallax_runner.rewrite.aggregate_within_worker import aggregate_within_worker
-from parallax_runner.rewrite.allgather import allgather_sparse_gradients
-from parallax_runner.rewrite.allreduce import allreduce_dense_gradients
-from parallax_runner.rewrite.count_bytes import count_sent_bytes
-from parallax_runner.rewrite.densify import allreduce_sparse_gradients
 from parallax_runner.rewrite.distributed_graph import (
     Aggregate,
     DistributedGraph,
@@ -28,23 +23,28 @@ from parallax_runner.rewrite.distributed_graph import (
     Rewrite,
     Shard,
 )
-from parallax_runner.rewrite.fed_alike import check_fed_alike
-from parallax_runner.rewrite.initialize import initialize_alike, together
-from parallax_runner.rewrite.integrity import check
-from parallax_runner.rewrite.merge import merge_sparse_gradients
-from parallax_runner.rewrite.own_rows import own_rows, spread_over_ranks
-from parallax_runner.rewrite.pace import leave_together
-from parallax_runner.rewrite.parameter_server import update_on_servers
-from parallax_runner.rewrite.place import place_on_worker
-from parallax_runner.rewrite.replicate_variables import replicate_dense_variables
-from parallax_runner.rewrite.send_early import send_early
-from parallax_runner.rewrite.shards import shard_variables
-from parallax_runner.rewrite.skip_deduplication import skip_deduplication
-from parallax_runner.rewrite.skip_nonfinite import skip_nonfinite_steps
-from parallax_runner.rewrite.update_at_once import share_counters, update_at_once
-from parallax_runner.rewrite.update_own_rows import update_own_rows
-from parallax_runner.rewrite.update_with_backup import update_with_backup
-from parallax_runner.rewrite.wishes import ask_all
+from parallax_runner.rewrite.every_route.fed_alike import check_fed_alike
+from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
+from parallax_runner.rewrite.every_route.integrity import check
+from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
+from parallax_runner.rewrite.every_route.place import place_on_worker
+from parallax_runner.rewrite.every_route.skip_deduplication import skip_deduplication
+from parallax_runner.rewrite.every_route.skip_nonfinite import skip_nonfinite_steps
+from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
+from parallax_runner.rewrite.routes.allgather.gather import allgather_sparse_gradients
+from parallax_runner.rewrite.routes.allreduce.dense import allreduce_dense_gradients
+from parallax_runner.rewrite.routes.allreduce.densified import allreduce_sparse_gradients
+from parallax_runner.rewrite.routes.alltoall.own_rows import own_rows, spread_over_ranks
+from parallax_runner.rewrite.routes.alltoall.update_own_rows import update_own_rows
+from parallax_runner.rewrite.routes.alltoall.votes import ask_all
+from parallax_runner.rewrite.routes.ps.aggregate_within_worker import aggregate_within_worker
+from parallax_runner.rewrite.routes.ps.asynchronous import share_counters, update_at_once
+from parallax_runner.rewrite.routes.ps.backup_workers import update_with_backup
+from parallax_runner.rewrite.routes.ps.replicate_variables import replicate_dense_variables
+from parallax_runner.rewrite.routes.ps.shards import shard_variables
+from parallax_runner.rewrite.routes.ps.staleness import leave_together
+from parallax_runner.rewrite.routes.ps.synchronous import update_on_servers
+from parallax_runner.rewrite.schedule.send_early import send_early
 
 PASSES: tuple[Callable[[Rewrite], None], ...] = (
     check_fed_alike,

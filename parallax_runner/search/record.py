@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.regular_file import read_regular
+from parallax_runner.files.regular import read_regular
+from parallax_runner.files.whole import write_whole
 from parallax_runner.search.trial import Choice, Curve, Trial
-from parallax_runner.whole_file import write_whole
 
 FORMAT = 2
 FOLDER = "search"

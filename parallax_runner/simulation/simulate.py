@@ -8,14 +8,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.choose import choose_routes
-from parallax_runner.plan.constants import Constants
-from parallax_runner.plan.cost import Cluster, CostModel
-from parallax_runner.plan.cut import Cut, cut_variables
-from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import Compression, PsOptions, Route
-from parallax_runner.plan.planner import make_plan
-from parallax_runner.plan.server_load import ServerLoad
+from parallax_runner.planning.choose import choose_routes
+from parallax_runner.planning.cost.constants import Constants
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cost.model import Cluster, CostModel
+from parallax_runner.planning.cost.server_load import ServerLoad
+from parallax_runner.planning.cut import Cut, cut_variables
+from parallax_runner.planning.planner import make_plan
 
 COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
 # All numbers of workers up to here, beyond only those that a table shows.

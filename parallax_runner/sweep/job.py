@@ -19,10 +19,10 @@ from omegaconf import DictConfig, open_dict, read_write
 from parallax_runner.config import job_folder
 from parallax_runner.config.check import as_typed
 from parallax_runner.config.objective import Objective
-from parallax_runner.exit_status import INTERRUPTED, tell
+from parallax_runner.process.exit_status import INTERRUPTED, tell
+from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.ledger import Job, Ledger, Standing, Status
 from parallax_runner.sweep.signals import ends_job, one_of_joblibs
-from parallax_runner.terminal import keep_going
 
 job_folder.register()
 
@@ -95,7 +95,7 @@ def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
 
 
 def _drive(config: DictConfig) -> Objective | None:
-    from parallax_runner.pipeline import drive
+    from parallax_runner.driver.pipeline import drive
 
     return drive(config)
 

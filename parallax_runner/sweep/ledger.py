@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal
 
 import psutil
 
-from parallax_runner.credentials import without_password
+from parallax_runner.files.credentials import without_password
 
 FILE_NAME = "ledger.jsonl"
 POLL_SECS = 0.5

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from parallax_runner.config.objective import direction_of
+from parallax_runner.files.whole import write_whole
 from parallax_runner.sweep.ledger import Account, Job
 from parallax_runner.track.run_record import SUMMARY
-from parallax_runner.whole_file import write_whole
 
 FILE_NAME = "results.json"
 NOT_RUN = "not run"

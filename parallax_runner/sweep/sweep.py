@@ -13,10 +13,10 @@ from pathlib import Path
 from rich.console import Console
 
 from parallax_runner.config.check import CheckedSweep
-from parallax_runner.credentials import without_password
+from parallax_runner.driver.report import PLAIN_WIDTH
 from parallax_runner.errors import ConfigError
-from parallax_runner.exit_status import INTERRUPTED, tell
-from parallax_runner.report import PLAIN_WIDTH
+from parallax_runner.files.credentials import without_password
+from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.sweep import parent, plot, results
 from parallax_runner.sweep.ledger import Job, Ledger
 from parallax_runner.sweep.results import Result

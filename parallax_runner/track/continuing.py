@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
+from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track import journal as journals
 from parallax_runner.track.delivery import unsent, writer_of
 from parallax_runner.track.run_id import read_run, read_run_id

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import masked_uri
-from parallax_runner.regular_file import read_regular
+from parallax_runner.files.credentials import masked_uri
+from parallax_runner.files.regular import read_regular
 from parallax_runner.track import journal as journals
 from parallax_runner.track import outbox, run_id
 from parallax_runner.track.destination import is_foreign

@@ -8,8 +8,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from parallax_runner.credentials import MASK, TRACKING_URI, has_credentials, masked_uri, password_remedy
 from parallax_runner.errors import ConfigError
+from parallax_runner.files.credentials import MASK, TRACKING_URI, has_credentials, masked_uri, password_remedy
 from parallax_runner.track import journal as journals
 from parallax_runner.track.journal import Header
 from parallax_runner.track.store import Refused

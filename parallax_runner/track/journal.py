@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import masked_uri, masked_values
 from parallax_runner.errors import ConfigError, StorageError
-from parallax_runner.regular_file import open_regular
+from parallax_runner.files.credentials import masked_uri, masked_values
+from parallax_runner.files.regular import open_regular
 
 log = logging.getLogger(__name__)
 

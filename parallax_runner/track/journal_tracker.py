@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import masked_uri
+from parallax_runner.config.hydra_quotes import quoted
 from parallax_runner.errors import ConfigError
-from parallax_runner.hydra_quotes import quoted
+from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track import journal as journals
 from parallax_runner.track import mlflow_store, open_runs, outbox
 from parallax_runner.track.delivery import PARAMS_PER_BATCH, POINTS_PER_BATCH, unsent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from parallax_runner.credentials import masked
+from parallax_runner.files.credentials import masked
 
 MAX_MESSAGE_CHARS = 500
 # What asking again does not change; everything else may be a server that is down, restarting or overloaded.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parallax_runner.link_or_copy import link_or_copy
+from parallax_runner.files.link_or_copy import link_or_copy
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

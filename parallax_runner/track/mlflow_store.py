@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parallax_runner.credentials import masked_uri
+from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track.journal import Header
 from parallax_runner.track.mlflow_errors import is_of_what_is_gone, is_permanent, one_line
 from parallax_runner.track.params import fitting_json, parse_changed

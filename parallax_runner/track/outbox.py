@@ -6,7 +6,7 @@ import shutil
 import uuid
 from pathlib import Path
 
-from parallax_runner.link_or_copy import link_or_copy
+from parallax_runner.files.link_or_copy import link_or_copy
 
 NAME = ".outbox"
 _FILES = "files"

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.credentials import masked_uri
-from parallax_runner.regular_file import read_regular
-from parallax_runner.whole_file import write_whole
+from parallax_runner.files.credentials import masked_uri
+from parallax_runner.files.regular import read_regular
+from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "mlflow_run.json"
 

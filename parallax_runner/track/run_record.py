@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.regular_file import read_regular
+from parallax_runner.files.regular import read_regular
+from parallax_runner.files.whole import write_whole
 from parallax_runner.track.progress import ProgressDisplay, Standing
 from parallax_runner.track.tracker import Tracker
-from parallax_runner.whole_file import write_whole
 
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)

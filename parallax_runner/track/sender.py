@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from parallax_runner.credentials import masked
+from parallax_runner.files.credentials import masked
 from parallax_runner.track import open_runs
 from parallax_runner.track.delivery import Busy, Delivery
 from parallax_runner.track.journal import Header

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
+from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track import journal as journals
 from parallax_runner.track import open_runs, outbox
 from parallax_runner.track.delivery import Busy, Delivery, unsent

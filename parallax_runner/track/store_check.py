@@ -8,9 +8,9 @@ from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from parallax_runner.credentials import masked_uri
 from parallax_runner.errors import ConfigError
-from parallax_runner.regular_file import kind_of
+from parallax_runner.files.credentials import masked_uri
+from parallax_runner.files.regular import kind_of
 from parallax_runner.track.store_lock import sqlite_path, sqlite_uri
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")

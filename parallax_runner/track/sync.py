@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from parallax_runner.credentials import TRACKING_URI, masked_uri
 from parallax_runner.errors import ConfigError, TrackingError
+from parallax_runner.files.credentials import TRACKING_URI, masked_uri
 from parallax_runner.track import journal as journals
 from parallax_runner.track import mlflow_store, open_runs
 from parallax_runner.track.delivery import Busy, unsent

@@ -8,10 +8,10 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.devices import named_workers
 from parallax_runner.launch.bind_address import bind_towards
-from parallax_runner.launch.client import ControlClient
+from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.ports import pick_port
-from parallax_runner.rewrite.constant_folding import turn_off_constant_folding
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.rewrite.exchange.constant_folding import turn_off_constant_folding
 from parallax_runner.train.gpu_limits import GpuLimits, hide_gpus
 
 JOBS = {"worker": "worker", "server": "ps"}

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.part import CheckpointPart
+from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.errors import TrainingError
 from parallax_runner.profile.record import StepProfiler, run_traced
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
-from parallax_runner.train.checkpoint_part import CheckpointPart
-from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.prefetch import Batches, Prefetch
@@ -29,7 +29,7 @@ MAX_SKIPPED_IN_A_ROW = 100
 
 
 class Control(peers.Control, Protocol):
-    """What a rank needs of its connection to the driver (launch/client.py)."""
+    """What a rank needs of its connection to the driver (launch/control/client.py)."""
 
     step: int | None
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.train.checkpoint import CheckpointOps
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,16 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner import sessions
+from parallax_runner.checkpoints.best import fault_of_best, note_validated
+from parallax_runner.checkpoints.files import prefix_of, step_of
+from parallax_runner.checkpoints.folder import prepare
+from parallax_runner.checkpoints.ops import CheckpointOps, check_fits
+from parallax_runner.checkpoints.saver import CheckpointSaver
+from parallax_runner.checkpoints.start import find_start
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train.best_checkpoint import fault_of_best, note_validated
-from parallax_runner.train.checkpoint import CheckpointOps, check_fits
-from parallax_runner.train.checkpoint_files import prefix_of, step_of
-from parallax_runner.train.checkpoint_folder import prepare
-from parallax_runner.train.checkpoint_saver import CheckpointSaver
-from parallax_runner.train.checkpoint_start import find_start
+from parallax_runner.train import sessions
 from tests.single.small_models import captured, planned
 
 STEPS = (10, 20, 30)

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parallax_runner.train.checkpoint_files import PARTIAL, damage, list_checkpoints, step_of
-from parallax_runner.train.checkpoint_start import find_start
+from parallax_runner.checkpoints.files import PARTIAL, damage, list_checkpoints, step_of
+from parallax_runner.checkpoints.start import find_start
 from tests.chaos.conftest import OUTCOME
 from tests.chaos.kills import Kill, kills
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started

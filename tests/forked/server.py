@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from parallax_runner.launch import bind_address
-from parallax_runner.tensorflow_import import import_tensorflow
+from parallax_runner.process.tensorflow_import import import_tensorflow
 from tests.mutation.forks import record_anew
 
 STUB = str(Path(__file__).with_name("python"))
@@ -101,11 +101,6 @@ if __name__ == "__main__":
     import mlflow.pyfunc
     import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
     import numpy as np
-
-    import parallax_runner.export.end_of_run
-    import parallax_runner.pipeline
-    import parallax_runner.rank
-    import parallax_runner.track.mlflow_store  # noqa: F401
 
     assert len(os.listdir("/proc/self/task")) <= 2, "a thread beside jemalloc's own would be lost in a fork"
     request = serve(sys.argv[1])

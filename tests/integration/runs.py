@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts.cluster import guarded
-from parallax_runner.hydra_quotes import quoted
-from parallax_runner.train.checkpoint_files import list_checkpoints
+from parallax_runner.checkpoints.files import list_checkpoints
+from parallax_runner.config.hydra_quotes import quoted
 from tests import forked
 
 LAUNCH_SECS = 400

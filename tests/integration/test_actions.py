@@ -15,7 +15,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 
-NAME = "parallax_runner.rewrite.collectives"
+NAME = "parallax_runner.rewrite.exchange.collectives"
 
 
 class Spoiler(importlib.abc.MetaPathFinder):

@@ -19,8 +19,8 @@ import os
 if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
     import time
 
-    from parallax_runner.launch import wire
-    from parallax_runner.launch.client import ControlClient
+    from parallax_runner.launch.control import wire
+    from parallax_runner.launch.control.client import ControlClient
 
     take = ControlClient._take
 

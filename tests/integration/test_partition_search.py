@@ -15,8 +15,8 @@ import tensorflow.compat.v1 as tf
 from matplotlib.image import imread
 from mlflow import MlflowClient
 
+from parallax_runner.checkpoints.files import list_checkpoints, read_sidecar
 from parallax_runner.search.trial import WARM_UP_STEPS
-from parallax_runner.train.checkpoint_files import list_checkpoints, read_sidecar
 from tests.integration.runs import LAUNCH_SECS, SIZE, VOCAB_SIZE, Run, Running, interrupt, launch, started
 
 SEARCH = ("comm=hybrid", "cluster.servers=2", "partition=search", "partition.max=4", "partition.steps_per_trial=4")

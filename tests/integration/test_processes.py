@@ -17,10 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parallax_runner.launch import stall
 from parallax_runner.launch.command import Command, server_command, worker_command
 from parallax_runner.launch.mpirun_folders import TEMPORARY
 from parallax_runner.launch.processes import LaunchSpec, Message, RunResult, run
+from parallax_runner.launch.watch import stall
 
 ROOT = Path(__file__).parents[2]
 TOKEN_NAME = "PARALLAX_TEST_TOKEN"
@@ -29,7 +29,7 @@ TOKEN_NAME = "PARALLAX_TEST_TOKEN"
 CHILD = """
 import ctypes, os, signal, sys, time, traceback
 from pathlib import Path
-from parallax_runner.launch.client import ControlClient, rank_from_environ
+from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.logs import log_path, redirect_output
 
 def wait_for_ever():
@@ -336,7 +336,7 @@ def test_where_the_others_stood_when_one_was_killed(job: Job) -> None:
     others = {(one.role, one.index): one for one in failure.others}
     assert {(others["worker", index].doing, others["worker", index].step) for index in (1, 2)} == {("step 8", 7)}
     # The package's own code is not in these children, but for the server's that waits for its end.
-    assert str(others["server", 0].where).startswith("threading.wait in launch/client.py:")
+    assert str(others["server", 0].where).startswith("threading.wait in launch/control/client.py:")
 
 
 def test_an_exit_without_a_word_is_told_by_its_status(job: Job) -> None:

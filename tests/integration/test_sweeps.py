@@ -17,8 +17,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
-from parallax_runner.train.checkpoint_files import step_of
-from parallax_runner.train.checkpoint_start import find_start
+from parallax_runner.checkpoints.files import step_of
+from parallax_runner.checkpoints.start import find_start
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
 
 SIMPLE = ("-m", "model=simple", "train.log_every=1000", "ckpt.save_steps=1000", "ckpt.keep=2")

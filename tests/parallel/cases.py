@@ -14,9 +14,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.choose import Choice
 from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route
-from parallax_runner.plan.planner import make_plan
+from parallax_runner.planning.choose import Choice
+from parallax_runner.planning.planner import make_plan
 from tests.parallel.case_models import (
     BATCH,
     MODELS,

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.distributed_graph import Rewrite
-from parallax_runner.rewrite.merge import merge_sparse_gradients
+from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
 
 
 def passes_with(fault: str | None) -> tuple:

@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.launch.client import ControlClient, rank_from_environ
+from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
-from parallax_runner.rewrite import collectives, passes
+from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
-from parallax_runner.rewrite.recut import cut_anew
-from parallax_runner.segments import take_over
-from parallax_runner.sessions import initialize
-from parallax_runner.train.checkpoint import CheckpointOps
+from parallax_runner.rewrite.exchange import collectives
+from parallax_runner.rewrite.routes.ps.reshard import cut_anew
 from parallax_runner.train.cluster import device_filters, join_cluster, session_config
+from parallax_runner.train.sessions import initialize
+from parallax_runner.worker.segments import take_over
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 

@@ -259,6 +259,6 @@ def test_the_import_brings_no_driver_and_no_worker(ranks: list) -> None:
         stages = {name.split(".")[1] for name in rank["modules"] if "." in name}
         assert stages <= {"credentials", "errors", "graph", "mpi_collectives", "rewrite", "whole_file"}
         assert [name for name in rank["modules"] if ".rewrite." in name] == [
-            "parallax_runner.rewrite.collectives",
-            "parallax_runner.rewrite.constant_folding",
+            "parallax_runner.rewrite.exchange.collectives",
+            "parallax_runner.rewrite.exchange.constant_folding",
         ]

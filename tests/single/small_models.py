@@ -14,13 +14,13 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.choose import choose_routes
-from parallax_runner.plan.constants import DEFAULTS
-from parallax_runner.plan.cost import Cluster, CostModel
-from parallax_runner.plan.explain import explain
-from parallax_runner.plan.measured import Measured, RowStatistics
 from parallax_runner.plan.plan import Plan
-from parallax_runner.plan.planner import make_plan
+from parallax_runner.planning.choose import choose_routes
+from parallax_runner.planning.cost.constants import DEFAULTS
+from parallax_runner.planning.cost.measured import Measured, RowStatistics
+from parallax_runner.planning.cost.model import Cluster, CostModel
+from parallax_runner.planning.explain import explain
+from parallax_runner.planning.planner import make_plan
 
 ROWS, WIDTH, BATCH = 6, 2, 4
 MANY_ROWS = 1000

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from parallax_runner.config.compose import register_schema
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import RunConfig
+from tests.single.test_imports import STAGES
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -86,15 +87,16 @@ def test_design_notes_are_numbered_without_gaps() -> None:
 def test_reading_order_begins_with_the_pipeline() -> None:
     _, _, order = README.read_text(encoding="utf-8").partition("## Reading the code")
     files = [path for path in PATH.findall(order.partition("\n## ")[0]) if path.endswith(".py")]
-    assert files[0] == "parallax_runner/pipeline.py"
+    assert files[0] == "parallax_runner/driver/pipeline.py"
     assert len(files) > 8
 
 
-def test_stages_of_the_design_note_are_the_folders() -> None:
+def test_stages_of_the_design_note_are_the_folders_in_their_order() -> None:
     text = (ROOT / "docs" / "design" / "0002-stages-and-processes.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| [^|]+ \| `(\w+)/` \|", text, re.MULTILINE)
     folders = {path.parent.name for path in (ROOT / "parallax_runner").glob("*/__init__.py")}
-    assert sorted(named) == sorted(folders)
+    assert named == [stage for stage in STAGES if stage in folders]
+    assert set(named) == folders
 
 
 def test_table_has_every_group_and_choice() -> None:

@@ -1,68 +1,34 @@
-"""Who may import whom: the tree is the data flow, a stage imports earlier nouns and never a later stage."""
+"""Who may import whom: a module imports its own stage and the stages before it, and never a later one."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-
-import pytest
 
 import parallax_runner
 
 PACKAGE = Path(parallax_runner.__file__).parent
-# They call the stages; only they import one another.
-ENTRIES = (
-    *("__main__", "exit_status", "sweep", "pipeline", "build", "supervise", "recovery", "recording", "artifacts"),
-    *("run_lock", "partition_search", "partition_results", "trials_apart", "report", "worker", "server", "api"),
-    *("rank", "segments", "sessions", "validation"),
-    *("costing", "measurement", "measurer", "calibrate", "calibrator", "simulating"),
+# Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes.
+STAGES = (
+    *("files", "errors", "process", "config", "data", "graph", "analysis"),
+    *("plan", "planning", "simulation", "search", "launch", "rewrite", "shard", "mpi_collectives"),
+    *("profile", "checkpoints", "export", "train", "verify", "calibration", "track"),
+    *("worker", "server", "driver", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
-ANYONE = (
-    *("errors", "stages", "whole_file", "regular_file", "link_or_copy", "user_code", "credentials", "hydra_quotes"),
-)
-
-# What a stage may import of the other stages: a folder, or one module of it.
-MAY_IMPORT = {
-    "errors": (),
-    "credentials": (),
-    "stages": (),
-    "tensorflow_import": (),
-    "terminal": (),
-    "whole_file": (),
-    "regular_file": (),
-    "link_or_copy": (),
-    "hydra_quotes": (),
-    "user_code": (),
-    "config": (),
-    "data": (),
-    "graph": (),
-    "shard": ("graph",),
-    "analysis": ("graph",),
-    "plan": ("analysis.variable_info",),
-    "rewrite": ("graph", "analysis", "plan"),
-    "calibration": ("plan.constants", "rewrite"),
-    "simulation": ("analysis.variable_info", "plan"),
-    "measure": ("config.schema", "data", "graph", "analysis", "plan", "rewrite", "train.feed"),
-    "search": ("plan.plan", "config.frozen"),
-    "launch": ("plan.plan",),
-    "mpi_collectives": ("rewrite.collectives", "rewrite.constant_folding"),
-    "train": (
-        *("data", "graph", "analysis", "plan.plan", "rewrite.distributed_graph", "rewrite.constant_folding"),
-        *("launch.bind_address", "launch.client", "launch.ports", "profile.record"),
-    ),
-    "export": ("data", "graph", "train.checkpoint_files", "train.best_checkpoint", "train.literal_path"),
-    "track": ("plan.plan",),
-    "profile": (),
-    "verify": ("graph", "analysis", "data", "plan"),
-}
 WITHOUT_TENSORFLOW = (
-    *("errors", "stages", "terminal", "whole_file", "regular_file", "link_or_copy", "user_code", "credentials"),
-    "hydra_quotes",
-    *("config", "data", "plan", "search", "simulation", "launch", "track"),
+    *("files", "errors", "process", "config", "data", "plan", "planning", "simulation", "search", "launch"),
+    *("calibration", "track", "driver", "sweep", "calibrate", "__main__"),
 )
+# Entries of processes: they answer before TensorFlow is there, which takes four seconds.
+ENTRIES = ("worker.__main__", "worker.row_trial.__main__", "worker.calibration.__main__", "server.__main__")
 HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
-ONLY_IMPORTER = {"horovod": "rewrite.collectives", "mlflow": "track.mlflow_", "mpi4py": "rewrite.allgatherv"}
+ONLY_IMPORTERS = {
+    "tensorflow": "process.tensorflow_import",  # among the stages without TensorFlow
+    "horovod": "rewrite.exchange.collectives",
+    "mlflow": "track.mlflow_",
+    "mpi4py": "rewrite.routes.allgather.allgatherv",
+}
 
 
 def modules() -> dict[str, Path]:
@@ -90,37 +56,45 @@ def imports(path: Path) -> Iterator[str]:
                 yield full if is_module else str(node.module)
 
 
-def allowed(module: str, imported: str) -> bool:
-    stage, other = module.split(".")[0], imported.split(".")[0]
-    if stage in ENTRIES or stage == other or imported in ANYONE:
-        return True
-    return any(imported == one or imported.startswith(f"{one}.") for one in MAY_IMPORT[stage])
+def stage_of(module: str) -> str:
+    return module.split(".")[0]
 
 
-def test_every_stage_stands_in_the_table() -> None:
-    stages = {module.split(".")[0] for module in MODULES} - {"__init__", *ENTRIES}
-    assert stages == set(MAY_IMPORT)
-
-
-def test_imports_are_found() -> None:
-    """Otherwise `test_direction` would find no fault in any module."""
-    for module, expected in (("rewrite.collectives", "horovod"), ("rewrite.allgatherv", "mpi4py")):
-        assert any(name.split(".")[0] == expected for name in imports(MODULES[module])), module
-    assert "parallax_runner.plan.choose" in imports(MODULES["plan.planner"])
-
-
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "__init__"])
-def test_direction(module: str) -> None:
-    stage = module.split(".")[0]
-    for name in imports(MODULES[module]):
+def faults(module: str, path: Path, stages: Sequence[str] = STAGES) -> list[str]:
+    """What a module imports and must not."""
+    stage = stage_of(module)
+    found = []
+    for name in imports(path):
         top = name.split(".")[0]
-        if top == "parallax_runner":
-            inner = name.removeprefix("parallax_runner").lstrip(".")
-            assert not inner or allowed(module, inner), f"{module} imports {inner}"
-        if top in ("tensorflow", "keras"):
-            assert stage not in WITHOUT_TENSORFLOW, f"{module} imports {name}"
-        if top in ONLY_IMPORTER:
-            assert module.startswith(ONLY_IMPORTER[top]), f"{module} imports {name}"
+        inner = name.removeprefix("parallax_runner.") if top == "parallax_runner" else ""
+        if inner and inner != "parallax_runner" and stages.index(stage_of(inner)) > stages.index(stage):
+            found.append(f"{module} imports {inner}, of a later stage")
+        is_bound = top != "tensorflow" or stage in WITHOUT_TENSORFLOW
+        if top in ONLY_IMPORTERS and is_bound and not module.startswith(ONLY_IMPORTERS[top]):
+            found.append(f"{module} imports {name}")
+    return found
+
+
+def test_every_module_belongs_to_a_stage() -> None:
+    assert {stage_of(module) for module in MODULES} == set(STAGES)
+    assert len(STAGES) == len(set(STAGES))
+
+
+def test_stages_import_earlier_stages_alone() -> None:
+    assert [fault for module, path in MODULES.items() for fault in faults(module, path)] == []
+
+
+def test_a_wrong_import_is_found(tmp_path: Path) -> None:
+    """Otherwise the test above could not fail."""
+    path = tmp_path / "wrong.py"
+    path.write_text("def late():\n    from parallax_runner.driver import report\n    import mlflow, tensorflow\n")
+    assert faults("plan.wrong", path) == [
+        "plan.wrong imports driver.report, of a later stage",
+        "plan.wrong imports mlflow",
+        "plan.wrong imports tensorflow",
+    ]
+    assert faults("sweep.wrong", path) == ["sweep.wrong imports mlflow", "sweep.wrong imports tensorflow"]
+    assert faults("rewrite.wrong", path)[1:] == ["rewrite.wrong imports mlflow"]
 
 
 def test_models_import_nothing_of_the_project() -> None:
@@ -131,22 +105,15 @@ def test_models_import_nothing_of_the_project() -> None:
         assert not tops & {"parallax_runner", "horovod", "mlflow", "hydra", "omegaconf"}, path
 
 
-def test_planning_and_launching_load_no_tensorflow() -> None:
-    """The table sees one file at a time; this sees what it drags in."""
-    light = [module for module in MODULES if module.split(".")[0] in WITHOUT_TENSORFLOW]
-    assert light
-    assert loads_heavy(light) == ""
+def test_what_needs_no_tensorflow_loads_none() -> None:
+    """The test of single imports sees one file at a time; this sees what each of them drags in."""
+    light = [module for module in MODULES if stage_of(module) in WITHOUT_TENSORFLOW and module not in LOADERS]
+    assert len(light) > 100
+    assert loads_heavy([*light, *ENTRIES]) == ""
 
 
-def test_the_entries_load_no_tensorflow() -> None:
-    """The driver refuses a wrong configuration, and a child reports to the driver, before the four seconds it takes."""
-    light = [
-        name
-        for name in ("__main__", "pipeline", "measurer", "calibrate", "calibrator", "worker", "server")
-        if name in MODULES
-    ]
-    assert light
-    assert loads_heavy(light) == ""
+# Importing these is what loads a heavy package.
+LOADERS = tuple(module for module in MODULES if module.startswith("track.mlflow_"))
 
 
 def test_a_heavy_import_is_seen() -> None:

@@ -40,7 +40,7 @@ def test_a_change_asks_for_what_covers_it() -> None:
     entries = [folder, file]
     assert of_change(entries, ["parallax_runner/plan/choose.py"]) == Chosen((folder,), ())
     assert of_change(entries, ["README.md"]) == Chosen((file,), ())
-    assert of_change(entries, ["README.md.orig", "parallax_runner/planning.py"]) == Chosen((), ())
+    assert of_change(entries, ["README.md.orig", "parallax_runner/plan.py"]) == Chosen((), ())
     assert of_change(entries, ["tests/b.py"]) == Chosen((file,), ()), "the test itself"
     assert of_change([slow("tests/a.py")], ["tests/a.py"]) == Chosen((), ()), "covers nothing"
     assert of_change(entries, None) == Chosen((folder, file), ()), "no base to compare with"

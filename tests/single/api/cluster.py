@@ -17,15 +17,15 @@ from parallax_runner.api.join import with_hooks
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
 from parallax_runner.api.training import Training
+from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.launch.ports import pick_port
-from parallax_runner.plan.planner import make_plan
+from parallax_runner.planning.planner import make_plan
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.sessions import initialize
-from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.train.cluster import session_config
+from parallax_runner.train.sessions import initialize
 
 WORKERS, SERVERS, DEVICES = 2, 2, 2
 T = TypeVar("T")

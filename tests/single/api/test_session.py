@@ -16,7 +16,7 @@ from parallax_runner.api.border import Border
 from parallax_runner.api.steps import Steps
 from parallax_runner.errors import TrainingError
 from parallax_runner.graph.script_graph import capture_script
-from parallax_runner.plan.planner import make_plan
+from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.api.cluster import Cluster, at_once
 

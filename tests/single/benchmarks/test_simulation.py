@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulation import compare, main
-from parallax_runner.plan import measured
-from parallax_runner.plan.constants import DEFAULTS
 from parallax_runner.plan.plan import PsOptions
+from parallax_runner.planning.cost import measured
+from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.simulation.simulate import simulate
-from tests.single.plan.test_cost import touching
+from tests.single.planning.cost.test_cost import touching
 
 
 def test_errors_are_relative_to_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

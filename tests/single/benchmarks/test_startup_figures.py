@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.stage_log import Stage, parse
 from benchmarks.timeline import measure, medians
-from parallax_runner import stages
+from parallax_runner.process import stage_times as stages
 
 
 def test_what_a_process_writes_is_read_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,8 +12,8 @@ import pytest
 from parallax_runner.calibration.fit import VOLUMES, fit
 from parallax_runner.calibration.samples import ASKED, EXCHANGE_BYTES, TENSORS, UPDATES, Sample
 from parallax_runner.calibration.table import constants_table
-from parallax_runner.plan import constants
-from parallax_runner.plan.constants import DEFAULTS, EXCHANGES, Constants, Exchange
+from parallax_runner.planning.cost import constants
+from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange
 
 TRUE = dataclasses.replace(
     DEFAULTS,

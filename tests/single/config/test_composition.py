@@ -12,9 +12,9 @@ from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, load
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.validate import validate
-from parallax_runner.costing import cut_of
-from parallax_runner.partition_search import with_partitions
-from parallax_runner.plan.cut import Cut
+from parallax_runner.driver.cost_model import cut_of
+from parallax_runner.driver.partition_search import with_partitions
+from parallax_runner.planning.cut import Cut
 
 # What a choice leaves to its user.
 NEEDED = {

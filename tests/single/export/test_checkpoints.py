@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints import best as best_checkpoint
+from parallax_runner.checkpoints import files as checkpoint_files
+from parallax_runner.checkpoints import folder as checkpoint_folder
+from parallax_runner.checkpoints.files import Sidecar
+from parallax_runner.checkpoints.start import find_start
 from parallax_runner.export import checkpoints
 from parallax_runner.export.checkpoints import CheckpointArtifacts, hold
-from parallax_runner.train import best_checkpoint, checkpoint_files, checkpoint_folder
-from parallax_runner.train.checkpoint_files import Sidecar
-from parallax_runner.train.checkpoint_start import find_start
 
 
 def write(ckpt_dir: Path, step: int) -> Path:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.launch import wire
-from parallax_runner.launch.control import ControlServer
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.server import ControlServer
 
 CODE = """
 import os, signal, sys, time

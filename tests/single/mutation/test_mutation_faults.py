@@ -6,7 +6,19 @@ from tests.mutation.faults import Fault, load_faults
 from tests.mutation.places import FAULTS, ROOT
 
 LISTED = load_faults(FAULTS)
-PACKAGES = ("graph", "analysis", "plan", "rewrite", "train", "launch", "track", "sweep", "export", "api")
+PACKAGES = (
+    "graph",
+    "analysis",
+    "planning",
+    "rewrite",
+    "launch",
+    "checkpoints",
+    "train",
+    "track",
+    "sweep",
+    "export",
+    "api",
+)
 
 
 @pytest.mark.parametrize("fault", LISTED, ids=lambda fault: fault.name)
@@ -18,7 +30,7 @@ def test_every_listed_fault_can_be_applied(fault):
 def test_the_faults_are_spread_over_the_packages():
     assert len(LISTED) >= 66
     for package in PACKAGES:
-        assert sum(fault.file.startswith(f"parallax_runner/{package}/") for fault in LISTED) >= 5, package
+        assert sum(fault.file.startswith(f"parallax_runner/{package}/") for fault in LISTED) >= 4, package
 
 
 def test_a_fault_knows_its_lines():

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from parallax_runner.plan.constants import DEFAULTS
+from parallax_runner.driver.report import show_plan
 from parallax_runner.plan.cost_table import cost_table
 from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
-from parallax_runner.report import show_plan
+from parallax_runner.planning.cost.constants import DEFAULTS
 from tests.single.plan.test_table import cells_of
 
 

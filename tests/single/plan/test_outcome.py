@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from parallax_runner.driver.report import leave_outcome
 from parallax_runner.plan import outcome
 from parallax_runner.plan.outcome import MAX_ROWS, Outcome, outcome_table
 from parallax_runner.plan.plan import Plan
-from parallax_runner.report import leave_outcome
-from tests.single.plan.test_planner import DENSE, NONE, SPARSE, plan
+from tests.single.planning.test_planner import DENSE, NONE, SPARSE, plan
 
 # Of DENSE, SPARSE and NONE, in the plan's order, and last of none of them alone.
 OF_RANKS = [[3000.0, 1000.0, 0.0, 4.0], [3000.0, 3000.0, 0.0, 4.0]]

@@ -7,9 +7,9 @@ import itertools
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train.checkpoint import CheckpointOps
 from parallax_runner.verify.compare import compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.cases import OPTIMIZERS, SEED, STEPS, Case

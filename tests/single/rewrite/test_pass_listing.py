@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.integrity import check
+from parallax_runner.rewrite.every_route.integrity import check
 from parallax_runner.rewrite.passes import PASSES, start_replica
 from tests.single.small_models import assert_golden, captured, clip, planned, planned_auto, routes_model
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallax_runner.errors import PlanError
-from parallax_runner.plan import measured
-from parallax_runner.plan.constants import DEFAULTS
-from parallax_runner.plan.measured import Measured
 from parallax_runner.plan.plan import PsOptions
+from parallax_runner.planning.cost import measured
+from parallax_runner.planning.cost.constants import DEFAULTS
+from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.simulation import show
 from parallax_runner.simulation.simulate import COMMS, Simulation, as_json, numbers_of_workers, shown_numbers, simulate
-from tests.single.plan.test_cost import BIG, touching
-from tests.single.plan.test_planner import DENSE, info
+from tests.single.planning.cost.test_cost import BIG, touching
+from tests.single.planning.test_planner import DENSE, info
 
 PAPER = Path(__file__).parents[3] / "benchmarks" / "profiles" / "parallax_lm.json"
 

@@ -19,7 +19,7 @@ def test_no_tracker_is_a_tracker(tmp_path) -> None:
 
 def test_mlflow_is_imported_only_when_a_run_is_opened() -> None:
     code = (
-        "import sys; import parallax_runner.track.journal_tracker, parallax_runner.pipeline; "
+        "import sys; import parallax_runner.track.journal_tracker, parallax_runner.driver.pipeline; "
         "print([name for name in ('mlflow', 'tensorflow', 'horovod') if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner import sessions
 from parallax_runner.config import cluster_size
 from parallax_runner.errors import PlanError
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train import cluster
+from parallax_runner.train import cluster, sessions
 from parallax_runner.train.cluster import join_cluster, session_config
 from parallax_runner.train.gpu_limits import GpuLimits
 from parallax_runner.train.protocols import check_protocol

@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.best import best_checkpoint, note_validated
+from parallax_runner.checkpoints.files import list_checkpoints, read_sidecar
+from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.stream import ShuffledStream
@@ -20,10 +24,6 @@ from parallax_runner.profile.files import run_metadata_files
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train import loop
-from parallax_runner.train.best_checkpoint import best_checkpoint, note_validated
-from parallax_runner.train.checkpoint import CheckpointOps
-from parallax_runner.train.checkpoint_files import list_checkpoints, read_sidecar
-from parallax_runner.train.checkpoint_saver import CheckpointSaver
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
 from parallax_runner.train.segment import Graph, Segment

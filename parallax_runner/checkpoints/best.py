@@ -1,0 +1,133 @@
+"""Which checkpoint has the lowest validation loss: `best.json` beside the checkpoints.
+
+The driver alone knows the mean over ranks and writes the file; the chief, who deletes old checkpoints, reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from parallax_runner.checkpoints.files import PARTIAL, prefix_of, sidecar_path
+from parallax_runner.errors import CheckpointError
+from parallax_runner.files.plain import read_object, reason_of, remove
+from parallax_runner.files.whole import write_whole
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "best.json"
+MOST_STEPS = 2**63 - 1  # what TensorFlow's global step holds
+
+
+@dataclass(frozen=True)
+class Best:
+    """All results up to `validated_step` are in; the lowest, `validation_loss`, is that of the checkpoint of `step`."""
+
+    validated_step: int
+    step: int | None = None
+    validation_loss: float | None = None
+
+
+def read_best(folder: Path) -> Best | None:
+    """None where nothing was validated, or where the file is damaged (`fault_of_best`): nothing depends on it."""
+    try:
+        return _read(folder)
+    except CheckpointError:
+        return None
+
+
+def fault_of_best(folder: Path) -> str | None:
+    """What is wrong with the file, None where it is there and usable, or not there."""
+    try:
+        _read(folder)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def note_validated(folder: Path, step: int, loss: float) -> None:
+    """Notes the validation loss after `step` steps. It counts as the best only if the model of that step is saved.
+
+    Raises CheckpointError where it cannot be written.
+    """
+    fault = fault_of_best(folder)
+    if fault is not None:
+        log.warning("%s", fault)
+    old = read_best(folder) or Best(validated_step=step)
+    is_saved = sidecar_path(prefix_of(folder, step)).exists() or (folder / f"{PARTIAL}{step}").exists()
+    is_lower = math.isfinite(loss) and (old.validation_loss is None or loss < old.validation_loss)
+    new = Best(step, step, loss) if is_saved and is_lower else dataclasses.replace(old, validated_step=step)
+    _write(folder, new)
+
+
+def forget_later(folder: Path, step: int) -> None:
+    """Takes back what was noted of steps beyond the one that a run starts from: it will do them again.
+
+    Raises CheckpointError where that cannot be written.
+    """
+    best = read_best(folder)
+    if best is None or best.validated_step <= step:
+        return
+    if best.step is not None and best.step <= step:
+        _write(folder, dataclasses.replace(best, validated_step=step))
+    else:
+        _write(folder, None)
+
+
+def best_checkpoint(folder: Path) -> Path | None:
+    """The prefix of the best checkpoint, None where there is none yet."""
+    best = read_best(folder)
+    if best is None or best.step is None:
+        return None
+    prefix = prefix_of(folder, best.step)
+    return prefix if sidecar_path(prefix).exists() else None
+
+
+def not_to_forget(folder: Path, validated: set[int]) -> set[int]:
+    """Steps whose checkpoints must stay: the best, and those of `validated` whose result is not known yet."""
+    best = read_best(folder)
+    if best is None:
+        return set(validated)
+    waiting = {step for step in validated if step > best.validated_step}
+    return waiting if best.step is None else waiting | {best.step}
+
+
+def _read(folder: Path) -> Best | None:
+    path = folder / FILE_NAME
+    if not os.path.lexists(path):
+        return None
+    try:
+        best = Best(**read_object(path)[1])
+        _check(best)
+    except (OSError, ValueError, TypeError, OverflowError) as error:
+        why = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise CheckpointError(
+            f"{path} is unusable: {why}; which checkpoint was the best is not known any more, and the next validation "
+            "begins anew"
+        ) from error
+    return best
+
+
+def _check(best: Best) -> None:
+    """Raises ValueError where a field is not what `Best` says."""
+    steps = [best.validated_step] if best.step is None else [best.validated_step, best.step]
+    is_step = [type(step) is int and 0 <= step <= MOST_STEPS for step in steps]
+    has_loss = type(best.validation_loss) in (int, float) and math.isfinite(best.validation_loss or 0)
+    if not all(is_step) or (has_loss != (best.step is not None)):
+        raise ValueError(f"it says {dataclasses.asdict(best)}")
+
+
+def _write(folder: Path, best: Best | None) -> None:
+    path = folder / FILE_NAME
+    try:
+        if best is None or path.is_dir():
+            remove(path)
+        if best is not None:
+            write_whole(path, json.dumps(dataclasses.asdict(best)))
+    except OSError as error:
+        raise CheckpointError(f"{path} could not be written: {error.strerror or error}") from error

@@ -1,0 +1,181 @@
+"""Changes a folder of checkpoints: a checkpoint appears whole or not at all, and old ones go. Opens no session.
+
+Names that only this program gives (`model.ckpt-N.…`, `.partial-N`, `.forgotten-N`) are its own: what stands there in
+place of a file or a folder is removed when it is in the way. Everything else in the folder is left alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from parallax_runner.checkpoints.files import (
+    FORGOTTEN,
+    PARTIAL,
+    STEM,
+    Sidecar,
+    fault_of_file,
+    files_of,
+    names_in,
+    newest_write_number,
+    prefix_of,
+    read_sidecar,
+    readable,
+    sidecar_path,
+    state_of,
+    step_in,
+    step_of,
+)
+from parallax_runner.errors import CheckpointError
+from parallax_runner.files.plain import reason_of, remove, replace
+
+
+def prepare(folder: Path) -> tuple[str, ...]:
+    """Makes the folder and tidies it (`tidy`); raises CheckpointError where nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return tidy(folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"ckpt.dir={folder}: checkpoints cannot be written there: {reason_of(error)}; give another folder, "
+            "or go without (ckpt=off)"
+        ) from error
+
+
+def begin(folder: Path, step: int) -> Path:
+    """Makes an empty folder beside the checkpoints for one that is being written; returns the prefix to write to."""
+    partial = folder / f"{PARTIAL}{step}"
+    remove(partial)
+    partial.mkdir(parents=True)
+    return partial / STEM
+
+
+def flush(written: Path) -> None:
+    """Flushes to disk what TensorFlow wrote."""
+    for file in files_of(written):
+        _sync(file)
+
+
+def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
+    """Moves what was written to `written` (see `begin` and `flush`) into place, its sidecar last: without one there is
+    no checkpoint. `files`, `write_number` and `saved_secs` of the sidecar are filled in. Returns the new prefix.
+
+    All is flushed to disk before the first move. The sidecar in the partial folder says so: what is there can be moved
+    (`tidy`), even where a checkpoint of the same step, now half replaced, stood in the way.
+    """
+    complete = dataclasses.replace(
+        sidecar,
+        files={file.name.removeprefix(f"{written.name}."): state_of(file) for file in files_of(written)},
+        write_number=newest_write_number(folder) + 1,
+        saved_secs=time.time(),
+    )
+    sidecar_path(written).write_text(complete.text(), encoding="utf-8")
+    for path in (sidecar_path(written), written.parent, folder):
+        _sync(path)
+    return _move(written.parent, folder, complete)
+
+
+def tidy(folder: Path) -> tuple[str, ...]:
+    """Removes what killed processes left of checkpoints that they were writing or deleting.
+
+    One that had been written in full, and was being moved into place, is moved. Nobody else may be saving here. Returns
+    what a user should know: a leftover that is damaged or cannot be removed. Raises OSError where the folder cannot be
+    read.
+    """
+    notes = []
+    for name in names_in(folder):
+        path = folder / name
+        try:
+            if step_in(PARTIAL, name) is not None:
+                note = _finish_writing(path, folder)
+                notes += [] if note is None else [note]
+            elif (step := step_in(FORGOTTEN, name)) is not None:
+                _finish_deleting(path, prefix_of(folder, step))
+        except OSError as error:
+            notes.append(f"{path}, which a killed run has left, cannot be removed: {reason_of(error)}")
+    return tuple(notes)
+
+
+def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
+    """Deletes all checkpoints but the `keep` newest, None: all, and those of the steps in `spare`.
+
+    Those whose sidecar cannot be read stay, and are none of the `keep`: nobody knows how new they are, and what cannot
+    be read today may be repaired.
+    """
+    if keep is None:
+        return
+    for prefix in list(readable(folder))[:-keep]:
+        if step_of(prefix) not in spare:
+            _delete(prefix)
+
+
+def _finish_writing(partial: Path, folder: Path) -> str | None:
+    """Moves a checkpoint into place that was written in full, and removes it otherwise; returns what to say of it."""
+    if not partial.is_dir() or partial.is_symlink():
+        remove(partial)
+        return None
+    try:
+        sidecar = read_sidecar(partial / STEM)
+    except CheckpointError:  # killed before all was written
+        remove(partial)
+        return None
+    if not os.path.lexists(sidecar_path(prefix_of(folder, sidecar.step))):  # else nothing has been moved yet
+        _move(partial, folder, sidecar)
+        return None
+    for ending, expected in sidecar.files.items():
+        fault = fault_of_file(partial / f"{STEM}.{ending}", expected)
+        if fault is not None:
+            remove(partial)
+            return f"{partial}, with which a killed run was replacing a checkpoint, is damaged and removed: {fault}"
+    _move(partial, folder, sidecar)
+    return None
+
+
+def _finish_deleting(forgotten: Path, prefix: Path) -> None:
+    begun = not forgotten.is_symlink() and (forgotten / sidecar_path(prefix).name).is_file()
+    if begun and not os.path.lexists(sidecar_path(prefix)):
+        _delete(prefix)
+    else:  # Not begun: it may have become the best there is.
+        remove(forgotten)
+
+
+def _sync(path: Path) -> None:
+    """Flushes a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
+    prefix = prefix_of(folder, sidecar.step)
+    remove(sidecar_path(prefix))
+    for file in files_of(prefix):
+        if file.name.removeprefix(f"{prefix.name}.") not in sidecar.files:
+            remove(file)
+    for file in files_of(partial / STEM):
+        replace(file, prefix.with_name(prefix.name + file.name.removeprefix(STEM)))
+    replace(sidecar_path(partial / STEM), sidecar_path(prefix))
+    _sync(folder)
+    remove(partial)
+    return prefix
+
+
+def _delete(prefix: Path) -> None:
+    """The sidecar goes first, to a folder by which `tidy` knows that the rest is to follow."""
+    forgotten = prefix.with_name(f"{FORGOTTEN}{step_of(prefix)}")
+    if not forgotten.is_dir() or forgotten.is_symlink():
+        remove(forgotten)
+    forgotten.mkdir(exist_ok=True)
+    if os.path.lexists(sidecar_path(prefix)):
+        replace(sidecar_path(prefix), forgotten / sidecar_path(prefix).name)
+    for file in files_of(prefix):
+        remove(file)
+    remove(forgotten)

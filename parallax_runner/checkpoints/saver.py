@@ -1,0 +1,261 @@
+"""When checkpoints are written, and by whom: a thread beside the training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.checkpoints import best as best_checkpoint
+from parallax_runner.checkpoints import files as checkpoint_files
+from parallax_runner.checkpoints import folder as checkpoint_folder
+from parallax_runner.checkpoints.files import Sidecar
+from parallax_runner.checkpoints.literal_path import literal
+from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
+from parallax_runner.errors import CheckpointError, reason_in
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECS = 60
+
+
+@dataclass
+class CheckpointSaver:
+    """Writes checkpoints of a run, by steps, by seconds and at the end; the chief's.
+
+    The loop waits only until the variables have been read; a thread brings their values here, writes and checks them.
+    A checkpoint with a variable of `check_finite` (full names) that is not finite is not published. `mlflow_run_id` is
+    asked for when a sidecar is written, and `on_written` told of each checkpoint before older ones are deleted; both
+    by that thread. Where steps do not wait for the chief, a checkpoint is named by how many it contains;
+    `global_batch` is then what each of them has consumed of the data.
+    """
+
+    ops: CheckpointOps
+    folder: Path
+    save_steps: int | None
+    save_secs: float | None
+    keep: int
+    seed: int
+    fingerprint: str
+    mlflow_run_id: Callable[[], str | None]
+    check_finite: frozenset[str] = frozenset()
+    on_written: Callable[[Path], None] | None = None
+    global_batch: int = 0
+    numbering: str = ""
+    last_step: int = -1
+    last_time_secs: float = 0.0
+    last_prefix: Path | None = None
+    _writing: Future[tuple[Path, float]] | None = None
+    _warming: threading.Thread | None = None
+    _waited_secs: float = 0.0
+    _validated: set[int] = field(default_factory=set)
+
+    def start(self, step: int) -> None:
+        """Begins to count from `step`, and tidies up after a run that was killed while it saved.
+
+        Raises CheckpointError where nothing can be written.
+        """
+        for note in checkpoint_folder.prepare(self.folder):
+            log.warning("%s", note)
+        best_checkpoint.forget_later(self.folder, step)
+        self._count_from(step)
+
+    def warm_up(self, session: tf.Session) -> None:
+        """Reads all variables once, in a thread: TensorFlow prepares ops when they are first run, which takes longer
+        than to run them, and the first `save` is not to wait for that. Not where other ranks would have to send theirs.
+        """
+        if self.ops.is_collective:
+            return
+        self._warming = threading.Thread(target=self._read_and_forget, args=(session,), name="warm up", daemon=True)
+        self._warming.start()
+
+    def go_on_with(self, ops: CheckpointOps, session: tf.Session) -> None:
+        """Saves by `ops` from now on: variables are in other pieces. `rest` must have been called before the change."""
+        self.ops = ops
+        self.__dict__.pop("_writer", None)
+        self.warm_up(session)
+
+    def rest(self) -> None:
+        """Waits until nothing reads the variables any more. Raises CheckpointError where one could not be written."""
+        self._wait_until_warm()
+        self._settle()
+
+    def is_due(self, step: int, passed: int = 1) -> bool:
+        """Whether a checkpoint is to be written after `step` steps, of which `passed` were since it was last asked."""
+        by_steps = self.save_steps is not None and step % self.save_steps < passed
+        by_secs = self.save_secs is not None and time.monotonic() - self.last_time_secs >= self.save_secs
+        return step > self.last_step and (by_steps or by_secs)
+
+    def save(self, session: tf.Session, *, step: int, examples: int) -> None:
+        """Takes the variables as they are and returns; if the one before is still being written, waits for it first.
+
+        Raises CheckpointError where that one could not be written.
+        """
+        started = time.perf_counter()
+        self._settle()
+        self._wait_until_warm()
+        try:
+            written = checkpoint_folder.begin(self.folder, step)
+        except OSError as error:
+            raise self._failure(step, error.strerror or str(error)) from error
+        self._writing = Future()
+        arguments = (self._writing, session, written, step, examples)
+        threading.Thread(target=self._write, args=arguments, name="checkpoint", daemon=True).start()
+        step_read = self.ops.wait_until_read(session)
+        self._waited_secs = time.perf_counter() - started
+        self._count_from(step if step_read is None else step_read)
+
+    def raise_if_failed(self) -> None:
+        """Raises CheckpointError where a checkpoint could not be written; does not wait for one."""
+        if self._writing is not None and self._writing.done():
+            self._settle()
+
+    def save_last(self, session: tf.Session, *, step: int, examples: int) -> None:
+        """Saves the last step unless this run has; does not wait until it is written."""
+        if step != self.last_step or (self.last_prefix is None and self._writing is None):
+            self.save(session, step=step, examples=examples)
+
+    def finish(self, session: tf.Session, *, step: int, examples: int) -> Path | None:
+        """Saves the last step unless this run has, waits until all is written, and returns the last prefix."""
+        self.save_last(session, step=step, examples=examples)
+        self._settle()
+        return self.last_prefix
+
+    def close(self) -> None:
+        """Waits for the checkpoint that is being written, however it ends: for a run that fails for another reason.
+
+        Not for ever: where a server is gone, its variables may never arrive.
+        """
+        if self._writing is not None:
+            with contextlib.suppress(TimeoutError):
+                self._writing.exception(CLOSE_SECS)
+
+    def validated(self, step: int) -> None:
+        """Keeps the checkpoint of `step` until the driver has noted its validation loss."""
+        self._validated.add(step)
+
+    def _count_from(self, step: int) -> None:
+        self.last_step, self.last_time_secs = step, time.monotonic()
+
+    def _read_and_forget(self, session: tf.Session) -> None:
+        # What fails here fails again in `save`, which says so.
+        with contextlib.suppress(tf.errors.OpError, RuntimeError):
+            self.ops.read(session)
+            self.ops.wait_until_read(session)
+
+    def _wait_until_warm(self) -> None:
+        if self._warming is not None:
+            self._warming.join()
+            self._warming = None
+
+    def _settle(self) -> None:
+        """Waits for the checkpoint that is being written; one that failed stays, and raises its error each time."""
+        if self._writing is None:
+            return
+        self.last_prefix, secs = self._writing.result()
+        self._writing = None
+        waited_ms = 1000 * self._waited_secs
+        # To the log itself: in a script's worker `sys.stdout` also goes to the user's terminal.
+        told = f"checkpoint {self.last_step}: loop waited {waited_ms:.0f} ms, written in {secs:.2f} s"
+        print(told, file=sys.__stdout__, flush=True)
+
+    def _write(
+        self, writing: Future[tuple[Path, float]], session: tf.Session, written: Path, step: int, examples: int
+    ) -> None:
+        """The thread: sets the new prefix and the seconds it took, or the error."""
+        started = time.perf_counter()
+        try:
+            values, step_read = self._read(session, step)
+            if step_read is not None:
+                step, examples = step_read, examples + (step_read - step) * self.global_batch
+            self._check_finite(step, values)
+            prefix = self._write_files(written, values, step=step, examples=examples)
+        except BaseException as error:
+            shutil.rmtree(written.parent, ignore_errors=True)
+            writing.set_exception(error)
+        else:
+            writing.set_result((prefix, time.perf_counter() - started))
+
+    def _read(self, session: tf.Session, step: int) -> tuple[list[np.ndarray], int | None]:
+        try:
+            return self.ops.read_with_step(session)
+        except BaseException as error:
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                self.ops.give_up(session)
+            if isinstance(error, tf.errors.OpError):
+                raise self._failure(step, f"the variables could not be read: {_reason(error)}") from error
+            raise
+
+    def _check_finite(self, step: int, values: Sequence[np.ndarray]) -> None:
+        name = not_finite(self.ops.slices, values, self.check_finite)
+        if name is not None:
+            raise CheckpointError(
+                f"checkpoint of step {step} is not written: «{name}» has values that are NaN or infinite; "
+                f"{self._last_good()}"
+            )
+
+    def _write_files(self, written: Path, values: Sequence[np.ndarray], *, step: int, examples: int) -> Path:
+        try:
+            self._writer.write(written, values)
+            checkpoint_folder.flush(written)
+            self._writer.read_back(written)
+            sidecar = Sidecar(
+                step=step,
+                examples=examples,
+                seed=self.seed,
+                fingerprint=self.fingerprint,
+                mlflow_run_id=self.mlflow_run_id(),
+                numbering=self.numbering,
+            )
+            prefix = checkpoint_folder.publish(written, self.folder, sidecar)
+            if self.on_written is not None:
+                self.on_written(prefix)
+            spare = best_checkpoint.not_to_forget(self.folder, set(self._validated)) | {step}
+            checkpoint_folder.forget_old(self.folder, self.keep, spare)
+        except OSError as error:
+            raise self._failure(step, error.strerror or str(error)) from error
+        except tf.errors.OpError as error:
+            raise self._failure(step, _reason(error)) from error
+        self._tell_tensorflow(prefix)
+        return prefix
+
+    def _tell_tensorflow(self, prefix: Path) -> None:
+        """So that `tf.train.latest_checkpoint` and `load_checkpoint` find the newest in the folder; nothing here needs
+        that."""
+        try:
+            kept = [path.name for path in checkpoint_files.readable(self.folder)]
+            with literal(prefix) as path:
+                folder = str(Path(path).parent)
+                tf.train.update_checkpoint_state(folder, prefix.name, all_model_checkpoint_paths=kept)
+        except (OSError, tf.errors.OpError) as error:
+            log.warning("%s cannot be written: %s", self.folder / "checkpoint", error)
+
+    @functools.cached_property
+    def _writer(self) -> CheckpointWriter:
+        return CheckpointWriter(self.ops.slices)
+
+    def _failure(self, step: int, reason: str) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint of step {step} could not be written to {self.folder}: {reason}; {self._last_good()}"
+        )
+
+    def _last_good(self) -> str:
+        found = list(checkpoint_files.readable(self.folder))
+        return f"the last good one is {found[-1]}" if found else "there is none before it"
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """What the system said, which stands behind the file and a semicolon."""
+    return reason_in(str(error.message)).rpartition("; ")[2]

@@ -1,0 +1,118 @@
+"""Which checkpoint a run starts from: the newest that is whole. Opens no session."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from parallax_runner.checkpoints.files import STEM, damage, files_of, list_checkpoints, sidecar_path, without_sidecar
+from parallax_runner.checkpoints.folder import tidy
+from parallax_runner.checkpoints.literal_path import is_pattern
+from parallax_runner.errors import CheckpointError
+from parallax_runner.files.plain import read_text, reason_of
+
+
+@dataclass(frozen=True)
+class Start:
+    """`prefix` is None for a fresh start; `notes` say which newer checkpoints are damaged, and how."""
+
+    prefix: Path | None
+    notes: tuple[str, ...] = ()
+
+
+def find_start(resume: str, folder: Path) -> Start:
+    """Where a run starts; every file of the checkpoint that is chosen has been read and compared with its checksum.
+
+    `resume` is `never`, `auto` (the newest that `folder` holds; what a killed run left there is tidied up), or a path
+    to a checkpoint, to a folder of checkpoints or to a run directory. Raises CheckpointError where a path leads to no
+    checkpoint, where the one it names is damaged, and where all are.
+    """
+    if resume == "never":
+        return Start(None)
+    try:
+        return _newest_of(folder) if resume == "auto" else _start_at(Path(resume), resume)
+    except OSError as error:
+        key = f"ckpt.dir={folder}" if resume == "auto" else f"ckpt.resume={resume}"
+        raise CheckpointError(f"{key}: cannot be read: {reason_of(error)}") from error
+
+
+def _newest_of(folder: Path) -> Start:
+    notes = tidy(folder)
+    found = newest_whole(folder)
+    return Start(found.prefix, (*notes, *found.notes))
+
+
+def _start_at(path: Path, resume: str) -> Start:
+    if os.path.lexists(sidecar_path(path)) or files_of(path):
+        return Start(_whole(path, resume))
+    for candidate in (path, path / "ckpt", *_named_by(path)):
+        found = newest_whole(candidate)
+        if found.prefix is not None:
+            return found
+    raise CheckpointError(
+        f"ckpt.resume={resume}: no checkpoint there; give the prefix of one (…/{STEM}-300), a folder that holds some, "
+        "or the directory of a run"
+    )
+
+
+def _named_by(run_dir: Path) -> Iterator[Path]:
+    """Where the run of this directory wrote its checkpoints, if it was told to elsewhere."""
+    try:
+        config = OmegaConf.load(io.StringIO(read_text(run_dir / "config.yaml")))
+        folder = OmegaConf.select(config, "ckpt.dir")
+    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException):
+        return
+    if isinstance(folder, str):
+        yield Path(folder)
+
+
+def newest_whole(folder: Path) -> Start:
+    """The newest checkpoint of a folder that is not damaged, None where there is none at all.
+
+    Raises CheckpointError where all are damaged: to start afresh would throw away what could perhaps be repaired.
+    Raises OSError where the folder cannot be read.
+    """
+    damaged: list[tuple[Path, str]] = []
+    lost = without_sidecar(folder)
+    for prefix in reversed([*list_checkpoints(folder), *lost]):
+        fault = damage(prefix)
+        if fault is None:
+            notes = [f"checkpoint {bad} is damaged: {why}; using {prefix} instead" for bad, why in damaged]
+            return Start(prefix, tuple(notes))
+        damaged.append((prefix, fault))
+    if damaged:
+        faults = "; ".join(f"{bad.name}: {why}" for bad, why in damaged)
+        move = f"move {_names(lost)} to another folder if another program wrote it, " if lost else ""
+        raise CheckpointError(
+            f"no checkpoint in {folder} is whole ({faults}): bring one back, {move}or start afresh with "
+            "ckpt.resume=never"
+        )
+    return Start(None)
+
+
+def _names(prefixes: Sequence[Path]) -> str:
+    return ", ".join(f"{prefix.name}.*" for prefix in prefixes)
+
+
+def _whole(prefix: Path, resume: str) -> Path:
+    if is_pattern(prefix.name):
+        raise CheckpointError(
+            f"ckpt.resume={resume}: TensorFlow takes «{prefix.name}» for a pattern; give the files of this checkpoint "
+            "a name without any of * ? [ \\"
+        )
+    fault = damage(prefix)
+    if fault is None:
+        return prefix
+    try:
+        other = newest_whole(prefix.parent).prefix
+    except CheckpointError:
+        other = None
+    remedy = f"the newest whole one beside it: ckpt.resume={other}" if other else "no other beside it is whole"
+    raise CheckpointError(f"ckpt.resume={resume}: this checkpoint is damaged: {fault}; {remedy}")

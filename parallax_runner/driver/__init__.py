@@ -1,0 +1,1 @@
+"""The process that a person starts: plans, launches, supervises, records."""

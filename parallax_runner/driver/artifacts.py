@@ -1,0 +1,67 @@
+"""What a run leaves in its MLflow run beside numbers: its record, images, checkpoints, and the model for serving."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from parallax_runner.config import frozen
+from parallax_runner.driver.recovery import FAILURE
+from parallax_runner.export.checkpoints import CheckpointArtifacts
+from parallax_runner.launch.logs import own_logs
+from parallax_runner.plan import outcome
+from parallax_runner.planning.cost import measured
+from parallax_runner.profile import files as profile_files
+from parallax_runner.track.tracker import Tracker
+
+log = logging.getLogger(__name__)
+
+
+class RunArtifacts:
+    """Make it before anything is launched: checkpoints that are there already are another run's."""
+
+    def __init__(self, config: DictConfig, run_dir: Path, tracker: Tracker) -> None:
+        self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled
+        self._profile_config = config.profile
+        which = config.tracking.log_checkpoints if self._is_tracked and config.ckpt.enabled else "none"
+        ckpt_dir = Path(config.ckpt.dir) if config.ckpt.enabled else run_dir
+        self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, self._send_checkpoint)
+
+    def on_checkpoint(self, prefix: Path) -> None:
+        """Takes note of a checkpoint that was written."""
+        self._checkpoints.on_checkpoint(prefix)
+
+    def close(self, summary_path: Path, summary: Mapping[str, Any]) -> None:
+        """Hands over what there is at the end, small things first."""
+        if not self._is_tracked:
+            return
+        record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)
+        sometimes = [self._run_dir / name for name in (FAILURE, outcome.FILE_NAME, measured.FILE_NAME)]
+        for path in (*record, *(path for path in sometimes if path.exists()), *self._plots()):
+            self._tracker.log_artifact(path)
+        for path in own_logs(self._run_dir):
+            self._tracker.log_artifact(path, "logs")
+        for path in self._profile():
+            self._tracker.log_artifact(path, "profile")
+        self._checkpoints.close()
+        if summary.get("saved_model"):
+            self._tracker.log_event("model", saved_model=summary["saved_model"])
+
+    def _profile(self) -> list[Path]:
+        return [] if self._profile_config.name == "off" else profile_files.artifacts(Path(self._profile_config.dir))
+
+    def _plots(self) -> list[Path]:
+        from parallax_runner.track import plots
+
+        try:
+            return [self._run_dir / plots.FOLDER] if plots.plot_run(self._run_dir) else []
+        except Exception as error:  # Whatever a font cache or a disk has against it: the numbers are there.
+            log.warning("no plots: %s: %s", type(error).__name__, error)
+            return []
+
+    def _send_checkpoint(self, folder: Path) -> None:
+        self._tracker.log_event("checkpoint", folder=str(folder))

@@ -1,0 +1,71 @@
+"""The cost model of a configuration: its cluster, the constants that are known of it, and what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.data.token_cache import cache_root
+from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.planning.cost import constants
+from parallax_runner.planning.cost.constants import DEFAULTS, Constants
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cost.model import Cluster, CostModel
+from parallax_runner.planning.cost.server_load import ServerLoad
+from parallax_runner.planning.cut import Cut, cut_variables
+
+
+def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
+    """Of the processes that the configuration starts: each counts as a host, as the constants are of processes too."""
+    workers = 1 if config.comm.name == "local" else config.cluster.workers
+    known = constants_of(config)
+    return CostModel(
+        cluster=Cluster(workers=workers, servers=config.cluster.servers),
+        constants=known,
+        ps=ps_options(config),
+        measured=measured,
+        load=ServerLoad.of(
+            cut_variables(variables, config.partition.num, cut_of(config)),
+            config.cluster.servers,
+            measured,
+            known,
+            together=config.comm.name == "ps",
+            ps=ps_options(config),
+        ),
+        compression=Compression(config.comm.compression),
+    )
+
+
+def ps_options(config: DictConfig) -> PsOptions:
+    """The fields of `comm.ps` that a plan has."""
+    return PsOptions(**{option.name: config.comm.ps[option.name] for option in dataclasses.fields(PsOptions)})
+
+
+def cut_of(config: DictConfig) -> Cut:
+    """How sparse variables share the configured number of pieces."""
+    return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)
+
+
+def constants_of(config: DictConfig) -> Constants:
+    """Those that scripts/calibrate has measured on this cluster, or else the defaults."""
+    try:
+        return constants.load(constants_path(config))
+    except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
+        return DEFAULTS
+
+
+def constants_path(config: DictConfig) -> Path:
+    """Where the constants of the configuration's cluster are kept: it is told by its hosts and their cores."""
+    content: Any = OmegaConf.to_container(config.cluster, resolve=True)
+    lines = content["resource_info"]
+    described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), content["threads_per_worker"]]
+    key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
+    return cache_root(None) / "calibration" / f"{key}.json"

@@ -1,0 +1,1 @@
+"""Short jobs that the driver runs to measure something: row trials, calibrations, trials of partitions."""

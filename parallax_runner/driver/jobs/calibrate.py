@@ -1,0 +1,117 @@
+"""Measures the cost model's constants on a cluster.
+
+It starts ranks and servers as a run of this configuration would, times exchanges of growing size and updates, and keeps
+what it fits for all later plans on this cluster. `constants.json` in its run_dir is a copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from parallax_runner.calibration.samples import Sample
+from parallax_runner.calibration.table import constants_table
+from parallax_runner.config import frozen
+from parallax_runner.config.cluster_size import size_cluster
+from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.config.resource_info import Host, read_hosts
+from parallax_runner.config.validate import validate
+from parallax_runner.driver.cost_model import constants_path
+from parallax_runner.driver.supervise import launch_spec
+from parallax_runner.errors import LaunchError, StorageError
+from parallax_runner.launch import processes
+from parallax_runner.launch.interrupts import Interrupted, Interrupts
+from parallax_runner.plan import plan
+from parallax_runner.planning.cost import constants
+from parallax_runner.process.exit_status import tell
+from parallax_runner.process.terminal import keep_going
+
+MODULE = "parallax_runner.worker.calibration"
+FILE_NAME = "constants.json"
+
+
+def main(overrides: Sequence[str]) -> int:
+    """Calibrates, shows and keeps the constants; returns the exit status."""
+    keep_going()
+    try:
+        config = composed(overrides)
+        folder = Path(config.run_dir)
+        with Interrupts() as interrupts:
+            try:
+                found = calibrate(config, folder, interrupts)
+            except Interrupted:
+                return interrupts.exit_status
+        constants.save(found, folder / FILE_NAME)
+        Console(width=None if sys.stdout.isatty() else 100).print(constants_table(found))
+        path = constants_path(config)
+        try:
+            constants.save(found, path)
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be written: {error.strerror}; what was measured is in {folder / FILE_NAME}: "
+                "make room, or set XDG_CACHE_HOME, and copy it there"
+            ) from error
+        print(f"kept in {path}; plans for this cluster use it from now on")
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return tell(error)
+    return 0
+
+
+def composed(overrides: Sequence[str]) -> DictConfig:
+    """The configuration of a run with these overrides. Raises ConfigError."""
+    job = Composer().job(list(overrides))
+    config = resolve(job)
+    validate(config, job.origins)
+    return size_cluster(config)
+
+
+def calibrate(config: DictConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
+    """Of two ranks, and of all if there are more: by several numbers, what a round costs is told from the rest."""
+    from parallax_runner.calibration.fit import fit
+
+    samples: list[Sample] = []
+    sizes = sorted({2, max(2, config.cluster.workers)})
+    for ranks in sizes:
+        samples += measured(config, ranks, folder / f"ranks_{ranks}", interrupts)
+    told = " and ".join(map(str, sizes))
+    return fit(samples, source=f"calibrated {datetime.date.today()} on {platform.node()} with {told} ranks")
+
+
+def measured(config: DictConfig, ranks: int, folder: Path, interrupts: Interrupts) -> list[Sample]:
+    """The samples of one launch: on this machine with one server, otherwise with one a host.
+
+    Raises LaunchError where it fails.
+    """
+    content = DictConfig(OmegaConf.to_container(config, resolve=True))
+    content.run_dir, content.ckpt.enabled = str(folder), False
+    hosts = 1
+    if config.cluster.resource_info is not None:
+        placed = spread(read_hosts(list(config.cluster.resource_info)), ranks)
+        content.cluster.resource_info, hosts = [str(host) for host in placed], len(placed)
+    frozen.freeze(content, folder)
+    made = plan.Plan(
+        comm="hybrid", workers=ranks, servers=hosts, average_sparse=True, fingerprint="", variables=(), notes=()
+    )
+    plan.save(made, folder / plan.FILE_NAME)
+    print(f"calibrate: {ranks} ranks and {hosts} server(s)", file=sys.stderr, flush=True)
+    spec = launch_spec(content, made, folder, module=MODULE)
+    result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
+    if result.status == "interrupted":
+        raise Interrupted
+    if result.status != "finished":
+        raise LaunchError(f"calibrate: {result.failure} (logs: {folder / 'logs'})")
+    return [Sample(**sample) for sample in result.done["worker", 0]["samples"]]
+
+
+def spread(hosts: Sequence[Host], ranks: int) -> list[Host]:
+    """Where so many ranks go: few of them on a host each, or the link between hosts would not be measured."""
+    if ranks > len(hosts):
+        return list(hosts)
+    return [dataclasses.replace(host, slots=host.slots[:1]) for host in hosts[:ranks]]

@@ -1,0 +1,135 @@
+"""Trials of `partition=search` as runs of their own, where the plan cannot change while processes live.
+
+Without synchronisation, or with backup workers, no moment is between two steps of all ranks: then each trial begins
+from the checkpoint that the one before has left, and the training from the last one's: they are the run's own, where it
+keeps any, so that a run that ends meanwhile goes on from there. A script's steps, and those that
+`action=verify` repeats, are counted by others: there trials begin from initial values, and are thrown away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from parallax_runner.config import frozen
+from parallax_runner.driver import recovery, report
+from parallax_runner.driver.partition_search import PartitionSearch, tell, with_partitions
+from parallax_runner.driver.recovery import Recovery, step_of
+from parallax_runner.driver.supervise import launch_spec
+from parallax_runner.errors import TrainingError
+from parallax_runner.files.link_or_copy import link_or_copy
+from parallax_runner.launch import processes
+from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.plan import plan as plans
+from parallax_runner.planning.cut import Cut
+from parallax_runner.search import record
+from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
+
+
+def search_apart(
+    search: PartitionSearch, start: Recovery, summary: dict[str, Any], interrupts: Interrupts
+) -> tuple[Recovery, processes.RunResult | None]:
+    """Makes trials until the choice is made; returns what to train from, and how the search ended, if it is all that
+    was to be done, or failed. `summary` counts the restarts."""
+    config = start.config
+    if not config.ckpt.enabled:
+        shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # an earlier search's
+    goes_on = config.action == "train" and config.model["_target_"] != frozen.SCRIPT
+    max_restarts = config.train.max_restarts if config.action == "train" else 0
+    while True:
+        search.next_plan()
+        if search.choice is not None or (goes_on and step_of(config) + search.trial_steps > config.train.steps):
+            break
+        folder = start.run_dir / record.FOLDER / f"partitions_{search.partitions}"
+        trial = _trial_config(config, search, folder, goes_on)
+        result, by_rank = _run_trial(trial, search, start.run_dir, interrupts)
+        if goes_on:
+            config = with_partitions(config, config.partition.num)
+            config.ckpt.resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
+        if result.status != "finished":
+            result, restarts = _named(result, search.partitions, folder), summary["restarts"]
+            failure = recovery.to_try_again(
+                result, restarts=restarts, max_restarts=max_restarts, was_stopped=interrupts.received
+            )
+            if failure is None:
+                return dataclasses.replace(start, config=config), result
+            summary["restarts"] += 1
+            step = step_of(config) if goes_on else 0
+            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+        elif min(map(len, by_rank.values()), default=0) < WARM_UP_STEPS + LEAST_STEPS:
+            reason = f"the training ends before a trial of {search.trial_steps} steps does (partition.steps_per_trial)"
+            if config.action == "search":
+                raise TrainingError(f"action=search: {reason}")
+            tell(f"{reason}, so nothing can be chosen")
+            break
+        else:
+            search.take(Trial.of(search.partitions, by_rank))
+    settled = search.begin(config)
+    ended = processes.RunResult("finished", 0) if config.action == "search" else None
+    return dataclasses.replace(start, config=settled), ended
+
+
+def _left_by(result: processes.RunResult) -> str | None:
+    """The checkpoint that a trial has written at its end."""
+    path: str | None = result.done.get(("worker", 0), {}).get("ckpt_path")
+    return path
+
+
+def _run_trial(
+    config: DictConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
+) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
+    """Returns how the trial ended, and the seconds of each rank's steps. `run_dir` belongs to the run that searches."""
+    from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
+
+    folder = Path(config.run_dir)
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier search's logs
+    frozen.freeze(config, folder)
+    plans.save(search.plan, folder / plans.FILE_NAME)
+    link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
+    by_rank: dict[int, list[float]] = defaultdict(list)
+
+    def on_message(message: processes.Message) -> None:
+        if message.role == "worker" and message.kind == "progress":
+            by_rank[message.index] += message.fields["step_secs"]
+
+    spec = launch_spec(config, search.plan, folder)
+    result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
+    return result, by_rank
+
+
+def _trial_config(config: DictConfig, search: PartitionSearch, folder: Path, goes_on: bool) -> DictConfig:
+    trial = with_partitions(config, search.partitions)
+    trial.action = "search"  # by which ranks know that nothing is to be validated
+    trial.run_dir = str(folder)
+    trial.partition = {"name": "fixed", "num": search.partitions, "cut": Cut.BY_BYTES.value}
+    first = step_of(config) if goes_on else 0
+    trial.train.steps = first + search.trial_steps
+    trial.train.log_every = search.trial_steps
+    if not goes_on:
+        trial.ckpt = {"enabled": False, "resume": "never"}
+    elif not config.ckpt.enabled:
+        passed_on = {"enabled": True, "dir": str(_passed_on(Path(config.run_dir))), "keep": 1}
+        trial.ckpt = passed_on | {"resume": config.ckpt.resume}
+    trial.tracking = {"enabled": False}
+    trial.profile = {"name": "off"}
+    return trial
+
+
+def _passed_on(run_dir: Path) -> Path:
+    """Where trials leave checkpoints for each other in a run that keeps none."""
+    return run_dir / record.FOLDER / "ckpt"
+
+
+def _named(result: processes.RunResult, partitions: int, folder: Path) -> processes.RunResult:
+    """The failure with the trial that it happened in."""
+    if result.failure is None:
+        return result
+    pieces = f"{partitions} partition{'' if partitions == 1 else 's'}"
+    reason = f"{result.failure.reason} (in the trial of {pieces}, logs: {folder / 'logs'})"
+    return dataclasses.replace(result, failure=dataclasses.replace(result.failure, reason=reason))

@@ -1,0 +1,108 @@
+"""Has a short trial made where the cost model needs one, and keeps what it found for the runs to come."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.config import frozen
+from parallax_runner.data.state import drawn_from, state_of
+from parallax_runner.data.token_cache import cache_root
+from parallax_runner.driver.supervise import launch_spec
+from parallax_runner.errors import LaunchError, StorageError
+from parallax_runner.launch import processes
+from parallax_runner.launch.interrupts import Interrupted, Interrupts
+from parallax_runner.plan import plan
+from parallax_runner.planning.cost import measured
+from parallax_runner.planning.cost.measured import Measured
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+log = logging.getLogger(__name__)
+
+FOLDER = "measure"
+MODULE = "parallax_runner.worker.row_trial"
+
+
+def known(config: DictConfig, fingerprint: str) -> Measured | None:
+    """What an earlier trial of the same graph, data, ranks and machine has found; None where there was none."""
+    try:
+        return measured.load(_kept(config, fingerprint))
+    except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
+        return None
+
+
+def measure(
+    config: DictConfig,
+    single: SingleDeviceGraph,
+    alone: plan.Plan,
+    run_dir: Path,
+    interrupts: Interrupts | None = None,
+) -> Measured:
+    """What is known, or else the outcome of a trial: one process, some seconds. `alone` is the graph's plan under
+    comm=local.
+
+    Leaves `run_dir/measured.json`. Raises LaunchError where the trial fails, Interrupted where the user ends it.
+    """
+    found = known(config, alone.fingerprint)
+    if found is None:
+        print("measure: a short trial of the graph and its data, on one device", file=sys.stderr, flush=True)
+        found = _trial(config, single, alone, run_dir / FOLDER, interrupts)
+        try:
+            measured.save(found, _kept(config, alone.fingerprint))
+        except OSError as error:  # the next run measures again
+            log.warning("the measurement is not kept: %s", error)
+    measured.save(found, run_dir / measured.FILE_NAME)
+    return found
+
+
+def _trial(
+    config: DictConfig, single: SingleDeviceGraph, alone: plan.Plan, folder: Path, interrupts: Interrupts | None
+) -> Measured:
+    from parallax_runner.graph import fingerprint
+
+    shutil.rmtree(folder, ignore_errors=True)
+    content = DictConfig(OmegaConf.to_container(config, resolve=True))
+    content.run_dir = str(folder)
+    frozen.freeze(content, folder)
+    plan.save(alone, folder / plan.FILE_NAME)
+    fingerprint.Outline.of(single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)
+    content.ckpt.enabled = False
+    # Of several hosts one will do: this machine.
+    content.cluster.resource_info = None
+    spec = launch_spec(content, alone, folder, module=MODULE)
+    result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
+    if result.status == "interrupted":
+        raise Interrupted
+    if result.status != "finished":
+        raise LaunchError(f"measure: {result.failure} (logs: {folder / 'logs'})")
+    try:
+        return measured.load(folder / measured.FILE_NAME)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{folder / measured.FILE_NAME}: cannot be read back: {error}") from error
+
+
+def _kept(config: DictConfig, fingerprint: str) -> Path:
+    """Where a measurement is kept: named by all that it depends on; other seeds draw other rows, but as many."""
+    content: Any = OmegaConf.to_container(config, resolve=True)
+    depends_on = [
+        measured.FORMAT,
+        fingerprint,
+        drawn_from(content["data"]),
+        state_of(content["data"]),
+        min(content["cluster"]["workers"], measured.MOST_RANKS),
+        content["cluster"]["threads_per_worker"],
+        [platform.node(), os.cpu_count()],
+    ]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:32]
+    return cache_root(None) / "measured" / f"{key}.json"

@@ -1,0 +1,239 @@
+"""`partition=search`: into how many pieces sparse variables are best cut, found in short trials that are part of the
+training."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.config import frozen
+from parallax_runner.data.state import drawn_from, state_of
+from parallax_runner.data.token_cache import cache_root
+from parallax_runner.driver import report
+from parallax_runner.driver.partition_results import fields_of, track
+from parallax_runner.errors import PlanError
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.cut import Cut
+from parallax_runner.search import record
+from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
+from parallax_runner.search.extent import may_change, range_of
+from parallax_runner.search.search import choose
+from parallax_runner.search.trial import WARM_UP_STEPS, Choice, Trial
+from parallax_runner.track.tracker import Tracker
+
+log = logging.getLogger(__name__)
+
+
+def planned(config: DictConfig, plan: Plan) -> Plan:
+    """The plan with what is to be said of the search. Raises PlanError where it cannot be made."""
+    if config.partition.name != "search":
+        return plan
+    allowed = _range(config, plan)
+    notes = []
+    if allowed is None:
+        if config.action == "search":
+            raise PlanError("action=search: no sparse variable is on a server, so there is nothing to cut in pieces")
+        notes.append("partition=search searches for nothing: no sparse variable is on a server")
+    elif config.action == "plan":
+        notes.append(f"partition=search begins with {allowed.start} and tries {allowed.least} to {allowed.most} pieces")
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes))
+
+
+def is_due(config: DictConfig, plan: Plan) -> bool:
+    """Whether the number of pieces is to be found."""
+    return config.partition.name == "search" and config.action != "plan" and _range(config, plan) is not None
+
+
+class PartitionSearch:
+    """The search of one run: the plan to go by next, and what trials have said.
+
+    Trials and choice are kept in the run's folder and in the user's cache, and taken up from there if they were made
+    for the same graph, data and cluster; under `action=search` only those of a search that was not finished. `summary`
+    gets the trials, the curve and the choice.
+    """
+
+    def __init__(
+        self,
+        config: DictConfig,
+        run_dir: Path,
+        plan: Plan,
+        make_plan: Callable[[DictConfig], Plan],
+        tracker: Tracker,
+        summary: dict[str, Any],
+    ) -> None:
+        self.is_within = may_change(config, plan)
+        self.steps = 0
+        self.secs = 0.0
+        self._config, self._run_dir, self._make_plan = config, run_dir, make_plan
+        self._tracker, self._summary = tracker, summary
+        allowed = _range(config, plan)
+        assert allowed is not None
+        self._allowed = allowed
+        self._made_for = _made_for(config, plan)
+        self._paths = (record.in_run(run_dir), record.in_cache(cache_root(None), self._made_for))
+        self._by_rank: dict[int, Sequence[float]] = {}
+        self.plan, self.partitions = plan, 0
+        self._has_shown, self._was_tracked = False, False
+        self.trials: tuple[Trial, ...] = ()
+        self.choice: Choice | None = None
+        summary |= fields_of((), None)
+        self._take_up()
+        if self.choice is None:
+            most = f"at most {MOST_TRIALS} trials, {config.partition.steps_per_trial} steps each"
+            tell(f"{allowed.least} to {allowed.most} partitions, from {allowed.start}, {most}")
+
+    @property
+    def trial_steps(self) -> int:
+        """Of one trial, warm-up included."""
+        return WARM_UP_STEPS + int(self._config.partition.steps_per_trial)
+
+    def next_plan(self) -> Plan:
+        """The plan to go by now: of the next number to try, or of the choice, which is made where nothing is left."""
+        if self.choice is None:
+            number = next_partitions(self.trials, self._allowed)
+            if number is None:
+                self._settle()
+        if self.choice is not None:
+            number = self.choice.partitions
+        assert number is not None
+        if number != self.partitions:
+            self.partitions = number
+            self.plan = self._make_plan(with_partitions(self._config, number))
+            plans.save(self.plan, self._run_dir / plans.FILE_NAME)
+        if self.choice is not None and not self._has_shown:
+            self._show(self.choice)
+        return self.plan
+
+    def begin(self, config: DictConfig) -> DictConfig:
+        """What an attempt is to begin with: leaves `plan.json` and `config.yaml`, and returns the configuration."""
+        self._by_rank = {}
+        plans.save(self.next_plan(), self._run_dir / plans.FILE_NAME)
+        begun = with_partitions(config, self.partitions if self.choice is not None else config.partition.num)
+        if config.action == "search":  # it ends when the choice is made
+            begun.train.steps = begun.train.log_every = MOST_TRIALS * self.trial_steps + 1
+        frozen.freeze(begun, self._run_dir)
+        return begun
+
+    def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
+        """The order to all ranks, when the last of them tells what the segment up to `step` took."""
+        self._by_rank[rank] = step_secs
+        if len(self._by_rank) < self.plan.workers:
+            return None
+        by_rank, self._by_rank = self._by_rank, {}
+        if self.choice is None and all(by_rank.values()):
+            self.take(Trial.of(self.partitions, by_rank))
+            self._count(len(by_rank[0]), sum(max(secs) for secs in zip(*by_rank.values(), strict=False)))
+        before = self.partitions
+        plan = self.next_plan()
+        return {
+            "plan": None if self.partitions == before else plans.to_json(plan),
+            "until": step + self.trial_steps if self.choice is None else None,
+            "ends": self.choice is not None and self._config.action == "search",
+        }
+
+    def on_recut(self, rank: int, secs: float) -> None:
+        """The ranks have changed to another plan."""
+        self._count(0, secs)
+        log.info("search: cut anew in %s in %.1f s", _counted(self.partitions), secs)
+
+    def take(self, trial: Trial) -> None:
+        """Notes what a trial has measured."""
+        self.trials = (*self.trials, trial)
+        times = f"{1000 * trial.secs:.4g} ms a step ± {1000 * trial.error_secs:.2g}"
+        tell(f"{_counted(trial.partitions)}: {times}")
+        self._keep()
+
+    def close(self) -> None:
+        """Records what came of the search, also where it was interrupted."""
+        if not self._was_tracked:
+            track(self.trials, self.choice, self._tracker, self._run_dir)
+        if self.choice is None:
+            kept = f"{len(self.trials)} trials are kept for a run that goes on"
+            tell(f"not finished: {kept}; a trial takes {self.trial_steps} steps")
+
+    def _take_up(self) -> None:
+        """What an earlier search has left, in this folder or elsewhere."""
+        for path in self._paths:
+            found = record.load(self._made_for, path)
+            if not found.trials or (found.choice is not None and self._config.action == "search"):
+                continue
+            self.trials, self.choice = found.trials, found.choice
+            where = self._run_dir if path == self._paths[0] else path
+            if found.choice is None:
+                known = ", ".join(str(trial.partitions) for trial in found.trials)
+                tell(f"goes on with the trials of an earlier run, in {where}: {known}")
+            else:
+                tell(f"{_counted(found.choice.partitions)}, as an earlier run has found, in {where}")
+            self._was_tracked = found.choice is not None and path == self._paths[0]
+            self._keep()
+            return
+
+    def _settle(self) -> None:
+        choice = self.choice = choose(self.trials)
+        time = f"{1000 * choice.secs:.4g} ms a step ± {1000 * choice.error_secs:.2g}"
+        tell(f"chosen: {_counted(choice.partitions)}, {time}")
+        self._keep()
+
+    def _show(self, choice: Choice) -> None:
+        self._has_shown = True
+        self._tracker.log_params({"partition": {"num": choice.partitions}})
+        frozen.freeze(with_partitions(self._config, choice.partitions), self._run_dir)
+        report.show_plan(self.plan)
+
+    def _keep(self) -> None:
+        self._summary |= fields_of(self.trials, self.choice)
+        record.save(self.trials, self.choice, self._made_for, self._paths[0])
+        try:
+            record.save(self.trials, self.choice, self._made_for, self._paths[1])
+        except OSError as error:  # the next run searches again
+            log.warning("the search is not kept: %s", error)
+
+    def _count(self, steps: int, secs: float) -> None:
+        self.steps, self.secs = self.steps + steps, self.secs + secs
+        self._summary |= {"partition_search_steps": self.steps, "partition_search_secs": self.secs}
+
+
+def with_partitions(config: DictConfig, partitions: int) -> DictConfig:
+    """The configuration with another number of pieces."""
+    settled = DictConfig(OmegaConf.to_container(config, resolve=True))
+    settled.partition.num, settled.partition.cut = partitions, Cut.BY_BYTES.value
+    return settled
+
+
+def _range(config: DictConfig, plan: Plan) -> Range | None:
+    """What may be tried; None where the plan cuts nothing. Raises PlanError where a variable has too few rows."""
+    return range_of(plan, least=config.partition.min, most=config.partition.max)
+
+
+def _made_for(config: DictConfig, plan: Plan) -> dict[str, Any]:
+    """What a choice holds for: the same graph, data, cluster, way to communicate, and search."""
+    content: Any = OmegaConf.to_container(config, resolve=True)
+    asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
+    return {
+        "fingerprint": plan.fingerprint,
+        "data": drawn_from(content["data"]),
+        "files": state_of(content["data"]),
+        "cluster": content["cluster"],
+        "machine": [platform.node(), os.cpu_count()],
+        "comm": content["comm"],
+        "partition": asked,
+    }
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions} partition{'' if partitions == 1 else 's'}"
+
+
+def tell(line: str) -> None:
+    """A line of the search, on the terminal and in the driver's log."""
+    log.info("search: %s", line)
+    print(f"search: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,387 @@
+"""All stages on one screen: what the driver does with a configuration.
+
+config → data → captured graph → analysis → plan → launch (rank.py runs in each worker) → record
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.config import frozen
+from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
+from parallax_runner.config.objective import Objective, objective_of
+from parallax_runner.config.resume_command import resume_command
+from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.driver import partition_search, recovery, report, validation
+from parallax_runner.driver.artifacts import RunArtifacts
+from parallax_runner.driver.cost_model import constants_of, cost_model, cut_of
+from parallax_runner.driver.jobs import row_trial as measurement
+from parallax_runner.driver.jobs.partition_trials import search_apart
+from parallax_runner.driver.partition_search import PartitionSearch
+from parallax_runner.driver.recording import open_tracker
+from parallax_runner.driver.recovery import Recovery
+from parallax_runner.driver.run_lock import alone_in
+from parallax_runner.driver.simulate import run_simulation
+from parallax_runner.driver.supervise import supervise
+from parallax_runner.errors import ConfigError, ParallaxError
+from parallax_runner.graph.build import MODEL, Source
+from parallax_runner.launch.interrupts import Interrupted, Interrupts
+from parallax_runner.launch.logs import LogFile, redirect_logs
+from parallax_runner.launch.processes import RunResult
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Compression, Moved, Plan
+from parallax_runner.planning.choose import choose_routes
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.explain import explain
+from parallax_runner.planning.placement import rows_matter
+from parallax_runner.planning.planner import make_plan
+from parallax_runner.process import stage_times as stages
+from parallax_runner.process.stage_times import stage
+from parallax_runner.process.terminal import log_losses
+from parallax_runner.track.destination import chosen_uri
+from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
+from parallax_runner.track.store_check import check_store
+from parallax_runner.track.system_metrics import sampling
+from parallax_runner.track.tracker import NoTracker, Tracker
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+log = logging.getLogger(__name__)
+
+BALANCED_BY_BOUNDS = (
+    "servers are balanced by the rows that a step may touch at most; "
+    "comm.measure_rows=true measures which it does touch"
+)
+
+
+def drive(config: DictConfig, source: Source = MODEL) -> Objective | None:
+    """Runs one job to its end and returns its objective, None where the action has none.
+
+    `source` has the graph and the data; they are the configuration's own unless a script brings them.
+
+    Raises ParallaxError where the configuration, data, graph or plan is at fault, and SystemExit with the run's status
+    where a run failed or was stopped.
+    """
+    # TensorFlow's notes on its build are of no use here; its errors still come through.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    run_dir = Path(config.run_dir).resolve()
+    config = size_cluster(config)
+    summary = report.empty_summary(config)
+    if config.action == "sync":
+        raise ConfigError("action=sync does not run a job: give it plainly, as in action=sync run_dir=runs/first")
+    with Interrupts() as interrupts, _alone_in(run_dir):
+        try:
+            return _drive(config, source, run_dir, summary, interrupts)
+        except (Exception, Interrupted) as error:
+            if interrupts.received:
+                command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
+                _end_interrupted(run_dir, summary, interrupts, command)
+            log.error("%s", error, exc_info=True)
+            told = report.explain_storage(error, run_dir)
+            reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
+            report.leave_summary(run_dir, summary | {"status": "failed", "error": reason})
+            raise told from told.__cause__
+
+
+@contextmanager
+def _alone_in(run_dir: Path) -> Iterator[None]:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone_in(run_dir))
+        except OSError as error:
+            raise report.explain_storage(error, run_dir) from error
+        yield
+
+
+def _drive(
+    config: DictConfig, source: Source, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts
+) -> Objective | None:
+    redirect_logs(run_dir, config.redirect_path)
+    _log_to(run_dir)
+    stages.tell("start of Python", stages.process_age_secs())
+    recovery.forget_failure(run_dir)
+    before = read_summary(run_dir)
+    # An earlier run's must not be taken for this one's.
+    (run_dir / SUMMARY).unlink(missing_ok=True)
+    if config.tracking.enabled and config.action not in ("plan", "simulate"):
+        check_store(chosen_uri(config.tracking.uri), config.tracking.experiment)
+    if config.action == "simulate":
+        run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
+        write_summary(run_dir, summary | {"status": "finished"})
+        return None
+    dataset = source.load_dataset(config)
+    single = source.build_graph(config, dataset)
+    measured = _measured(config, source, single, run_dir, interrupts)
+    plan = partition_search.planned(config, plan_run(config, single, measured=measured))
+    plan = validation.planned(config, plan, single, dataset)
+    if plan.servers:
+        from parallax_runner.train.protocols import check_protocol
+
+        check_protocol(config.comm.ps.protocol)
+    summary |= {"comm": plan.comm, "workers": plan.workers, "servers": plan.servers}
+    summary["global_batch"] = report.global_batch(config, plan.contributors)
+    with stage("show the plan"):
+        plans.save(plan, run_dir / "plan.json")
+        if config.redirect_path is None and not partition_search.is_due(config, plan):
+            report.show_plan(plan, constants=constants_of(config) if config.action == "plan" else None)
+    if config.action == "plan":
+        write_summary(run_dir, summary | {"status": "finished"})
+        return None
+    start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
+    _leave_for_workers(config, single, run_dir)
+    frozen.freeze(start.config, run_dir)
+    return _run(start, plan, single, dataset, summary, before, interrupts, measured)
+
+
+def _leave_for_workers(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
+    """What workers need beside the configuration to build the same graph, or to say where theirs differs."""
+    from parallax_runner.graph import fingerprint, generators
+
+    fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
+    if config.model["_target_"] == frozen.SCRIPT:
+        generators.begin.save(run_dir / generators.FILE_NAME)
+
+
+def _measured(
+    config: DictConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
+) -> Measured | None:
+    """Which rows steps touch: by a trial where it is wanted, otherwise if an earlier run has measured it.
+
+    Of a script nothing is known beforehand, since it feeds its data itself: then the plan has bounds.
+    """
+    if source is not MODEL:
+        return None
+    measures = config.comm.measure_rows and config.comm.name != "local"
+    if measures or config.comm.name == "auto":
+        return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
+    return measurement.known(config, single.fingerprint)
+
+
+def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interrupts, command: str | None) -> NoReturn:
+    log.warning("%s: ended", interrupts.signal_name)
+    summary["status"] = "interrupted"
+    report.leave_summary(run_dir, summary)
+    report.tell_end(summary, None, run_dir, command)
+    raise SystemExit(interrupts.exit_status)
+
+
+def _measure(config: DictConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
+    single = source.build_graph(config, source.load_dataset(config))
+    return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
+
+
+def plan_alone(config: DictConfig, single: SingleDeviceGraph) -> Plan:
+    """The plan of one process with one replica, which waits for nobody."""
+    from parallax_runner.graph.devices import without_tasks
+
+    alone = DictConfig(OmegaConf.to_container(config, resolve=True))
+    alone.comm.name, alone.comm.sync = "local", True
+    alone.comm.ps.staleness, alone.comm.ps.backup_workers = None, 0
+    alone.cluster.replicas_per_worker = 1
+    return plan_run(alone, without_tasks(single))
+
+
+@stage("plan")
+def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
+    """The plan for this graph and cluster; `measured` is what is known of the rows that steps touch."""
+    from parallax_runner.analysis.classify import classify
+    from parallax_runner.analysis.devices import check_devices
+    from parallax_runner.analysis.held_back import check_held_back
+
+    if config.train.on_nan == "skip":
+        check_held_back(single)
+    variables = classify(single)
+    model = cost_model(config, variables, measured)
+    plan = make_plan(
+        variables,
+        comm=config.comm.name,
+        workers=1 if config.comm.name == "local" else config.cluster.workers,
+        servers=config.cluster.servers,
+        replicas_per_worker=config.cluster.replicas_per_worker,
+        ps=model.ps,
+        partitions=config.partition.num,
+        average_sparse=config.comm.average_sparse,
+        fingerprint=single.fingerprint,
+        use_allgatherv=config.comm.mpi.use_allgatherv,
+        compression=Compression(config.comm.compression),
+        sync=config.comm.sync,
+        staleness=config.comm.ps.staleness,
+        backup_workers=config.comm.ps.backup_workers,
+        choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
+        measured=measured,
+        cut=cut_of(config),
+    )
+    tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
+    moved = check_devices(
+        single,
+        comm=config.comm.name,
+        tasks=tasks,
+        worker=devices_of_worker(config.cluster),
+        replicas=plan.replicas_per_worker,
+        soft=config.cluster.soft_placement,
+    )
+    plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
+    if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
+        plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
+    return explain(plan, variables, model)
+
+
+@stage("find a checkpoint")
+def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> DictConfig:
+    """The configuration with `ckpt.resume` settled: a checkpoint's prefix, or `never`."""
+    from parallax_runner.checkpoints.best import fault_of_best
+    from parallax_runner.checkpoints.folder import prepare
+    from parallax_runner.checkpoints.start import find_start
+
+    settled = DictConfig(OmegaConf.to_container(config, resolve=True))
+    settled.run_dir = str(run_dir)
+    if config.model["_target_"] == frozen.SCRIPT:
+        settled.model.first_process = str(run_dir)
+    if config.profile.dir is not None:
+        settled.profile.dir = str(Path(config.profile.dir).resolve())
+    start = None
+    if config.action == "search":  # it leaves a choice behind, and nothing trained
+        settled.ckpt.enabled = False
+    if settled.ckpt.enabled:
+        settled.ckpt.dir = os.path.realpath(config.ckpt.dir)
+        folder = Path(settled.ckpt.dir)
+        notes = prepare(folder)
+        found = find_start(config.ckpt.resume, folder)
+        # `prepare` and `find_start` both tidy the folder, and each tells what it cannot remove.
+        for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
+            log.warning("%s", note)
+            print(f"parallax_runner: {note}", file=sys.stderr)
+        start = found.prefix
+    if start is not None:
+        from parallax_runner.checkpoints.ops import check_fits
+
+        check_fits(start, single.variables, numbering=numbering_of(dataset))
+        log.info("resuming from %s", start)
+    settled.ckpt.resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
+    _check_repeats(settled)
+    return settled
+
+
+def _check_repeats(config: DictConfig) -> None:
+    """A verification that repeats no step would find everything equal."""
+    done = recovery.step_of(config)
+    if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
+        raise ConfigError(
+            f"action=verify: {config.ckpt.resume} has {done} steps, train.steps={config.train.steps} leaves none to "
+            f"repeat: give train.steps={done + 10}, or ckpt.resume=never"
+        )
+
+
+def _run(
+    start: Recovery,
+    plan: Plan,
+    single: SingleDeviceGraph,
+    dataset: Dataset,
+    summary: dict[str, Any],
+    before: Mapping[str, Any],
+    interrupts: Interrupts,
+    measured: Measured | None,
+) -> Objective | None:
+    config, run_dir = start.config, start.run_dir
+    summary["first_step"] = start.first_step
+    tracker: Tracker = NoTracker()
+    try:
+        with interrupts.held():
+            tracker = open_tracker(config, plan, run_dir, summary)
+            artifacts = RunArtifacts(config, run_dir, tracker)
+        with sampling(tracker, run_dir):
+            record, result, search = None, None, None
+            if partition_search.is_due(config, plan):
+                make_plan = functools.partial(plan_run, single=single, measured=measured)
+                search = PartitionSearch(config, run_dir, plan, make_plan, tracker, summary)
+            try:
+                if search is not None and not search.is_within:
+                    start, result = search_apart(search, start, summary, interrupts)
+                if result is None:
+                    record, result = supervise(
+                        start, plan, single, dataset, tracker, artifacts, summary, interrupts, search
+                    )
+            finally:
+                if search is not None:
+                    plan = search.plan
+                    search.close()
+            if config.action == "search":
+                record = None  # its steps have served, and are forgotten
+        summary["status"] = result.status
+        if record is not None:
+            summary |= _account(record, result, summary, before)
+        if result.status != "finished" and (newest := start.newest()) is not None:
+            summary["ckpt_path"] = str(newest)
+        if result.failure is not None:
+            summary["error"] = str(result.failure)
+            start.leave_failure(
+                result.failure,
+                step=0 if record is None else record.last_step,
+                restarts=summary["restarts"],
+                ckpt_path=summary["ckpt_path"],
+            )
+        summary["mlflow_run_id"] = tracker.run_id
+        summary_path = report.leave_summary(run_dir, summary)
+        if config.action == "train" and result.status == "finished":
+            report.leave_outcome(plan, summary, _last_words(result), run_dir)
+        # The run has ended; who is in a hurry now does not wait for MLflow.
+        was_interrupted = interrupts.received
+        with interrupts.noted():
+            report.tell_profile(config.profile)
+            artifacts.close(summary_path, summary)
+            tracker.end(
+                summary["status"], hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted)
+            )
+    except BaseException:
+        newest = start.newest()
+        summary |= {"ckpt_path": None if newest is None else str(newest), "mlflow_run_id": tracker.run_id}
+        tracker.end("interrupted" if interrupts.received else "failed")
+        if interrupts.received:
+            _end_interrupted(run_dir, summary, interrupts, start.command(summary["ckpt_path"]))
+        raise
+    # A verification that found a difference has ended well: there is nothing to go on with.
+    ended_early = result.status != "finished"
+    report.tell_end(summary, result.failure, run_dir, start.command(summary["ckpt_path"]) if ended_early else None)
+    if summary["status"] != "finished":
+        raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
+    if config.action != "train" or validation.lacks_examples(config, single, dataset):
+        return None  # a loss is not to be compared with what other batches have been validated by
+    return objective_of(summary)
+
+
+def _account(
+    record: RunRecord, result: RunResult, summary: Mapping[str, Any], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the summary says of the steps; `before` is that of an earlier run in the same folder."""
+    record.end()
+    done = _last_words(result)
+    fields = report.summarize(record, done) | {"first_step": summary["first_step"]}
+    fields |= {key.replace("/", "_"): value for key, value in record.validation.items()}
+    if fields["loss_last"] is None and before.get("steps") == fields["steps"]:
+        # The run before had done all steps, and was killed at its end.
+        fields |= {key: before.get(key) for key in ("loss_first", "loss_last")}
+    if "comparison" in done.get(0, {}):
+        fields |= report.verification(done[0]["comparison"])
+    return fields
+
+
+def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:
+    """What each rank has said at its end."""
+    return {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
+
+
+def _log_to(run_dir: Path) -> None:
+    (run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    stages.log_to(LogFile(run_dir / "logs" / "driver.log"))
+    log_losses()

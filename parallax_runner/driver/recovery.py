@@ -1,0 +1,134 @@
+"""How a run goes on after a failure: by itself from which checkpoint, and by hand with what `failure.json` says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from parallax_runner.checkpoints.files import newest_write_number, read_sidecar
+from parallax_runner.checkpoints.start import find_start
+from parallax_runner.config.resume_command import resume_command
+from parallax_runner.errors import CheckpointError
+from parallax_runner.files.whole import write_whole
+from parallax_runner.launch.blame.first_death import Failure
+from parallax_runner.launch.processes import RunResult
+
+log = logging.getLogger(__name__)
+
+FAILURE = "failure.json"
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What must be known of a run before it begins: `config` with `ckpt.resume` settled, `resume` as it was asked for,
+    and the number of the newest checkpoint that the folder held already. Those up to it are not this run's."""
+
+    run_dir: Path
+    config: DictConfig
+    resume: str
+    before: int
+
+    @classmethod
+    def of(cls, config: DictConfig, resume: str) -> Recovery:
+        """For a run that is about to begin."""
+        before = newest_write_number(Path(config.ckpt.dir)) if config.ckpt.enabled else 0
+        return cls(Path(config.run_dir), config, resume, before)
+
+    @property
+    def first_step(self) -> int:
+        """Steps that were done before the run began."""
+        return step_of(self.config)
+
+    def newest_own(self) -> Path | None:
+        """The newest checkpoint that this run has written and that is whole."""
+        if not self.config.ckpt.enabled:
+            return None
+        try:
+            start = find_start("auto", Path(self.config.ckpt.dir))
+            is_own = start.prefix is not None and self._has_written(start.prefix)
+        except (CheckpointError, OSError) as error:
+            log.warning("%s", error)
+            return None
+        for note in start.notes:
+            log.warning("%s", note)
+        return start.prefix if is_own else None
+
+    def newest(self) -> Path | None:
+        """The checkpoint from which the run can go on: its newest whole one, or the one from which it began."""
+        began = self.config.ckpt.resume
+        return self.newest_own() or (None if began == "never" or not self.config.ckpt.enabled else Path(began))
+
+    def _has_written(self, prefix: Path) -> bool:
+        try:
+            is_here = os.path.samefile(prefix.parent, self.config.ckpt.dir)
+            return is_here and read_sidecar(prefix).write_number > self.before
+        except (CheckpointError, OSError):  # the disk may be what failed
+            return False
+
+    def again(self) -> DictConfig:
+        """The configuration for another attempt: from the newest checkpoint, where there is one."""
+        config = DictConfig(OmegaConf.to_container(self.config, resolve=True))
+        newest = self.newest()
+        if newest is not None:
+            config.ckpt.resume = str(newest)
+        return config
+
+    def command(self, ckpt_path: str | None) -> str | None:
+        """What a person types to go on with this run, whose newest checkpoint is at `ckpt_path`."""
+        has_own = ckpt_path is not None and self.config.ckpt.enabled and self._has_written(Path(ckpt_path))
+        return resume_command(self.run_dir, has_own_checkpoint=has_own, resume=self.resume)
+
+    def leave_failure(self, failure: Failure, *, step: int, restarts: int, ckpt_path: str | None) -> None:
+        """Writes `failure.json`; `ckpt_path` is where the run can go on."""
+        fields: dict[str, Any] = {
+            "reason": str(failure),
+            "first": {
+                "role": failure.role,
+                "index": failure.index,
+                "host": failure.host,
+                "pid": failure.pid,
+                "reason": failure.reason,
+                "exit_status": failure.exit_status,
+                "last_lines": failure.last_lines,
+            },
+            "others": [dataclasses.asdict(one) for one in failure.others],
+            "step": max(step, failure.step or 0),
+            "ckpt_path": ckpt_path,
+            "restarts": restarts,
+            "resume_command": self.command(ckpt_path),
+            "cwd": os.getcwd(),
+            "logs": str(self.run_dir / "logs"),
+        }
+        path = self.run_dir / FAILURE
+        try:
+            write_whole(path, json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
+        except OSError as error:
+            # The cause is told on the terminal all the same.
+            print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def to_try_again(result: RunResult, *, restarts: int, max_restarts: int, was_stopped: bool) -> Failure | None:
+    """The failure after which there is to be another attempt, since it might do better and is wanted; None: none is."""
+    failure = result.failure
+    if failure is None or failure.recurs or was_stopped or restarts >= max_restarts:
+        return None
+    return failure
+
+
+def forget_failure(run_dir: Path) -> None:
+    """Removes what an earlier run in this folder left, as a new one begins."""
+    (run_dir / FAILURE).unlink(missing_ok=True)
+
+
+def step_of(config: DictConfig) -> int:
+    """Steps that are done where a run with this settled configuration begins."""
+    resume = config.ckpt.resume
+    return 0 if resume == "never" else read_sidecar(Path(resume)).step

@@ -1,0 +1,69 @@
+"""`action=simulate`: what each way to communicate would do on a cluster that is not there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from parallax_runner.driver.cost_model import constants_of, ps_options
+from parallax_runner.errors import ConfigError
+from parallax_runner.files.whole import write_whole
+from parallax_runner.plan.plan import Compression
+from parallax_runner.planning.cost import measured
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.simulation import show
+from parallax_runner.simulation.simulate import Simulation, as_json, simulate
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "simulation.json"
+MARKDOWN = "simulation.md"
+PLOT = "plots/simulation.png"
+PLAIN_WIDTH = 160  # columns of the table where there is no terminal
+
+
+def run_simulation(config: DictConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
+    """Simulates 1 to cluster.workers ranks from a file's measurement, or else what `measure` finds; leaves a table as
+    JSON and Markdown and a plot in `run_dir`. Raises ConfigError where the file is none."""
+    found = _given(config.simulate.profile) if config.simulate.profile is not None else measure()
+    constants = constants_of(config).with_link(
+        gbit_per_sec=config.simulate.bandwidth_gbit_per_sec, latency_us=config.simulate.latency_us
+    )
+    simulation = simulate(
+        found,
+        constants,
+        workers=config.cluster.workers,
+        workers_per_host=config.simulate.workers_per_host,
+        ps=ps_options(config),
+        compression=Compression(config.comm.compression),
+    )
+    write_whole(run_dir / FILE_NAME, json.dumps(as_json(simulation), indent=1) + "\n")
+    write_whole(run_dir / MARKDOWN, show.markdown(simulation))
+    try:
+        show.draw(simulation, run_dir / PLOT)
+    except Exception as error:  # a font cache, a disk: the numbers are there
+        log.warning("no plot of the simulation: %s: %s", type(error).__name__, error)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console = Console(stderr=True, width=PLAIN_WIDTH)
+    console.print(show.table(simulation))
+    for assumption in simulation.assumptions:
+        console.print(f"note: {assumption}", highlight=False)
+    print(f"simulated: {run_dir / MARKDOWN}, {FILE_NAME} and {PLOT}", file=sys.stderr)
+    return simulation
+
+
+def _given(path: str) -> Measured:
+    try:
+        return measured.load(Path(path).expanduser())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"simulate.profile={path}: not a measurement ({error}): expected a file such as measured.json, which "
+            "a run that measures rows leaves in its run_dir"
+        ) from error

@@ -1,0 +1,210 @@
+"""Runs the processes of a plan to their end, listens to what they report, and starts them again after a failure."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from parallax_runner.config import frozen
+from parallax_runner.config.resource_info import read_hosts
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.driver import recovery, report
+from parallax_runner.driver.artifacts import RunArtifacts
+from parallax_runner.driver.partition_search import PartitionSearch
+from parallax_runner.driver.recovery import Recovery
+from parallax_runner.errors import CheckpointError, LaunchError
+from parallax_runner.launch import command, processes, remote
+from parallax_runner.launch.hosts import Hosts, Place, find_hosts
+from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.launch.watch import early_end
+from parallax_runner.plan.plan import Plan
+from parallax_runner.process import stage_times as stages
+from parallax_runner.profile.start_of_run import prepare
+from parallax_runner.track.progress import ProgressDisplay
+from parallax_runner.track.run_record import RunRecord
+from parallax_runner.track.tracker import NoTracker, Tracker
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+log = logging.getLogger(__name__)
+
+WORKER = "parallax_runner.worker"
+
+
+def supervise(
+    start: Recovery,
+    plan: Plan,
+    single: SingleDeviceGraph,
+    dataset: Dataset,
+    tracker: Tracker,
+    artifacts: RunArtifacts,
+    summary: dict[str, Any],
+    interrupts: Interrupts,
+    search: PartitionSearch | None = None,
+) -> tuple[RunRecord, processes.RunResult]:
+    """Returns what was reported and how it ended, after at most `train.max_restarts` more attempts.
+
+    `summary` gets `restarts`, and in `ckpt_path` what the newest attempt began from. With `search` the plan changes on
+    the way; where that is all that was asked for, nothing of the training is recorded.
+    """
+    config, run_dir = start.config, start.run_dir
+    only_searches = config.action == "search"
+    log_every, max_restarts = config.train.log_every, config.train.max_restarts if config.action == "train" else 0
+    with ExitStack() as stack:
+        shown_in = None if config.redirect_path is None else stack.enter_context(open(os.devnull, "w"))
+        steps = None if only_searches else config.train.steps
+        display = stack.enter_context(ProgressDisplay(steps=steps, log_every=log_every, stream=shown_in))
+        record = RunRecord(
+            workers=plan.workers,
+            steps=steps,
+            last_step=start.first_step,
+            log_every=log_every,
+            contributors=plan.contributors if plan.backup_workers else None,
+            global_batch=report.global_batch(config, plan.contributors),
+            words_per_example=dataset.words_per_example,
+            tracker=NoTracker() if only_searches else tracker,
+            display=display,
+            validation_metric=single.validation_metric,
+            on_validated=_best_keeper(config),
+        )
+
+        while True:
+            if search is not None:
+                config, plan = search.begin(config), search.plan
+            on_message = _listener(record, artifacts, early_end.Watch(), search)
+            prepare(config.profile, first_step=recovery.step_of(config))
+            spec = launch_spec(config, plan, run_dir)
+            result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
+            restarts, was_stopped = summary["restarts"], interrupts.received
+            failure = recovery.to_try_again(
+                result, restarts=restarts, max_restarts=max_restarts, was_stopped=was_stopped
+            )
+            if failure is None:
+                return record, result
+            try:
+                config = start.again()
+                frozen.freeze(config, run_dir)
+            except OSError as error:
+                log.error("cannot start again: %s", error)
+                return record, result
+            summary["restarts"] += 1
+            summary["ckpt_path"] = None if config.ckpt.resume == "never" else config.ckpt.resume
+            step = recovery.step_of(config)
+            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+            record.restart()
+            record.last_step = step
+
+
+def hosts_of(config: DictConfig, plan: Plan) -> Hosts | None:
+    """Where the processes of a plan go, None if all are on this machine."""
+    if config.cluster.resource_info is None:
+        return None
+    hosts = read_hosts(list(config.cluster.resource_info))
+    workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
+    places = [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
+    return find_hosts(places, config.cluster.remote_shell)
+
+
+def _listener(
+    record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch, search: PartitionSearch | None
+) -> processes.OnMessage:
+    """Hands what a rank reports to who wants to know."""
+
+    def on_progress(rank: int, **fields: Any) -> None:
+        if record.startup_secs is None:
+            stages.tell("first step", sum(fields["step_secs"]))
+        record.on_progress(rank, **fields)
+
+    def on_alive(rank: int, step: int | None, doing: str, **_: Any) -> None:
+        record.on_alive(rank, step)
+        watch.on_alive(rank, doing)
+
+    handlers: dict[str, Callable[..., Mapping[str, Any] | None]] = {
+        "progress": on_progress,
+        "alive": on_alive,
+        "leave": watch.on_leave,
+        "validation": record.on_validation,
+        "checkpoint": lambda _, prefix: artifacts.on_checkpoint(Path(prefix)),
+        "skipped": lambda _, step: report.tell_skipped(step),
+        "printed": report.tell_printed,
+    }
+    if search is not None:
+        handlers |= {"segment": search.on_segment, "recut": search.on_recut}
+
+    def on_message(message: processes.Message) -> Mapping[str, Any] | None:
+        handler = handlers.get(message.kind) if message.role == "worker" else None
+        if handler is None:
+            return None
+        try:
+            given = inspect.signature(handler).bind(message.index, **message.fields)
+        except TypeError as error:
+            raise LaunchError(f"a report {message.kind!r} that is not as expected: {error}") from error
+        return handler(*given.args, **given.kwargs)
+
+    return on_message
+
+
+def _best_keeper(config: DictConfig) -> Callable[[int, float], None] | None:
+    """What notes each validation beside the checkpoints, so that the best of them is kept."""
+    if not config.ckpt.enabled or config.action != "train":
+        return None
+    from parallax_runner.checkpoints.best import note_validated
+
+    def keep(step: int, loss: float) -> None:
+        try:
+            note_validated(Path(config.ckpt.dir), step, loss)
+        except CheckpointError as error:  # of use to some, needed by none: training goes on
+            log.warning("%s", error)
+
+    return keep
+
+
+def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
+    """What to start for a plan; `module` is what each worker runs. Raises LaunchError where the way to another host is
+    not known."""
+    hosts = hosts_of(config, plan)
+    threads = config.cluster.threads_per_worker
+    if plan.comm == "local":
+        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads, module=module)
+    else:
+        options = config.comm.mpi.mpirun_options or ()
+        worker = command.worker_command(
+            run_dir=run_dir,
+            workers=plan.workers,
+            threads_per_worker=threads,
+            module=module,
+            hosts=hosts,
+            passed_on=[] if hosts is None else sorted(remote.passed_on()),
+            mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
+        )
+    servers = tuple(
+        command.server_command(
+            run_dir=run_dir,
+            index=index,
+            threads_per_server=threads,
+            host=None if hosts is None else hosts.of_server(index),
+        )
+        for index in range(plan.servers)
+    )
+    return LaunchSpec(
+        run_dir=run_dir,
+        workers=plan.workers,
+        worker=worker,
+        server=servers,
+        under_mpirun=plan.comm != "local",
+        hosts=hosts,
+        shared=(run_dir, Path(config.ckpt.dir)) if config.ckpt.enabled else (run_dir,),
+        hang_timeout_secs=config.train.hang_timeout_secs,
+        stall_timeout_secs=config.train.stall_timeout_secs,
+        together=plan.sync and not plan.backup_workers,
+    )

@@ -1,0 +1,144 @@
+"""The first stages, which driver and workers share: the data, and the graph that the model's function builds."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from omegaconf import DictConfig
+
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.process.stage_times import stage
+from parallax_runner.process.tensorflow_import import import_tensorflow
+from parallax_runner.process.user_code import must_not_exit
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+OWN_MODELS = Path(__file__).parents[2] / "models"
+
+
+@stage("data")
+def load_dataset(config: DictConfig) -> Dataset:
+    """The data that `config.data` describes."""
+    from hydra.utils import instantiate
+
+    _find(config, "data")
+    arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
+    try:
+        with must_not_exit(f"data._target_={config.data._target_}", DataError):
+            return _unwrapped(lambda: instantiate(arguments))
+    except MemoryError as error:
+        raise DataError(f"data._target_={config.data._target_}: its data do not fit into memory: {error}") from error
+
+
+def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+    """The graph that the model's function builds for one replica; the same in every process."""
+    return _build(config, dataset, config.data.batch_size)
+
+
+def build_serving_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+    """The same for batches of any size, if the model can."""
+    return _build(config, dataset, None)
+
+
+class Source(Protocol):
+    """Where a run's data and graph come from."""
+
+    def load_dataset(self, config: DictConfig) -> Dataset:
+        """The data."""
+        ...
+
+    def build_graph(self, config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+        """The single-device graph, the same in every process."""
+        ...
+
+
+class _Model:
+    """What the configuration itself names: a model's function, and data."""
+
+    load_dataset = staticmethod(load_dataset)
+    build_graph = staticmethod(build_graph)
+
+
+MODEL: Source = _Model()
+
+
+def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:
+    from hydra.utils import instantiate
+
+    if "tensorflow" not in sys.modules:
+        with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
+            import_tensorflow()
+    from parallax_runner.graph.capture import capture
+
+    _reach_models()
+    for group in ("model", "optimizer"):
+        _find(config, group)
+
+    def build(features: dict[str, Any]) -> Any:
+        optimizer = _unwrapped(lambda: instantiate(config.optimizer))
+        return _unwrapped(lambda: instantiate(config.model, features, optimizer))
+
+    shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
+    with stage("graph"):
+        return capture(build, shapes, seed=config.train.seed)
+
+
+def _reach_models() -> None:
+    """The folder that a run was started in may have other `models`: the project's are to be found beside them."""
+    # If it cannot be imported, that is told of the model that is looked for.
+    with suppress(Exception), must_not_exit(OWN_MODELS.name, ConfigError):
+        models = importlib.import_module(OWN_MODELS.name)
+        path = models.__dict__.setdefault("__path__", [])
+        if str(OWN_MODELS) not in path:
+            path.append(str(OWN_MODELS))
+
+
+def _find(config: DictConfig, group: str) -> None:
+    """Raises ConfigError where a group names a function or class that is not there."""
+    from hydra._internal.utils import _locate
+
+    target = config[group]["_target_"]
+    try:
+        with must_not_exit(f"{group}._target_={target}: cannot be imported", ConfigError):
+            _locate(target)
+    except (ImportError, ValueError) as error:
+        cause = error.__cause__ or error
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise ConfigError(f"{group}._target_={target}: cannot be imported: {type(cause).__name__}: {reason}") from error
+
+
+@contextmanager
+def _native_output_to(path: Path) -> Iterator[None]:
+    """Keeps what TensorFlow's C++ says of its build while it is imported from the user's terminal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
+
+
+def _unwrapped(call: Callable[[], Any]) -> Any:
+    """What `call` returns or raises, without the exception that Hydra wraps around an error of the called function."""
+    from hydra.errors import InstantiationException
+
+    try:
+        return call()
+    except InstantiationException as error:
+        if error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise

@@ -1,0 +1,1 @@
+"""Which process died first, and what to say of it."""

@@ -1,0 +1,1 @@
+"""The control connection between the driver and each of its processes."""

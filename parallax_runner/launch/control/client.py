@@ -1,0 +1,232 @@
+"""The child's end of the control connection: what a worker or a server tells the driver, and hears from it."""
+
+import faulthandler
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from typing import Any, Self
+
+import psutil
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.watch.whereabouts import main_thread_place, python_in_graph
+
+CONNECT_TIMEOUT_SECS = 30.0
+HEARD_TIMEOUT_SECS = 5.0
+# How long the driver's machine may leave unacknowledged what it is sent, before it counts as gone.
+DRIVER_SILENT_SECS = 60.0
+LOOPBACK = "127.0.0.1"
+ALIVE_SECS = 2.0
+STACKS_SECS = 24.0
+# After the last words; the driver waits 10 s, then kills what is still there.
+LINGERS_SECS = 5.0
+STDERR = 2
+
+
+def rank_from_environ() -> int:
+    """This worker's rank as mpirun tells it, before and without MPI_Init; 0 when there is no mpirun."""
+    return int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+
+
+class ControlClient:
+    """One child's connection to the driver; if the driver goes before `done` or `fail`, the process ends at once.
+
+    A thread tells the driver every few seconds that this process lives, what it is `doing` ("starting", "step 41",
+    "saving"), and the last `step` it finished: the child's code sets both, which costs next to nothing.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._cluster: dict[str, list[str]] = {}
+        self._cluster_known = threading.Event()
+        self._heard = threading.Event()
+        self._leaving = False
+        self._last_step_known = threading.Event()
+        self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._all_left = threading.Event()
+        self.stop_requested = threading.Event()
+        self.last_step: int | None = None
+        self.step: int | None = None
+        self._doing = (wire.STARTING, time.monotonic())
+
+    @classmethod
+    def connect(cls, role: str, index: int) -> Self:
+        """Connects to the driver that started this process and says hello. Raises LaunchError without a driver."""
+        address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
+        if not address or not secret:
+            raise LaunchError(
+                f"{wire.CONTROL_ADDRESS} is not set: a {role} is started by the driver, "
+                "`python -m parallax_runner`, and not by hand"
+            )
+        host, port = address.rsplit(":", 1)
+        try:
+            connection = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECS)
+        except (OSError, ValueError) as error:
+            raise LaunchError(f"{role} {index} cannot reach its driver at {address}: {error}") from error
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.getpeername()[0] != LOOPBACK:
+            # A machine that is switched off closes no connection: then its silence ends this process.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
+        # A data loader forked from this process must not keep the connection open when this process dies.
+        os.register_at_fork(after_in_child=lambda: _forget(connection))
+        client = cls(connection)
+        client._send(wire.HELLO, role=role, index=index, secret=secret, pid=os.getpid(), host=socket.gethostname())
+        threading.Thread(target=client._listen, name="control", daemon=True).start()
+        threading.Thread(target=client._live, name="alive", daemon=True).start()
+        return client
+
+    @property
+    def own_address(self) -> str:
+        """This host's address on the way to the driver, which is how the run's other hosts reach it, too."""
+        name = self._connection.getsockname()
+        return str(name[0]) if isinstance(name, tuple) else LOOPBACK
+
+    @property
+    def doing(self) -> str:
+        """What this process is at, in a word or two, for the message when another one dies."""
+        return self._doing[0]
+
+    @doing.setter
+    def doing(self, what: str) -> None:
+        if what != self._doing[0]:
+            self._doing = (what, time.monotonic())
+
+    def exchange_address(self, address: str) -> dict[str, list[str]]:
+        """Publishes this process's `host:port`; blocks until all have, returns all by role, ordered by index."""
+        self._send(wire.ADDRESS, address=address)
+        self._cluster_known.wait()
+        return self._cluster
+
+    def port_taken(self, address: str) -> None:
+        """Tells the driver that `address` was taken by somebody else: it ends all and starts again with fresh ports."""
+        self._say_last(wire.PORT_TAKEN, address=address)
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Tells the driver something; thread-safe, returns as soon as the kernel has it."""
+        if kind in wire.RESERVED_KINDS:
+            raise ValueError(f"report kind {kind!r} is the protocol's own")
+        self._send(kind, **fields)
+
+    def fail(self, error: str, traceback: str, *, recurs: bool = False, exit_status: int | None = None) -> None:
+        """The last words of a process that ends by an exception; `error` is one line such as "ValueError: …".
+
+        `recurs`: it would come again if the run were started anew, as a full disk would. `exit_status` is what the run
+        is to end with, where it is not to be the usual one.
+        """
+        self._say_last(
+            wire.FAIL, error=error, traceback=traceback, recurs=recurs, exit_status=exit_status, **self._standing()
+        )
+
+    def done(self, **fields: Any) -> None:
+        """The last words of a process that did its work; returns when the driver has heard them."""
+        self._say_last(wire.DONE, **fields)
+
+    def announce_last_step(self, step: int) -> None:
+        """The chief's answer to a stop: all workers end after `step`; returns when all of them know."""
+        self._send(wire.LAST_STEP, step=step)
+        self._last_step_known.wait()
+
+    def leave(self, step: int) -> None:
+        """Says that this worker takes part in no step after `step`; blocks until all workers have said so."""
+        self._send(wire.LEAVE, step=step)
+        self._all_left.wait()
+
+    def next_order(self) -> dict[str, Any] | None:
+        """How all workers go on; blocks until the driver says it. None where it asked them to end instead."""
+        return self._orders.get()
+
+    def wait_for_stop(self) -> None:
+        """Blocks until the driver asks this process to end: for a server, when all workers are done."""
+        self.stop_requested.wait()
+
+    def _say_last(self, kind: str, **fields: Any) -> None:
+        self._leaving = True
+        self._send(kind, **fields)
+        # Without an answer the kernel could drop the words: closing a socket with unread input resets it.
+        self._heard.wait(HEARD_TIMEOUT_SECS)
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        line = wire.encode(kind, fields)
+        try:
+            with self._sending:
+                self._connection.sendall(line)
+        except OSError:
+            # The driver is gone; the listening thread sees that too and ends the process.
+            return
+
+    def _standing(self) -> dict[str, Any]:
+        doing, since_secs = self._doing
+        return {"doing": doing, "doing_secs": time.monotonic() - since_secs, "step": self.step}
+
+    def _live(self) -> None:
+        every_secs = float(os.environ.get(wire.ALIVE_SECS, ALIVE_SECS))
+        stacks_secs = float(os.environ.get(wire.STACKS_SECS, STACKS_SECS))
+        while not self._leaving:
+            time.sleep(every_secs)
+            self._send(wire.ALIVE, **self._standing())
+            # Where C code keeps the interpreter's lock this thread does not come back here, and no Python code can
+            # write stacks: a thread of C does. TensorFlow's import keeps it, too.
+            if self.doing != wire.STARTING:
+                faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
+        # Should a thread or a handler of the user's code keep this process, its log then says which.
+        faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)
+
+    def _listen(self) -> None:
+        try:
+            with self._connection.makefile("rb") as lines:
+                for line in lines:
+                    self._take(*wire.decode(line))
+        except (OSError, ValueError) as error:
+            print(f"control connection: {error}", file=sys.stderr, flush=True)
+        if not self._leaving:
+            # One write, because other threads may be printing; _exit, because they may also never end.
+            os.write(2, b"the driver is gone (control connection closed): this process ends\n")
+            _kill_children()
+            os._exit(1)
+        self._heard.set()
+
+    def _take(self, kind: str, fields: dict[str, Any]) -> None:
+        if kind == wire.CLUSTER:
+            self._cluster = fields["addresses"]
+            self._cluster_known.set()
+        elif kind == wire.LAST_STEP:
+            self.last_step = int(fields["step"])
+            self._last_step_known.set()
+            self._send(wire.LAST_STEP_KNOWN)
+        elif kind == wire.ALL_LEFT:
+            self._all_left.set()
+        elif kind == wire.STOP:
+            self.stop_requested.set()
+            self._orders.put(None)
+        elif kind == wire.ORDER:
+            self._orders.put(fields)
+        elif kind == wire.WHERE:
+            place, inside = main_thread_place(), python_in_graph()
+            if fields.get("stacks"):
+                os.write(STDERR, b"the Python stacks of this process, as the driver asked for them:\n")
+                faulthandler.dump_traceback(STDERR)
+            self._send(wire.STANDS, where=place, inside=inside, **self._standing())
+        elif kind == wire.HEARD:
+            self._heard.set()
+
+
+def _forget(connection: socket.socket) -> None:
+    # close() would wait for the listening thread's file object, which no thread will close in a forked process.
+    descriptor = connection.detach()
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+def _kill_children() -> None:
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.kill()
+        except psutil.Error:
+            # Gone meanwhile.
+            continue

@@ -1,0 +1,244 @@
+"""The driver's end of the control connections: who is there, what they say, and when they are gone."""
+
+import errno
+import hmac
+import logging
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.control.lines import Lines
+from parallax_runner.launch.control.wire import Message
+
+log = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_SECS = 10.0
+MAX_HELLO_BYTES = 4096
+# A report has a loss and a time for each step since the last one.
+MAX_LINE_BYTES = 64 * 2**20
+# Connections without a hello, beside one for each child: of more, the oldest is closed, for a child says hello at once.
+MAX_STRANGERS = 16
+# Where the driver has no descriptor left for a connection, it may have one later.
+ACCEPT_AGAIN_SECS = 0.2
+
+Member = tuple[str, int]
+
+
+class ControlServer:
+    """Accepts one connection from each expected child; threads read, so that arrival times are true while others work.
+
+    `address` and `secret` go into the children's environment. Messages come out of `next_message` in order of arrival;
+    a connection's end is a message too, of kind "closed", after everything that was said on it.
+    """
+
+    def __init__(self, *, workers: int, servers: int, host: str) -> None:
+        self.secret = secrets.token_hex(16)
+        self._expected = {("worker", i) for i in range(workers)} | {("server", i) for i in range(servers)}
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._connections: dict[Member, socket.socket] = {}
+        self._strangers: dict[socket.socket, None] = {}
+        self._closed = threading.Event()
+        self._addresses: dict[Member, str] = {}
+        self._stopping: set[str] = set()
+        self._left: set[Member] = set()
+        self._last_step: int | None = None
+        self._chief: Member | None = None
+        self._without_last_step: set[Member] = set()
+        self._listener = socket.create_server((host, 0), backlog=workers + servers + 16)
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, name="control-accept", daemon=True).start()
+
+    def next_message(self, timeout_secs: float) -> Message | None:
+        """The next message, or None if none came in time."""
+        try:
+            return self._messages.get(timeout=timeout_secs)
+        except queue.Empty:
+            return None
+
+    def stop(self, role: str) -> None:
+        """Asks all children of a role to end by themselves, those included that are not connected yet."""
+        with self._lock:
+            self._stopping.add(role)
+            members = [member for member in self._connections if member[0] == role]
+        for member in members:
+            self._send(member, wire.STOP)
+
+    def order(self, fields: Mapping[str, Any]) -> None:
+        """Tells all workers how to go on. Each hears it before or after a stop as all the others do."""
+        with self._lock:
+            members = [member for member in self._connections if member[0] == "worker"]
+        for member in members:
+            self._send(member, wire.ORDER, **fields)
+
+    def ask_where(self, *, stacks: bool = False) -> None:
+        """Asks every child that is connected where it stands; the answers are messages of kind "stands". With `stacks`
+        each writes its Python stacks into its log before it answers."""
+        with self._lock:
+            members = list(self._connections)
+        for member in members:
+            self._send(member, wire.WHERE, stacks=stacks)
+
+    def close(self) -> None:
+        """Closes all connections; a child that is still there ends itself when it notices."""
+        self._closed.set()
+        with self._lock:
+            open_sockets = [self._listener, *self._connections.values(), *self._strangers]
+        for one in open_sockets:
+            _shut(one)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        was_out = False
+        while not self._closed.is_set():
+            try:
+                connection, _ = self._listener.accept()
+                self._begin(connection)
+            except (OSError, RuntimeError) as error:
+                # RuntimeError: no thread could be started. A caller that has given up meanwhile is no trouble.
+                if self._closed.is_set() or (isinstance(error, OSError) and error.errno == errno.ECONNABORTED):
+                    continue
+                if not was_out:
+                    log.warning("control connections cannot be accepted for now: %s", error)
+                was_out = True
+                self._closed.wait(ACCEPT_AGAIN_SECS)
+            else:
+                was_out = False
+
+    def _begin(self, connection: socket.socket) -> None:
+        with self._lock:
+            too_many = len(self._strangers) >= len(self._expected) + MAX_STRANGERS
+            oldest = next(iter(self._strangers)) if too_many else None
+            self._strangers[connection] = None
+        if oldest is not None:
+            self._know(oldest)
+            _shut(oldest)
+        try:
+            threading.Thread(target=self._serve, args=(connection,), name="control-read", daemon=True).start()
+        except RuntimeError:
+            self._know(connection)
+            connection.close()
+            raise
+
+    def _know(self, connection: socket.socket) -> None:
+        """It is no stranger's any more."""
+        with self._lock:
+            self._strangers.pop(connection, None)
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            lines = Lines(connection)
+            hello = self._greet(connection, lines)
+            self._know(connection)
+            if hello is None:
+                return
+            self._messages.put(hello)
+            if hello.role in self._stopping:
+                self._send((hello.role, hello.index), wire.STOP)
+            if hello.role == "worker" and self._last_step is not None:
+                self._send((hello.role, hello.index), wire.LAST_STEP, step=self._last_step)
+            try:
+                while line := lines.next(MAX_LINE_BYTES):
+                    kind, fields = wire.decode(line)
+                    self._take(Message(hello.role, hello.index, hello.host, kind, fields, time.monotonic()))
+            except OSError as error:
+                log.warning("control connection of %s %d broke: %s", hello.role, hello.index, error)
+            except ValueError as error:
+                fail = {"error": f"said to the driver what the protocol does not know: {error}"}
+                self._messages.put(Message(hello.role, hello.index, hello.host, wire.FAIL, fail, time.monotonic()))
+            with self._lock:
+                del self._connections[hello.role, hello.index]
+            self._note_known((hello.role, hello.index))
+            self._messages.put(Message(hello.role, hello.index, hello.host, wire.CLOSED, {}, time.monotonic()))
+
+    def _greet(self, connection: socket.socket, lines: Lines) -> Message | None:
+        try:
+            kind, fields = wire.decode(lines.next(MAX_HELLO_BYTES, HELLO_TIMEOUT_SECS))
+            given = str(fields.pop("secret", "")).encode()
+        except (OSError, ValueError):
+            return None
+        if not hmac.compare_digest(given, self.secret.encode()) or kind != wire.HELLO:
+            return None
+        member = (fields.pop("role"), fields.pop("index"))
+        with self._lock:
+            if member not in self._expected or member in self._connections:
+                return None
+            self._connections[member] = connection
+        return Message(*member, fields["host"], kind, fields, time.monotonic())
+
+    def _take(self, message: Message) -> None:
+        member = (message.role, message.index)
+        if message.kind == wire.ADDRESS:
+            self._publish(member, str(message.fields["address"]))
+            return
+        if message.kind == wire.LAST_STEP:
+            self._tell_last_step(int(message.fields["step"]), chief=member)
+            return
+        if message.kind == wire.LAST_STEP_KNOWN:
+            self._note_known(member)
+            return
+        self._messages.put(message)
+        if message.kind == wire.LEAVE:
+            self._let_leave(member)
+        if message.kind in (wire.DONE, wire.FAIL, wire.PORT_TAKEN):
+            self._send(member, wire.HEARD)
+
+    def _tell_last_step(self, step: int, *, chief: Member) -> None:
+        with self._lock:
+            others = {member for member in self._connections if member[0] == "worker"} - {chief}
+            self._last_step, self._chief, self._without_last_step = step, chief, set(others)
+        for member in others:
+            self._send(member, wire.LAST_STEP, step=step)
+        if not others:
+            self._send(chief, wire.LAST_STEP, step=step)
+
+    def _note_known(self, member: Member) -> None:
+        """The chief goes on when it hears its own words again: by then no other begins a step beyond them."""
+        with self._lock:
+            was_waited_for = member in self._without_last_step
+            self._without_last_step.discard(member)
+            chief = self._chief if was_waited_for and not self._without_last_step else None
+        if chief is not None:
+            self._send(chief, wire.LAST_STEP, step=self._last_step)
+
+    def _let_leave(self, member: Member) -> None:
+        with self._lock:
+            self._left.add(member)
+            if self._left != {one for one in self._expected if one[0] == "worker"}:
+                return
+        for one in sorted(self._left):
+            self._send(one, wire.ALL_LEFT)
+
+    def _publish(self, member: Member, address: str) -> None:
+        with self._lock:
+            self._addresses[member] = address
+            if self._addresses.keys() != self._expected:
+                return
+            ordered = sorted(self._addresses)
+        addresses = {role: [self._addresses[m] for m in ordered if m[0] == role] for role in ("worker", "server")}
+        for one in ordered:
+            self._send(one, wire.CLUSTER, addresses=addresses)
+
+    def _send(self, member: Member, kind: str, **fields: Any) -> None:
+        with self._lock:
+            connection = self._connections.get(member)
+            if connection is None:
+                return
+            try:
+                connection.sendall(wire.encode(kind, fields))
+            except OSError as error:
+                # Its reader sees the end of this connection as well, and says so in order.
+                log.debug("cannot tell %s %d to %s: %s", *member, kind, error)
+
+
+def _shut(one: socket.socket) -> None:
+    try:
+        one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # Not connected any more: shut already.
+        return

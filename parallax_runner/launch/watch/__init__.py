@@ -1,0 +1,1 @@
+"""Notices processes that live and do nothing, and tells where they stand."""

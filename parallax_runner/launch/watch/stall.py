@@ -1,0 +1,206 @@
+"""Notices that no step ends although all processes live: a deadlock, or code in the model that does not return.
+
+What workers say with their signs of life is enough for it: what each is doing, and the last step that it ended. Only
+time in steps counts. While a worker starts, saves, validates or changes its plan, the clock stands still for all.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from parallax_runner.launch.blame.first_death import Member
+from parallax_runner.launch.watch.whereabouts import ranges
+
+# A notice comes after so many median steps, and not before so many seconds.
+MEDIAN_STEPS = 10.0
+LEAST_SECS = 30.0
+# The durations of a worker's last steps that its median is taken over.
+REMEMBERED = 50
+# One worker hangs alone where another has ended so many steps meanwhile; together, one is at most a step ahead.
+STEPS_AHEAD = 3
+_STEP = re.compile(r"(?:waiting for (?:slower workers before|the end of) )?step (\d+)")
+_SCRIPT = "the script, after step "
+_WAITING = "waiting "
+_IN_SESSION = "session.run "
+
+
+@dataclass
+class _Pace:
+    """What is known of one worker's steps. `idle_secs` counts since its last one ended; it `starts` until the first one
+    of this attempt, or of this plan, has ended."""
+
+    step: int | None = None
+    idle_secs: float = 0.0
+    starts: bool = True
+    step_secs: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def ended(self, step: int) -> None:
+        passed = max(1, step - (self.step or 0)) if self.step is not None else 1
+        self.step_secs.append(self.idle_secs / passed)
+        self.step, self.idle_secs, self.starts = step, 0.0, False
+
+    def patience_secs(self, start_secs: float) -> float:
+        """How long the present step may take before there is a notice; a first one may take `start_secs`."""
+        if self.starts:
+            return start_secs
+        return max(LEAST_SECS, MEDIAN_STEPS * statistics.median(self.step_secs))
+
+
+class StallWatch:
+    """Over the workers of one attempt. The first step, which compiles and warms up, may take `start_secs`.
+
+    `timeout_secs` ends the attempt, None: nothing does.
+    """
+
+    def __init__(self, *, start_secs: float, timeout_secs: float | None) -> None:
+        self._start_secs, self._timeout_secs = start_secs, timeout_secs
+        self._paces: dict[int, _Pace] = {}
+        self._noticed_secs = 0.0
+        self._alone: dict[int, int | None] = {}
+
+    def look(self, workers: Iterable[Member], passed_secs: float) -> None:
+        """Takes note of what the workers say now, `passed_secs` after the last look."""
+        active = [one for one in workers if one.connected and not one.done and one.lost_secs is None]
+        self._paces = {one.index: self._paces.get(one.index, _Pace()) for one in active}
+        counts = any(_STEP.fullmatch(one.doing) for one in active) and all(_may_wait(one.doing) for one in active)
+        for one in active:
+            pace = self._paces[one.index]
+            if counts:
+                pace.idle_secs += passed_secs
+            if one.step is not None and one.step != pace.step:
+                pace.ended(one.step)
+
+    def begin_again(self) -> None:
+        """The plan changes: the next step compiles and warms up again."""
+        for pace in self._paces.values():
+            pace.starts = True
+            pace.step_secs.clear()
+
+    @property
+    def idle_secs(self) -> float:
+        """How long no worker has ended a step."""
+        return min((pace.idle_secs for pace in self._paces.values()), default=0.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time-out has passed."""
+        if self._timeout_secs is None or not self._paces:
+            return False
+        starts = any(pace.starts for pace in self._paces.values())
+        return self.idle_secs >= max(self._timeout_secs, self._start_secs if starts else 0.0)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to say: that no step ends, that one does again, or that a worker hangs alone."""
+        if self.is_over or (self._noticed_secs and self.idle_secs < self._noticed_secs):
+            return True
+        return self._is_long() or bool(self._hang_alone())
+
+    def news(self, workers: Sequence[Member], *, together: bool) -> str | None:
+        """What there is to say now, in a sentence, None if nothing: `is_due` may have changed since somebody asked.
+        `together`: each step needs all workers."""
+        idle_secs, before_secs = self.idle_secs, self._noticed_secs
+        active = [one for one in workers if one.index in self._paces]
+        if idle_secs < before_secs and not self.is_over:
+            self._noticed_secs = 0.0
+            return f"steps go on, after more than {before_secs:.0f} s without one"
+        if self.is_over or self._is_long():
+            self._noticed_secs = idle_secs
+            return f"no step for {idle_secs:.0f} s; {describe_stall(active, together=together)}"
+        alone = self._hang_alone()
+        if not alone:
+            return None
+        self._alone |= {index: self._paces[index].step for index in alone}
+        stuck = [one for one in active if one.index in alone]
+        secs = min(self._paces[index].idle_secs for index in alone)
+        return f"no step of {_names(alone)} for {secs:.0f} s; {describe_stall(stuck, together=False)}; others go on"
+
+    def culprit(self, workers: Sequence[Member], *, together: bool) -> Member | None:
+        """The worker that all others wait for, None where that is not one."""
+        active = [one for one in workers if one.index in self._paces]
+        held_up = _held_up(active, together=together)
+        return held_up[0] if len(held_up) == 1 < len(active) else None
+
+    def _is_long(self) -> bool:
+        """Again after twice the time."""
+        if not self._paces:
+            return False
+        patience_secs = max(pace.patience_secs(self._start_secs) for pace in self._paces.values())
+        return self.idle_secs >= max(patience_secs, 2 * self._noticed_secs)
+
+    def _hang_alone(self) -> list[int]:
+        """Workers without a step for long, while others go on; each step is told once."""
+        furthest = max((pace.step or 0 for pace in self._paces.values()), default=0)
+        return [
+            index
+            for index, pace in sorted(self._paces.items())
+            if pace.idle_secs >= pace.patience_secs(self._start_secs)
+            and furthest >= (pace.step or 0) + STEPS_AHEAD
+            and self.idle_secs < LEAST_SECS / 2
+            and (index not in self._alone or self._alone[index] != pace.step)
+        ]
+
+
+def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
+    """«worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it», as far as one can tell."""
+    held_up = _held_up(workers, together=together)
+    waiting = [one.index for one in workers if one not in held_up]
+    alike: dict[tuple[str, bool], list[int]] = {}
+    for one in held_up:
+        alike.setdefault((_standing(one), _answers(one)), []).append(one.index)
+    parts = []
+    for (what, answers), indices in alike.items():
+        is_, does = ("is", "does") if len(indices) == 1 else ("are", "do")
+        parts.append(f"{_names(indices)} {is_} {what}{'' if answers else f' and {does} not answer'}")
+    if waiting:
+        them = "it" if len(held_up) == 1 else "them"
+        parts.append(f"{_names(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for {them}")
+    return ", ".join(parts)
+
+
+def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
+    """Those that do not merely wait for others, as far as one can tell: all of them, where one cannot."""
+    busy = [one for one in workers if not one.doing.startswith(_WAITING)] or list(workers)
+    if not together:
+        return busy
+    in_script = [one for one in busy if one.doing.startswith(_SCRIPT)]
+    if in_script:
+        return in_script
+    first = min((_number(one) for one in busy), default=0)
+    behind = [one for one in busy if _number(one) == first]
+    silent = [one for one in behind if one.where is None]
+    return silent or [one for one in behind if not _only_waits(one)] or behind
+
+
+def _only_waits(one: Member) -> bool:
+    """Whether the worker waits for TensorFlow, and TensorFlow for no Python code of this worker."""
+    return one.inside is None and (one.where or "").startswith(_IN_SESSION)
+
+
+def _answers(one: Member) -> bool:
+    return one.inside is not None or one.where is not None
+
+
+def _standing(one: Member) -> str:
+    place = one.inside or ("" if _only_waits(one) else one.where)
+    detail = f" ({place})" if place else ""
+    if one.doing.startswith(_SCRIPT):
+        return f"in {one.doing}{detail}"
+    return f"{one.doing}{detail}" if one.doing.startswith(_WAITING) else f"in {one.doing}{detail}"
+
+
+def _number(one: Member) -> int:
+    in_step = _STEP.fullmatch(one.doing)
+    return int(in_step[1]) if in_step else 0
+
+
+def _may_wait(doing: str) -> bool:
+    return bool(_STEP.fullmatch(doing)) or doing.startswith((_WAITING, _SCRIPT))
+
+
+def _names(indices: Sequence[int]) -> str:
+    return f"worker{'s' if len(indices) > 1 else ''} {ranges(indices)}"

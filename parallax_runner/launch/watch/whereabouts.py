@@ -1,0 +1,95 @@
+"""Where the processes of a run stood when one of them died: asked by the driver, answered by each child."""
+
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+PACKAGE = Path(__file__).parents[2]
+RUNS_SCRIPT = "<frozen runpy>"
+# Where TensorFlow's own threads come from C++ back into Python.
+CALLS_PYTHON = "tensorflow/python/ops/script_ops.py"
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """What one process was at: `doing` it since `doing_secs`, its main thread at `where` ("session.run in
+    train/loop.py:73 _step"), `step` steps done, its graph in the Python function `inside` ("load in models.py:12"), if
+    it was in any. None is what it could not say any more."""
+
+    role: str
+    index: int
+    host: str
+    doing: str
+    doing_secs: float | None
+    where: str | None
+    step: int | None
+    inside: str | None = None
+
+
+def main_thread_place() -> str:
+    """The line of this package that this process's main thread executes, and the function that it called there; of a
+    script that the package runs, the script's line."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    called = outside = None
+    while frame is not None and not _is_own(frame):
+        if frame.f_code.co_filename != RUNS_SCRIPT:
+            outside = frame
+        called, frame = frame, frame.f_back
+    if called is not None and called is not outside and outside is not None:
+        return f"{Path(outside.f_code.co_filename).name}:{outside.f_lineno}"
+    if frame is None:
+        return "" if called is None else _name(called)
+    path = Path(frame.f_code.co_filename).relative_to(PACKAGE).as_posix()
+    place = f"{path}:{frame.f_lineno} {frame.f_code.co_name}"
+    return place if called is None else f"{_name(called)} in {place}"
+
+
+def python_in_graph() -> str | None:
+    """The Python function that TensorFlow executes for an op such as `py_function`, None where there is none."""
+    for thread, innermost in sys._current_frames().items():
+        frame: FrameType | None = innermost
+        own: FrameType | None = None
+        while frame is not None and thread != threading.main_thread().ident:
+            if "/tensorflow/" not in frame.f_code.co_filename:
+                own = frame
+            elif own is not None and frame.f_code.co_filename.endswith(CALLS_PYTHON):
+                return f"{own.f_code.co_name} in {Path(own.f_code.co_filename).name}:{own.f_lineno}"
+            frame = frame.f_back
+    return None
+
+
+def describe(others: Iterable[Whereabouts]) -> list[str]:
+    """One line for all processes that stood alike: «workers 0, 2–47 waited in step 41 (session.run)»."""
+    alike: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for one in others:
+        call = one.inside or ("no answer" if one.where is None else one.where.partition(" in ")[0])
+        alike[one.role, one.doing, call].append(one.index)
+    lines = []
+    for (role, doing, call), indices in alike.items():
+        many = len(indices) > 1
+        was = ("were" if many else "was") if doing.endswith("ing") or doing.startswith("waiting ") else "waited in"
+        lines.append(f"{role}{'s' if many else ''} {ranges(indices)} {was} {doing}{f' ({call})' if call else ''}")
+    return lines
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """ "0, 2–47" for 0 and all from 2 to 47."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
+
+
+def _is_own(frame: FrameType) -> bool:
+    return Path(frame.f_code.co_filename).is_relative_to(PACKAGE)
+
+
+def _name(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}"

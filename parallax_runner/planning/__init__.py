@@ -1,0 +1,1 @@
+"""From `VariableInfo`s and a cluster to a `Plan`: one route a variable, explained. No TensorFlow here."""

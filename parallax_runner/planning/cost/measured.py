@@ -1,0 +1,132 @@
+"""The noun that a short trial makes: which rows steps touch, and what a step takes on one device."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.files.regular import read_regular
+from parallax_runner.files.whole import write_whole
+
+FORMAT = 3
+FILE_NAME = "measured.json"
+MOST_RANKS = 8  # of a larger cluster are measured; what more of them touch is extrapolated
+MOST_HOT_ROWS = 4096  # of a variable: the rows whose counts are kept one by one
+
+
+@dataclass(frozen=True)
+class RowStatistics:
+    """How a sparse variable's rows were touched in `samples` batches, one a rank and step.
+
+    Means over steps: `ids` of a rank with duplicates, `distinct` of a rank, `merged` distinct over all measured ranks.
+    `incidence` has pairs (c, rows): so many rows were touched in c of the samples, for c at least 1. `hot` has
+    the most touched rows, most first, as pairs of a row and the number of samples that touched it.
+    """
+
+    name: str
+    rows: int
+    ids: float
+    distinct: float
+    merged: float
+    samples: int
+    incidence: tuple[tuple[int, int], ...] = ()
+    hot: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def alpha(self) -> float:
+        """The fraction of rows that a rank touches in a step."""
+        return self.distinct / self.rows
+
+    def merged_over(self, ranks: int) -> float:
+        """Expected distinct rows of a step of so many ranks, from how often rows were touched.
+
+        Up to the number of samples exactly the mean over all choices of so many samples (rarefaction); beyond, with
+        rows that were never seen, as many as Chao's lower bound has, touched as rarely as the rarest that were
+        (Colwell and others 2012, equations 4 and 9). Never more than the variable has, nor than ranks can touch.
+        """
+        if ranks <= 0:
+            return 0.0
+        if not self.incidence or not self.samples:
+            return min(ranks * self.distinct, float(self.rows))
+        found = self._rarefied(ranks) if ranks <= self.samples else self._extrapolated(ranks)
+        return min(found, float(self.rows), ranks * self.distinct)
+
+    def _rarefied(self, ranks: int) -> float:
+        total = math.lgamma(self.samples + 1) - math.lgamma(self.samples - ranks + 1)
+        found = 0.0
+        for count, rows in self.incidence:
+            others = self.samples - count
+            missed = 0.0
+            if others >= ranks:
+                missed = math.exp(math.lgamma(others + 1) - math.lgamma(others - ranks + 1) - total)
+            found += rows * (1 - missed)
+        return found
+
+    def _extrapolated(self, ranks: int) -> float:
+        counts = dict(self.incidence)
+        observed, once, twice = float(sum(counts.values())), counts.get(1, 0), counts.get(2, 0)
+        if not once:
+            return observed
+        unseen = (self.samples - 1) / self.samples * once * (once - 1) / (2 * (twice + 1))
+        unseen = min(unseen, self.rows - observed)
+        if unseen <= 0:
+            return observed
+        chance = once / (self.samples * unseen + once)
+        return observed + unseen * (1 - (1 - chance) ** (ranks - self.samples))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a trial of one graph and its data found.
+
+    `ranks` and `steps` are what was looked at; `step_secs` is the median time of a step on one device, updates
+    included; `batch_size` and `words_per_example` (None where the data has no words) are a rank's. `made` is the date.
+    """
+
+    fingerprint: str
+    ranks: int
+    steps: int
+    step_secs: float
+    batch_size: int
+    words_per_example: float | None
+    variables: tuple[VariableInfo, ...]
+    rows: tuple[RowStatistics, ...]
+    made: str
+    format: int = FORMAT
+
+    def of(self, variable: str) -> RowStatistics | None:
+        """The statistics of a sparse variable; None where there are none."""
+        return next((rows for rows in self.rows if rows.name == variable), None)
+
+
+def save(measured: Measured, path: Path) -> None:
+    """Writes `measured` as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(dataclasses.asdict(measured)) + "\n")
+
+
+def load(path: Path) -> Measured:
+    """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError where it is not that."""
+    fields = json.loads(read_regular(path))
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise ValueError(f"{path}: expected a measurement of format {FORMAT}")
+    variables = tuple(_variable(entry) for entry in fields.pop("variables"))
+    found = Measured(variables=variables, rows=tuple(_rows(entry) for entry in fields.pop("rows")), **fields)
+    if found.step_secs <= 0:
+        raise ValueError(f"{path}: step_secs is {found.step_secs}, expected a number above 0")
+    return found
+
+
+def _variable(entry: dict[str, Any]) -> VariableInfo:
+    more = {"shape": tuple(entry["shape"]), "slots": tuple(entry["slots"]), "gradient": GradientKind(entry["gradient"])}
+    return VariableInfo(**entry | more)
+
+
+def _rows(entry: dict[str, Any]) -> RowStatistics:
+    lists: dict[str, Any] = {name: tuple(map(tuple, entry[name])) for name in ("incidence", "hot") if name in entry}
+    return RowStatistics(**entry | lists)

@@ -1,0 +1,92 @@
+"""Predicts the bytes that a variable costs in a step: what the whole cluster sends, divided by the ranks.
+
+Formulas of the Parallax paper (EuroSys 2019, section 3), for sending alone (its table counts sent and received) and
+without its discount for a server on a worker's own machine: here a server is a process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.plan import Compression, PsOptions, Route
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cost.touched import Touched, touched_rows
+
+ID_BYTES = 8
+OWNED_ID_BYTES = 4
+# Compression rounds these, and leaves others as they are.
+HALVED, HALF_BYTES = ("float32", "float64"), 2
+# Ranks add these up as float32 (rewrite/exchange/sum_dtype.py).
+ADDED_AS_BYTES = {"bfloat16": 4}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one rank exchanges with the owners of a variable in a step: bytes of the ids that it asks for, of the values
+    that it gets, and of the gradient that it gives, ids included. `whole` is the gradient made dense; `ids` how many
+    there are."""
+
+    asked: float
+    pulled: float
+    pushed: float
+    whole: float
+    ids: float = 0.0
+
+
+def traffic(
+    variable: VariableInfo, touched: Touched, ps: PsOptions, compression: Compression = Compression.OFF
+) -> Traffic:
+    """Of a variable of which `touched` rows travel."""
+    share = HALF_BYTES / variable.itemsize if compression is not Compression.OFF and variable.dtype in HALVED else 1.0
+    widened = ADDED_AS_BYTES.get(variable.dtype, variable.itemsize) / variable.itemsize
+    if variable.gradient is not GradientKind.SPARSE:
+        size = variable.size_bytes * share
+        return Traffic(asked=0.0, pulled=size, pushed=size, whole=size * widened)
+    row_bytes, rows = variable.row_bytes * share, variable.shape[0]
+    looks_up_there = ps.boundary_between_workers_and_servers
+    return Traffic(
+        asked=touched.distinct * ID_BYTES if looks_up_there else 0.0,
+        pulled=touched.distinct * row_bytes if looks_up_there else variable.size_bytes * share,
+        pushed=touched.distinct * (row_bytes + ID_BYTES),
+        # A number for each row beside it tells whether any rank touched it.
+        whole=(variable.size_bytes * share + rows * variable.itemsize) * widened,
+        ids=touched.distinct,
+    )
+
+
+def sent_by_route(parts: Traffic, route: Route, workers: int) -> float:
+    """Bytes a step and rank by `route`."""
+    if route is Route.LOCAL:
+        return 0.0
+    if route is Route.ALLREDUCE:
+        return 2 * parts.whole * (workers - 1) / workers
+    if route is Route.ALLGATHER:
+        return parts.pushed * (workers - 1)
+    if route is Route.ALLTOALL:
+        return both_ways_of_owners(parts) * (workers - 1) / workers
+    return parts.asked + parts.pulled + parts.pushed
+
+
+def both_ways_of_owners(parts: Traffic) -> float:
+    """What a rank exchanges with owners among the ranks, itself included: ids go there once, as 32 bits."""
+    return parts.pulled + parts.pushed - parts.ids * (ID_BYTES - OWNED_ID_BYTES)
+
+
+def predict_sent_bytes(
+    variable: VariableInfo,
+    route: Route,
+    workers: int,
+    ps: PsOptions,
+    measured: Measured | None = None,
+    compression: Compression = Compression.OFF,
+) -> int | None:
+    """Bytes a step and rank; for a sparse gradient with the measured number of rows, otherwise as if all ids were
+    distinct; None where their number is unknown too."""
+    touched = touched_rows(variable, workers, measured)
+    if touched is None and route is Route.ALLREDUCE:  # all rows, whatever is touched
+        touched = Touched(0.0, 0.0, is_bound=False)
+    if touched is None:
+        return 0 if route is Route.LOCAL else None
+    parts = traffic(variable, touched, ps if route is Route.PS else PsOptions(), compression)
+    return round(sent_by_route(parts, route, workers))

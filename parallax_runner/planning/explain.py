@@ -1,0 +1,72 @@
+"""Says of a plan what each route would cost, and what a step should take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
+from parallax_runner.planning.choose import possible_routes
+from parallax_runner.planning.cost.model import CostModel
+from parallax_runner.planning.cost.touched import touched_rows
+from parallax_runner.planning.cost.traffic import predict_sent_bytes
+
+NOT_MODELLED = (
+    "what a step takes is not predicted: the cost model knows steps that wait for all workers, of one replica each"
+)
+
+
+def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> Plan:
+    """The plan with costs, fractions of touched rows and a prediction; bytes as measured where rows were measured. A
+    plan that the model does not know has no costs and no prediction, and a note that says so.
+
+    `model` is of the cluster that the plan is for, with as many servers as are configured: the plan may use none.
+    """
+    by_name = {variable.name: variable for variable in variables}
+    plan = dataclasses.replace(
+        plan,
+        variables=tuple(_counted(planned, by_name[planned.name], plan.replicas, model) for planned in plan.variables),
+        rows_measured=None if model.measured is None else model.measured.made,
+        constants=model.constants.source,
+    )
+    if not plan.sync or plan.backup_workers or plan.replicas_per_worker > 1:
+        return dataclasses.replace(plan, notes=(*plan.notes, NOT_MODELLED))
+    routes = {planned.name: planned.route for planned in plan.variables}
+    compute_secs, exchange_secs = model.compute_secs(), model.exchange_secs(variables, routes)
+    step_secs = model.step_secs(variables, routes)
+    return dataclasses.replace(
+        plan,
+        variables=tuple(
+            dataclasses.replace(planned, costs=_costs(by_name[planned.name], planned.route, model))
+            for planned in plan.variables
+        ),
+        predicted=Prediction(
+            step_ms=_ms(step_secs),
+            compute_ms=_ms(compute_secs),
+            exchange_ms=_ms(exchange_secs),
+            shared_ms=_ms(model.once(routes.values()).secs),
+        ),
+    )
+
+
+def _counted(planned: VariablePlan, variable: VariableInfo, replicas: int, model: CostModel) -> VariablePlan:
+    touched = touched_rows(variable, replicas, model.measured)
+    is_sparse = variable.gradient is GradientKind.SPARSE
+    return dataclasses.replace(
+        planned,
+        alpha=touched.share_of(variable) if is_sparse and touched else None,
+        sent_bytes_per_step=predict_sent_bytes(
+            variable, planned.route, model.cluster.workers, model.ps, model.measured, model.compression
+        ),
+    )
+
+
+def _costs(variable: VariableInfo, chosen: Route, model: CostModel) -> tuple[RouteCost, ...]:
+    routes = possible_routes(variable, model.cluster.servers)
+    costs = [model.cost(variable, route) for route in dict.fromkeys([*routes, chosen])]
+    return tuple(cost for cost in costs if cost is not None)
+
+
+def _ms(secs: float | None) -> float | None:
+    return None if secs is None else 1000 * secs

@@ -1,0 +1,176 @@
+"""Splits rows into shards and spreads shards over servers by bytes held and by bytes served."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
+from parallax_runner.plan.table import format_bytes
+from parallax_runner.planning.cost.measured import Measured, RowStatistics
+from parallax_runner.planning.cost.touched import Touched
+from parallax_runner.planning.cost.traffic import traffic
+from parallax_runner.planning.cut import pieces_of
+
+# Times what the fullest server would hold if bytes held alone were balanced: above it a plan tells.
+MOST_HELD = 1.25
+HELD_BYTES_THAT_MATTER = 100_000_000
+# The shares of all bytes that are held, and of all that are served in a step.
+Load = tuple[float, float]
+
+
+def place(
+    variables: Sequence[VariableInfo], servers: int, measured: Measured | None = None, ps: PsOptions | None = None
+) -> dict[str, tuple[Shard, ...]]:
+    """Shards, by variable, of those that servers have; `planning/cut.py` says into how many pieces they are cut, and a
+    row is the smallest. A load is of bytes held and of bytes served."""
+    shards = {variable.name: _shards(variable) for variable in variables}
+    held, served, named = [], [], []
+    for variable in variables:
+        own = shards[variable.name]
+        held += [_held_bytes(variable, shard) for shard in own]
+        served += served_bytes(variable, own, measured, ps or PsOptions())
+        named += [_named_server(variable, servers)] * len(own)
+    chosen = iter(balance(held, served, servers, named))
+    return {
+        name: tuple(Shard(shard.offset, shard.rows, server=next(chosen), step=shard.step) for shard in own)
+        for name, own in shards.items()
+    }
+
+
+def held_unevenly(variables: Sequence[VariableInfo], shards: Mapping[str, Sequence[Shard]], servers: int) -> str | None:
+    """A sentence for people where a server holds much more than it would if nothing but bytes held were balanced."""
+    pieces = [(variable, shard) for variable in variables for shard in shards[variable.name]]
+    sizes = [_held_bytes(variable, shard) for variable, shard in pieces]
+    named = [_named_server(variable, servers) for variable, _ in pieces]
+    held = _sums(sizes, [shard.server for _, shard in pieces], servers)
+    least = _sums(sizes, balance(sizes, sizes, servers, named), servers)
+    if max(held, default=0) <= max(HELD_BYTES_THAT_MATTER, MOST_HELD * max(least, default=0)):
+        return None
+    can_be_cut = any(variable.gradient is GradientKind.SPARSE for variable in variables)
+    return (
+        f"server {held.index(max(held))} holds {format_bytes(max(held))} of {format_bytes(sum(held))}, optimizer slots "
+        f"too, since what a step moves is balanced as well{': more pieces may even out both' if can_be_cut else ''}"
+    )
+
+
+def _sums(sizes: Sequence[int], chosen: Sequence[int], servers: int) -> list[int]:
+    sums = [0] * servers
+    for size, server in zip(sizes, chosen, strict=True):
+        sums[server] += size
+    return sums
+
+
+def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
+    return shard.rows * variable.row_bytes * (1 + len(variable.slots))
+
+
+def rows_matter(plan: Plan) -> bool:
+    """Whether servers may be balanced better by how often rows are touched: of several variables on servers a sparse
+    one is not on all of them alike, or a dense one could have a server to itself."""
+    served = plan.by_route(Route.PS)
+    counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
+    is_uneven = any(len({count[server] for server in range(plan.servers)}) > 1 for count in counts)
+    has_dense = any(one.gradient == GradientKind.DENSE for one in served)
+    return plan.servers > 1 and len(served) > 1 and bool(counts) and (is_uneven or has_dense)
+
+
+def served_bytes(
+    variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None, ps: PsOptions
+) -> list[float]:
+    """What each shard takes and gives for one rank in a step: of measured rows the hottest as often as each is touched,
+    and equal shares of the others; of rows that were not measured equal shares of their bound; all of a dense one."""
+    found = None if measured is None else measured.of(variable.name)
+    rows = [shard.rows for shard in shards]
+    bound = sum(rows) if variable.gradient_rows is None else min(sum(rows), variable.gradient_rows)
+    touched = _shares(rows) if found is None else _touched(shards, found)
+    travel = bound if found is None else sum(touched)
+    parts = traffic(variable, Touched(travel, travel, is_bound=found is None), ps)
+    of_touched, of_rows = _shares(touched), _shares(rows)
+    pulled = of_touched if ps.boundary_between_workers_and_servers else of_rows
+    return [
+        (parts.asked + parts.pushed) * share + parts.pulled * pulled_share
+        for share, pulled_share in zip(of_touched, pulled, strict=True)
+    ]
+
+
+def _touched(shards: Sequence[Shard], found: RowStatistics) -> list[float]:
+    """How many rows of each shard a rank touches in a step, from how often the hottest are touched."""
+    step = shards[0].step
+    hot_rows, hot_touched = [0] * step, [0.0] * step
+    for row, count in found.hot:
+        hot_rows[row % step] += 1
+        hot_touched[row % step] += count / found.samples
+    others = max(0.0, found.distinct - sum(hot_touched)) / max(1, found.rows - len(found.hot))
+    return [hot_touched[one.offset] + others * (one.rows - hot_rows[one.offset]) for one in shards]
+
+
+def _shards(variable: VariableInfo) -> list[Shard]:
+    """On no server yet."""
+    rows = variable.shape[0] if variable.shape else 1
+    pieces = max(1, min(rows, pieces_of(variable))) if variable.gradient is GradientKind.SPARSE else 1
+    return [Shard(number, part, server=0, step=pieces) for number, part in enumerate(split_rows(rows, pieces))]
+
+
+def _named_server(variable: VariableInfo, servers: int) -> int | None:
+    """The server of the variable's device scope; that it is there is checked with all other scopes."""
+    return variable.server if variable.server is not None and variable.server < servers else None
+
+
+def split_rows(rows: int, partitions: int) -> list[int]:
+    """How many rows each of `partitions` shards has: row i is in shard i mod partitions."""
+    return [len(range(shard, rows, partitions)) for shard in range(partitions)]
+
+
+def balance(
+    held_bytes: Sequence[int],
+    served_bytes: Sequence[float],
+    servers: int,
+    named: Sequence[int | None] = (),
+) -> list[int]:
+    """The server of each item: of one that `named` has a server for that one; of the others, largest first, each time
+    the least loaded (Graham 1969, LPT rule).
+
+    A load is the worse of two: the share of all bytes that are held, and the share of all that are served in a step.
+    No server holds or serves more than twice the mean and the largest share of an item. What is largest is tried both
+    ways, by what is served and by the worse share; the better outcome is taken, of equal ones that which serves evenly.
+    """
+    wanted = list(named) or [None] * len(held_bytes)
+    items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))
+    free = [item for item, server in enumerate(wanted) if server is None]
+    by_served = sorted(free, key=lambda item: (-served_bytes[item], -held_bytes[item]))
+    by_worse = sorted(free, key=lambda item: (-max(items[item]), -held_bytes[item]))
+    outcomes = [_assign(items, servers, wanted, order) for order in (by_served, by_worse)]
+    chosen, _ = min(outcomes, key=lambda outcome: _worst(outcome[1]))
+    return chosen
+
+
+def _assign(
+    items: Sequence[Load], servers: int, wanted: Sequence[int | None], order: Sequence[int]
+) -> tuple[list[int], list[Load]]:
+    """The server of each item, those without a wanted one in this order, and the loads of servers."""
+    loads = [(0.0, 0.0)] * servers
+    chosen = [server or 0 for server in wanted]
+    for item, server in enumerate(wanted):
+        if server is not None:
+            loads[server] = _more(loads[server], items[item])
+    for item in order:
+        after = [_more(load, items[item]) for load in loads]
+        chosen[item] = min(range(servers), key=lambda server: (max(after[server]), sum(after[server]), server))
+        loads[chosen[item]] = after[chosen[item]]
+    return chosen, loads
+
+
+def _worst(loads: Sequence[Load]) -> Load:
+    """The largest share of either, and the largest that is served."""
+    return max(map(max, loads), default=0.0), max((served for _, served in loads), default=0.0)
+
+
+def _shares(amounts: Sequence[float]) -> list[float]:
+    total = sum(amounts)
+    return [amount / total if total else 0.0 for amount in amounts]
+
+
+def _more(load: Load, item: Load) -> Load:
+    return load[0] + item[0], load[1] + item[1]

@@ -1,0 +1,211 @@
+"""Chooses a route for each variable: `comm` is a preset over routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.errors import PlanError
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
+from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cost.traffic import predict_sent_bytes
+from parallax_runner.planning.cut import Cut, cut_variables, refuse_more_pieces_than_rows
+from parallax_runner.planning.placement import held_unevenly, place
+
+PRESETS = {
+    "local": {GradientKind.DENSE: Route.LOCAL, GradientKind.SPARSE: Route.LOCAL},
+    "mpi": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.ALLGATHER},
+    "ps": {GradientKind.DENSE: Route.PS, GradientKind.SPARSE: Route.PS},
+    "hybrid": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.PS},
+    "sharded": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.ALLTOALL},
+}
+REASONS = {
+    (GradientKind.DENSE, Route.ALLREDUCE): "dense: every rank needs all of it, a ring moves it once round",
+    (GradientKind.SPARSE, Route.ALLGATHER): "sparse, without servers: ranks exchange the rows they touched",
+    (GradientKind.DENSE, Route.PS): "dense, on its server",
+    (GradientKind.SPARSE, Route.PS): "sparse: only the rows that a step touches travel, to and from their owner",
+    (GradientKind.SPARSE, Route.ALLTOALL): "sparse: only the rows that a step touches travel, to and from their rank",
+    (GradientKind.DENSE, Route.LOCAL): "one process",
+    (GradientKind.SPARSE, Route.LOCAL): "one process",
+}
+
+
+def make_plan(
+    variables: Sequence[VariableInfo],
+    *,
+    comm: str,
+    workers: int,
+    servers: int,
+    partitions: int,
+    average_sparse: bool,
+    fingerprint: str,
+    replicas_per_worker: int = 1,
+    ps: PsOptions | None = None,
+    use_allgatherv: bool = False,
+    compression: Compression = Compression.OFF,
+    sync: bool = True,
+    staleness: int | None = None,
+    backup_workers: int = 0,
+    choice: Choice | None = None,
+    measured: Measured | None = None,
+    cut: Cut = Cut.ALIKE,
+) -> Plan:
+    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable, or with
+    Cut.BY_BYTES of the largest one, and for the others so many that all shards have about equal bytes. With
+    comm=auto `choice` has the routes. Servers are balanced by rows as `measured`, or else by how many may be touched.
+
+    Raises PlanError where a variable has fewer rows than it would have shards; Cut.BY_BYTES makes no more than rows.
+    """
+    ps = ps or PsOptions()
+    variables = cut_variables(variables, partitions, cut)
+    routes = {
+        variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
+    }
+    _refuse_what_ranks_cannot_send(variables, routes, comm)
+    served = [variable for variable in variables if routes[variable.name] is Route.PS]
+    refuse_more_pieces_than_rows(served)
+    if sync:
+        _refuse_what_servers_cannot_add_up(served, comm)
+    shards = place(served, servers, measured, ps)
+    shares_counters = not sync or backup_workers > 0
+    planned = tuple(
+        VariablePlan(
+            name=variable.name,
+            shape=variable.shape,
+            dtype=variable.dtype,
+            size_bytes=variable.size_bytes,
+            gradient=variable.gradient.value,
+            route=routes[variable.name],
+            shards=shards.get(variable.name, ()),
+            slots=variable.slots,
+            sent_bytes_per_step=predict_sent_bytes(
+                variable, routes[variable.name], workers, ps, compression=compression
+            ),
+            reason=choice.reasons[variable.name]
+            if choice
+            else _reason(variable, routes[variable.name], shares_counters),
+        )
+        for variable in variables
+    )
+    notes = [*(choice.notes if choice else ()), *_notes(variables, comm, partitions, routes)]
+    if use_allgatherv and Route.ALLGATHER not in routes.values():
+        notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
+    if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
+        notes.append("comm.ps.replicate_variables=true changes nothing: no dense variable is on a server")
+    if not ps.local_aggregation and (replicas_per_worker == 1 or not sync):
+        why = "a worker has one replica" if replicas_per_worker == 1 else "each replica pushes at once"
+        notes.append(f"comm.ps.local_aggregation=false changes nothing: {why}")
+    if (uneven := held_unevenly(served, shards, servers)) is not None:
+        notes.append(uneven)
+    return Plan(
+        comm=comm,
+        workers=workers,
+        servers=servers if shards else 0,
+        average_sparse=average_sparse,
+        fingerprint=fingerprint,
+        variables=planned,
+        notes=tuple(notes),
+        replicas_per_worker=replicas_per_worker,
+        ps=ps,
+        use_allgatherv=use_allgatherv,
+        compression=compression,
+        sync=sync,
+        staleness=staleness,
+        backup_workers=backup_workers,
+        counters=_counters(variables, sync) if shares_counters else (),
+    )
+
+
+def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, Route], comm: str) -> None:
+    if (variable := not_carried(variables, routes)) is not None:
+        other = "local" if _trained_as_none_can_add(variable) else "ps"
+        raise PlanError(
+            f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, which Horovod does not carry "
+            f"among the ranks: choose comm={other}, or another dtype"
+        )
+
+
+def _refuse_what_servers_cannot_add_up(served: Sequence[VariableInfo], comm: str) -> None:
+    if (variable := next(filter(_trained_as_none_can_add, served), None)) is not None:
+        raise PlanError(
+            f"comm={comm}: variable «{variable.name}» is of dtype {variable.dtype}, and TensorFlow's servers cannot "
+            "add up the gradients of several workers in it: choose comm=local, or another dtype"
+        )
+
+
+def _trained_as_none_can_add(variable: VariableInfo) -> bool:
+    return variable.gradient is not GradientKind.NONE and variable.dtype not in ADDED_UP
+
+
+def _reason(variable: VariableInfo, route: Route, shares_counters: bool) -> str:
+    if variable.counts and shares_counters:
+        return "counts the updates of all replicas, on server 0"
+    if variable.server is not None and route is Route.PS:
+        return f"its device scope names /job:ps/task:{variable.server}"
+    return REASONS.get((variable.gradient, route), "no gradient: each rank keeps its own")
+
+
+def _counters(variables: Sequence[VariableInfo], sync: bool) -> tuple[str, ...]:
+    option, remedy = ("comm.ps.backup_workers", "0") if sync else ("comm.sync=false", "comm.sync=true")
+    counters = [variable for variable in variables if variable.counts]
+    for variable in counters:
+        if variable.immovable_op is not None:
+            raise PlanError(
+                f"{option}: variable «{variable.name}» counts the updates of all replicas on a server, and "
+                f"«{variable.immovable_op}» uses it directly (in a branch, a loop or a function), or writes it before "
+                f"the gradients are computed: choose {remedy}"
+            )
+    return tuple(variable.name for variable in counters)
+
+
+def _route(variable: VariableInfo, comm: str) -> Route:
+    route = PRESETS[comm].get(variable.gradient, Route.LOCAL)
+    if route is Route.ALLREDUCE and comm == "hybrid" and variable.server is not None and not variable.immovable_op:
+        return Route.PS
+    if route not in (Route.PS, Route.ALLTOALL) or variable.immovable_op is None:
+        return route
+    if comm != "ps":
+        return PRESETS["mpi"][variable.gradient]
+    raise PlanError(
+        f"comm={comm}: variable «{variable.name}» cannot be on a server, since «{variable.immovable_op}» uses it "
+        "directly (in a branch, a loop or a function, or before a forward pass of the same step): "
+        "choose comm=hybrid or comm=mpi"
+    )
+
+
+def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes: dict[str, Route]) -> list[str]:
+    kinds = {variable.gradient for variable in variables}
+    splits = any(v.gradient is GradientKind.SPARSE and routes[v.name] is Route.PS for v in variables)
+    notes = []
+    used = set(routes.values())
+    if comm == "hybrid" and GradientKind.SPARSE not in kinds and Route.PS not in used:
+        notes.append("no sparse variable: hybrid is mpi here, and no server is started")
+    if comm == "sharded" and GradientKind.SPARSE not in kinds:
+        notes.append("no sparse variable: sharded is mpi here")
+    if comm == "hybrid" and GradientKind.DENSE not in kinds and not used & {Route.ALLREDUCE, Route.ALLGATHER}:
+        notes.append("no dense variable: hybrid is ps here, and no collective runs")
+    if partitions > 1 and not splits:
+        notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")
+    notes += [
+        f"«{variable.name}» stays whole on every rank: «{variable.immovable_op}» uses it where it is"
+        for variable in variables
+        if comm in ("hybrid", "sharded") and variable.immovable_op and variable.gradient is GradientKind.SPARSE
+    ]
+    notes += [
+        f"«{variable.name}» stays with the ranks, {_kept(routes[variable.name])}, though its device scope names "
+        f"/job:ps/task:{variable.server}"
+        for variable in variables
+        if variable.server is not None and routes[variable.name] is not Route.PS
+    ]
+    notes += [
+        f"«{variable.nonlinear_op}» reads the sparse gradient of «{variable.name}»: it sees duplicate ids merged, "
+        "in every mode; stock TensorFlow would show it unmerged rows and differ"
+        for variable in variables
+        if variable.nonlinear_op
+    ]
+    return notes
+
+
+def _kept(route: Route) -> str:
+    return "each of which owns some of its rows" if route is Route.ALLTOALL else "each of which keeps its own"

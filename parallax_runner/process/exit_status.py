@@ -1,0 +1,27 @@
+"""Which exit status an end belongs to, and what the user is told of it."""
+
+import signal
+import sys
+import traceback
+
+from parallax_runner.errors import ParallaxError
+from parallax_runner.files.credentials import masked
+
+# What a shell shows for a process that Ctrl-C, SIGTERM, or the loss of its terminal has ended.
+INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
+
+
+def tell(error: BaseException) -> int:
+    """Says what went wrong, in one message, and returns the exit status."""
+    if isinstance(error, ParallaxError):
+        print(f"parallax_runner: {error}", file=sys.stderr)
+        return error.exit_status
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
+        return 1
+    print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    return 1

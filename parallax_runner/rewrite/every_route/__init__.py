@@ -1,0 +1,1 @@
+"""Passes that do not depend on the routes of a plan."""

@@ -1,0 +1,55 @@
+"""Pass: what a script feeds to its updates, such as a learning rate, must be the same on all ranks."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.fed import is_fed_scalar
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Rewrite
+
+
+def check_fed_alike(rewrite: Rewrite) -> None:
+    """Lets no rank update its copies of variables by a scalar that other ranks were fed otherwise: the step fails.
+
+    A few bytes of each scalar go to all ranks, when the step begins. Variables on servers are the chief's to update, by
+    what it is fed.
+    """
+    plan = rewrite.plan
+    if plan.replicas == 1 or not plan.uses_collectives:
+        return
+    readers = _updates_by_fed(rewrite)
+    for fed, writes in sorted(readers.items(), key=lambda pair: pair[0].name):
+        alike = _alike(fed)
+        for op in writes:
+            op._add_control_input(alike)
+
+
+def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
+    """By scalar that is fed, the writes of variables that every rank has a copy of which read it."""
+    on_servers = {name for one in rewrite.plan.by_route(Route.PS) for name in (one.name, *one.slots)}
+    on_servers |= set(rewrite.plan.counters)
+    gradients = frozenset(tensor.name for one in rewrite.gradients for tensor in one.tensors)
+    features = set(rewrite.single.features.values())
+    readers: dict[tf.Operation, list[tf.Operation]] = {}
+    for op in sorted(filter(is_write, rewrite.region), key=lambda op: op.name):
+        handle = edit.handle_behind(op.inputs[0])
+        if handle is None or handle.name in on_servers:
+            continue
+        for source in edit.ancestors([op], stop_at=gradients, control=False):
+            if is_fed_scalar(source, features):
+                readers.setdefault(source, []).append(op)
+    return readers
+
+
+def _alike(fed: tf.Operation) -> tf.Operation:
+    from parallax_runner.rewrite.exchange import collectives
+
+    value = fed.outputs[0]
+    with tf.name_scope("fed_alike/"):
+        sent = tf.cast(value, tf.int32) if value.dtype == tf.bool else value
+        of_all = collectives.concat_over_ranks(tf.reshape(sent, [1]), name=f"fed/{fed.name}")
+        told = f"«{fed.name}» is fed differently to the workers, and the update reads it; in their order they have"
+        return tf.Assert(tf.reduce_all(tf.equal(of_all, of_all[0])), [told, of_all], summarize=10)

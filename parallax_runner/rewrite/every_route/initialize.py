@@ -1,0 +1,96 @@
+"""Pass: initial values that agree on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph.iterators import input_initializers
+from parallax_runner.rewrite.conditional import only_if, or_zero
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.routes.ps.signals import announce, receive
+
+
+@dataclass(frozen=True)
+class Initialization:
+    """The ops of `DistributedGraph` that run before the first step."""
+
+    initialize: tf.Operation
+    open_inputs: tf.Operation
+    open_late_inputs: tf.Operation
+    release: tf.Operation
+    wait: tf.Operation
+    agree: tf.Operation
+
+
+def together(replicas: Sequence[Initialization]) -> Initialization:
+    """The same of all replicas of one worker; where the chief is among them, its `release` lets the others go on."""
+    first, others = replicas[0], replicas[1:]
+    if not others:
+        return first
+    return Initialization(
+        initialize=tf.group(*[each.initialize for each in replicas]),
+        open_inputs=tf.group(*[each.open_inputs for each in replicas]),
+        open_late_inputs=tf.group(*[each.open_late_inputs for each in replicas]),
+        release=tf.group(first.release, *[each.wait for each in others]),
+        wait=tf.group(*[each.wait for each in replicas]),
+        agree=tf.group(*[each.agree for each in replicas]),
+    )
+
+
+def initialize_alike(rewrite: Rewrite) -> Initialization:
+    """Initial values: of variables on servers by the chief; of the others on each rank, from equal seeds, and then,
+    where ranks have collectives, the chief's for all."""
+    replicated = [variable for variable in rewrite.single.variables if not rewrite.is_sharded(variable.name)]
+    own = [rewrite.op(v.initializer) for v in replicated if rewrite.is_chief or v.name not in rewrite.counters]
+    own += rewrite.own_initializers
+    first, late = input_initializers(rewrite.single.meta_graph)
+    inputs = [rewrite.op(name) for name in first]
+    return Initialization(
+        open_inputs=tf.group(*inputs),
+        open_late_inputs=tf.group(*[rewrite.op(name) for name in late]),
+        initialize=tf.group(*own, *inputs, *(rewrite.shard_initializers if rewrite.is_chief else [])),
+        release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
+        wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),
+        agree=tf.group(
+            *_take_from_chief(rewrite, [rewrite.op(v.name).outputs[0] for v in replicated]),
+            *rewrite.first_copies,
+        ),
+    )
+
+
+def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Operation]:
+    """Ops that give these variables the chief's values, on all ranks.
+
+    Equal seeds make equal values nearly always, and tables may be large: only what some rank has another fingerprint of
+    travels.
+    """
+    if not rewrite.plan.uses_collectives or not handles:
+        return []
+    from parallax_runner.rewrite.exchange import collectives
+
+    values = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype")) for handle in handles]
+    own = tf.concat([_fingerprint(value) for value in values], axis=0)
+    differs = tf.reduce_any(tf.not_equal(own, collectives.from_chief(own, name="initial/fingerprints")), axis=1)
+    (ranks_that_differ,) = collectives.sum_over_ranks([tf.cast(differs, tf.int32)], name="initial/differences")
+    return [
+        _take_if(ranks_that_differ[number] > 0, handle, value)
+        for number, (handle, value) in enumerate(zip(handles, values, strict=True))
+    ]
+
+
+def _fingerprint(value: tf.Tensor) -> tf.Tensor:
+    """Eight bytes (uint8 [1, 8]) that equal values have in common, and others do not."""
+    return tf.raw_ops.Fingerprint(data=tf.reshape(value, [1, -1]), method="farmhash64")
+
+
+def _take_if(differs: tf.Tensor, handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """`differs` is the same on all ranks, so that all take part in the exchange or none."""
+    from parallax_runner.rewrite.exchange import collectives
+
+    same = collectives.from_chief(only_if(differs, value), name=f"initial/{handle.op.name}")
+    with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=handle, value=same)]):
+        taken = tf.ones([])
+    return or_zero(differs, taken).op

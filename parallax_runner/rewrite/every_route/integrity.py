@@ -1,0 +1,55 @@
+"""A check of the graph behind every pass, so that a fault is found where it was made."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import ParallaxError
+from parallax_runner.graph import edit
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.routes.alltoall.update_own_rows import update_own_rows
+
+LOOP_OPS = frozenset({"NextIteration", "RefNextIteration"})
+
+
+class RewriteError(ParallaxError):
+    """A pass broke the graph: a fault of parallax_runner, not of the model."""
+
+
+def check(rewrite: Rewrite, *, after: str) -> None:
+    """Raises RewriteError where the step waits for itself, an update would read a gradient that is not aggregated, or
+    an op would use a variable that has been cut in shards where it no longer is."""
+    step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
+    cycle = _cycle(step)
+    if cycle:
+        raise RewriteError(f"after {after}: op «{cycle.name}» waits for itself")
+    for op in step:
+        if op in rewrite.region and any(tensor.name in rewrite.replaced for tensor in op.inputs):
+            raise RewriteError(f"after {after}: op «{op.name}» reads a gradient that is not aggregated")
+        if op.type == "VarHandleOp" and op.name in rewrite.shards and after == update_own_rows.__name__:
+            users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
+            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which has been cut in shards")
+
+
+def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:
+    """An op on a cycle that no loop construct closes, or None."""
+    waiting = {op: sum(1 for need in _needs(op) if need in ops and need.type not in LOOP_OPS) for op in ops}
+    ready = [op for op, count in waiting.items() if count == 0]
+    users: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in ops}
+    for op in ops:
+        for need in _needs(op):
+            if need in ops and need.type not in LOOP_OPS:
+                users[need].append(op)
+    done = 0
+    while ready:
+        op = ready.pop()
+        done += 1
+        for user in users[op]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                ready.append(user)
+    return None if done == len(ops) else min((op for op, count in waiting.items() if count), key=lambda op: op.name)
+
+
+def _needs(op: tf.Operation) -> list[tf.Operation]:
+    return [tensor.op for tensor in op.inputs] + list(op.control_inputs)

@@ -1,0 +1,40 @@
+"""Pass: merge each sparse gradient at the boundary, in every mode.
+
+Unique ids, ascending, rows summed: then a norm that the model takes over an IndexedSlices is the norm of the gradient,
+whatever the number of ranks (DESIGN.md section 1).
+"""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+
+
+def merge_sparse_gradients(rewrite: Rewrite) -> None:
+    """Puts merged values and ids between the backward pass and what the model does with them."""
+    for gradient in rewrite.gradients:
+        if gradient.indices is None:
+            continue
+        with tf.name_scope(f"merge/{gradient.name}/"):
+            values, indices = merge(gradient.values, gradient.indices)
+        rewrite.replace_gradient(gradient, values, indices)
+
+
+def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """values [n, ...], indices [n] to values [u, ...], indices [u]: distinct ids, ascending, rows of equal ids summed.
+
+    Rows of one id are added in the order in which they stand.
+    """
+    distinct, position = ascending(indices)
+    merged = added(tf.math.unsorted_segment_sum(to_add(values), position, tf.size(distinct)), values.dtype)
+    merged.set_shape(tf.TensorShape([None]).concatenate(values.shape[1:]))
+    return merged, distinct
+
+
+def ascending(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The distinct ones of ids [n], ascending, and the place of each of the ids among them (int32 [n])."""
+    distinct, position = tf.unique(ids)
+    order = tf.argsort(distinct)
+    return tf.gather(distinct, order), tf.gather(tf.math.invert_permutation(order), position)

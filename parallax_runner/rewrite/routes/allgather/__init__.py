@@ -1,0 +1,1 @@
+"""The route allgather: ranks exchange the rows that they touched."""

@@ -1,0 +1,88 @@
+"""Sparse gradients by MPI's own Allgatherv, in place of Horovod's allgather. The only import of mpi4py."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.errors import CollectiveError
+from parallax_runner.rewrite.exchange import collectives
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# Where Horovod is told to go without MPI.
+CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
+
+
+def join() -> tuple[int, int]:
+    """Joins the other ranks as `collectives.init` does, and makes sure that they are connected by MPI.
+
+    Raises CollectiveError under Gloo, where no MPI connects the ranks, and where MPI allows one thread only.
+    """
+    for name in CONTROLLERS:
+        if os.environ.get(name, "").lower() == "gloo":
+            raise _refusal(f"it needs MPI, and {name}=gloo connects the ranks by Gloo: remove that variable")
+    rank, size = collectives.init(may_fuse=False)
+    if not collectives.runs_over_mpi():
+        raise _refusal("it needs MPI, and Horovod has connected the ranks by Gloo: start them with mpirun")
+    if (communicator().rank, communicator().size) != (rank, size):
+        found = f"{communicator().rank} of {communicator().size}"
+        raise _refusal(f"rank {rank} of {size} is {found} for mpi4py: it was built for another MPI than Horovod")
+    return rank, size
+
+
+@functools.cache
+def communicator() -> MPI.Comm:
+    """A duplicate of all ranks' communicator: no message of Horovod's, whose thread runs beside us, is taken for ours.
+
+    The first call is a collective one. Horovod has initialised MPI by then, and ends it.
+    """
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise _refusal("it needs MPI_THREAD_MULTIPLE, and MPI has less: remove HOROVOD_MPI_THREADS_DISABLE")
+    return MPI.COMM_WORLD.Dup()
+
+
+def concat_rows_over_ranks(
+    values: tf.Tensor, indices: tf.Tensor, *, after: tf.Operation | None, name: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The ranks' values [n, ...] and indices [n] one after the other, in rank order; n may differ.
+
+    Runs behind the op `after`. MPI matches calls by their order alone, so every rank must make them in the same one.
+    """
+    with tf.control_dependencies([] if after is None else [after]):
+        gathered = tf.numpy_function(_gather_both, [values, indices], [values.dtype, indices.dtype], name=name)
+    gathered[0].set_shape(tf.TensorShape([None]).concatenate(values.shape[1:]))
+    gathered[1].set_shape([None])
+    return gathered[0], gathered[1]
+
+
+def _gather_both(values: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.empty(communicator().size, np.int64)
+    communicator().Allgather(np.array([len(indices)], np.int64), rows)
+    return _gather(values, rows), _gather(indices, rows)
+
+
+def _gather(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """`rows` counts every rank's. Counted in rows, since MPI's counts end at 2 GB; as bytes, since it lacks float16."""
+    from mpi4py import MPI
+
+    result = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
+    row = MPI.BYTE.Create_contiguous(array.itemsize * int(np.prod(array.shape[1:]))).Commit()
+    try:
+        offsets = np.cumsum(rows) - rows
+        sent, received = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (array, result))
+        communicator().Allgatherv([sent, len(array), row], [received, (rows, offsets), row])
+    finally:
+        row.Free()
+    return result
+
+
+def _refusal(reason: str) -> CollectiveError:
+    return CollectiveError(f"comm.mpi.use_allgatherv=true: {reason}, or set it to false")

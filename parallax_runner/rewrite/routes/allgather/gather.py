@@ -1,0 +1,53 @@
+"""Pass: sparse gradients by allgather, for variables that every rank keeps whole."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.every_route.merge import merge
+from parallax_runner.rewrite.exchange.compression import compress, decompress
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.schedule.exchange_groups import apart
+from parallax_runner.rewrite.travelling import travelling_by
+
+
+def allgather_sparse_gradients(rewrite: Rewrite) -> None:
+    """Replaces each (merged) sparse gradient by all ranks' rows, merged again, and averaged if the plan says so.
+
+    That of a variable which has dense gradients too goes this way although its variable goes by allreduce.
+    """
+    sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
+    mixed = [one for one in travelling_by(rewrite, Route.ALLREDUCE) if one.variables[0] not in sparse]
+    gathered = [one for one in travelling_by(rewrite, Route.ALLGATHER) + mixed if one.indices is not None]
+    last: tf.Operation | None = None
+    for gradient in (one for together in apart(rewrite, gathered) for one in together):
+        assert gradient.indices is not None
+        with tf.name_scope(f"allgather/{gradient.name}/"):
+            travelling = compress(rewrite, gradient.values)
+            rows, ids = _gather(gradient.name, travelling, gradient.indices, rewrite.plan.use_allgatherv, after=last)
+            last = rows.op
+            values, indices = merge(decompress(rewrite, rows, gradient.values.dtype), ids)
+            rewrite.sent += [
+                Sent(each, rewrite.plan.replicas - 1, gradient.variables[0]) for each in (travelling, gradient.indices)
+            ]
+            if rewrite.plan.average_sparse:
+                values /= tf.cast(rewrite.plan.replicas, values.dtype)
+        rewrite.replace_gradient(gradient, values, indices)
+
+
+def _gather(
+    name: str, values: tf.Tensor, indices: tf.Tensor, use_allgatherv: bool, *, after: tf.Operation | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """All ranks' values and indices. Horovod finds partners by name, in any order; Allgatherv goes behind `after`."""
+    if use_allgatherv:
+        from parallax_runner.rewrite.routes.allgather import allgatherv
+
+        return allgatherv.concat_rows_over_ranks(values, indices, after=after, name="allgatherv")
+    from parallax_runner.rewrite.exchange import collectives
+
+    return (
+        collectives.concat_over_ranks(values, name=f"values/{name}"),
+        collectives.concat_over_ranks(indices, name=f"indices/{name}"),
+    )

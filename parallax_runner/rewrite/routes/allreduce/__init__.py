@@ -1,0 +1,1 @@
+"""The route allreduce: dense gradients, and sparse ones that are made dense on the way."""

@@ -1,0 +1,82 @@
+"""Pass: dense gradients by allreduce."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
+from parallax_runner.rewrite.exchange.compression import half_dtype, rounded_means
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.schedule.exchange_groups import apart
+from parallax_runner.rewrite.schedule.ready_order import in_order_of_appearance
+from parallax_runner.rewrite.travelling import travelling_by
+
+# A bucket is an eighth of all, within these bounds: enough to pay for an exchange of its own, and little enough to
+# leave while the next one is computed.
+BUCKETS = 8
+LEAST_BYTES, MOST_BYTES = 200_000, 4_000_000
+# What appears in the last part of computing has nothing to travel behind, and leaves in one bucket; so little as
+# REST_BYTES leaves with the bucket before it.
+LAST_PART = 1 / 16
+REST_BYTES = 16_000
+
+
+def allreduce_dense_gradients(rewrite: Rewrite) -> None:
+    """Replaces each dense gradient of an allreduced variable by its mean over ranks.
+
+    Gradients that appear one after the other share an exchange, a bucket, which travels while the later ones are
+    computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
+    """
+    dense = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.indices is None]
+    for number, bucket in enumerate(bucket for together in apart(rewrite, dense) for bucket in _in_buckets(together)):
+        _allreduce(rewrite, bucket, name="gradients" if number == 0 else f"gradients_{number}")
+
+
+def _allreduce(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> None:
+    """One fused exchange, and one for what is rounded where the plan compresses."""
+    rounded = [gradient for gradient in gradients if half_dtype(rewrite, gradient.values.dtype) is not None]
+    exact = [gradient for gradient in gradients if gradient not in rounded]
+    for members, means_of, suffix in ((exact, _exact_means, ""), (rounded, rounded_means, "/rounded")):
+        if not members:
+            continue
+        with tf.name_scope("allreduce/"):
+            variables = [gradient.variables[0] for gradient in members]
+            means = means_of(rewrite, [gradient.values for gradient in members], variables, name + suffix)
+        for gradient, mean in zip(members, means, strict=True):
+            rewrite.replace_gradient(gradient, mean, None)
+
+
+def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Sequence[str], name: str) -> list[tf.Tensor]:
+    from parallax_runner.rewrite.exchange import collectives
+
+    ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
+    addends = [to_add(value) for value in values]
+    rewrite.sent += [Sent(addend, ring, variable) for addend, variable in zip(addends, variables, strict=True)]
+    totals = collectives.sum_over_ranks(addends, name=name)
+    means = [total / tf.cast(rewrite.plan.replicas, total.dtype) for total in totals]
+    return [added(mean, value.dtype) for mean, value in zip(means, values, strict=True)]
+
+
+def _in_buckets(gradients: list[Aggregate]) -> list[list[Aggregate]]:
+    appearing = [(waits_for, one, _size_bytes(one)) for waits_for, one in in_order_of_appearance(gradients)]
+    rest_bytes = sum(size_bytes for *_, size_bytes in appearing)
+    enough_bytes = min(max(rest_bytes / BUCKETS, LEAST_BYTES), MOST_BYTES)
+    last_part = (1 - LAST_PART) * max((waits_for for waits_for, *_ in appearing), default=0)
+    buckets: list[list[Aggregate]] = []
+    filled_bytes, may_leave = 0, True
+    for waits_for, gradient, size_bytes in appearing:
+        if may_leave or filled_bytes + size_bytes > MOST_BYTES:
+            buckets.append([])
+            filled_bytes = 0
+        buckets[-1].append(gradient)
+        filled_bytes, rest_bytes = filled_bytes + size_bytes, rest_bytes - size_bytes
+        may_leave = filled_bytes >= enough_bytes and rest_bytes >= REST_BYTES and waits_for <= last_part
+    return buckets
+
+
+def _size_bytes(gradient: Aggregate) -> int:
+    return (gradient.values.shape.num_elements() or 0) * gradient.values.dtype.size

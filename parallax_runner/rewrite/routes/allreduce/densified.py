@@ -1,0 +1,106 @@
+"""Pass: sparse gradients by allreduce, where the plan says so: it pays for rows that steps touch nearly all.
+
+Each rank spreads its merged rows over a tensor of the variable's shape, and ranks add these up. A number for each row
+travels along: how many ranks touched it. By it the rows that no rank touched are left out again, and the update sees
+the merged sparse gradient that it would see by any other route: an optimizer that leaves untouched rows alone, or a
+norm, or a count of rows, cannot tell the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
+from parallax_runner.rewrite.exchange.compression import half_dtype, rounded_means
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.schedule.exchange_groups import apart
+from parallax_runner.rewrite.travelling import travelling_by
+
+
+def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
+    """Replaces each sparse gradient of a variable that has only sparse ones, and goes by allreduce, by the merged rows
+    of all ranks, averaged if the plan says so; one fused exchange for all that may share one."""
+    sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
+    gradients = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.variables[0] in sparse]
+    for number, together in enumerate(apart(rewrite, gradients)):
+        parts = [Rows(one.variables[0], one.values, _ids(one), _rows(rewrite, one)) for one in together]
+        name = "densified" if number == 0 else f"densified_{number}"
+        for gradient, aggregate in zip(together, aggregate_spread(rewrite, parts, name=name), strict=True):
+            rewrite.replace_gradient(gradient, aggregate.values, aggregate.ids)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of `variable` values [u, ...] of distinct ascending ids [u] below `rows`."""
+
+    variable: str
+    values: tf.Tensor
+    ids: tf.Tensor
+    rows: int
+
+
+def aggregate_spread(rewrite: Rewrite, parts: Sequence[Rows], *, name: str) -> list[Rows]:
+    """Of each of several sets of rows those of all ranks, averaged if the plan says so; one fused exchange."""
+    if not parts:
+        return []
+    with tf.name_scope(f"{name}/spread/"):
+        spread, touched = zip(*map(_spread, parts), strict=True)
+    with tf.name_scope(f"{name}/"):
+        means, counts = _exchanged(rewrite, spread, touched, [part.variable for part in parts], name)
+        return [_touched_rows(rewrite, *each) for each in zip(parts, means, counts, strict=True)]
+
+
+def _touched_rows(rewrite: Rewrite, part: Rows, mean: tf.Tensor, count: tf.Tensor) -> Rows:
+    ids = tf.reshape(tf.where(count > 0), [-1])
+    values = tf.gather(mean, ids)
+    if not rewrite.plan.average_sparse:
+        values *= tf.cast(rewrite.plan.replicas, values.dtype)
+    return Rows(part.variable, added(values, part.values.dtype), tf.cast(ids, part.ids.dtype), part.rows)
+
+
+def _exchanged(
+    rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], variables: Sequence[str], name: str
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Means of the rows over ranks, and counts; values that the plan compresses go by themselves, counts never."""
+    from parallax_runner.rewrite.exchange import collectives
+
+    halved = [number for number, rows in enumerate(spread) if half_dtype(rewrite, rows.dtype) is not None]
+    exact = [number for number in range(len(spread)) if number not in halved]
+    travelling = [*(spread[number] for number in exact), *touched]
+    ring = 2 * (rewrite.plan.replicas - 1) / rewrite.plan.replicas
+    travelling_for = [*(variables[number] for number in exact), *variables]
+    rewrite.sent += [Sent(each, ring, variable) for each, variable in zip(travelling, travelling_for, strict=True)]
+    sums = collectives.sum_over_ranks(travelling, name=name)
+    counts = sums[len(exact) :]
+    means = dict(zip(exact, (total / tf.cast(rewrite.plan.replicas, total.dtype) for total in sums), strict=False))
+    if halved:
+        members, of = [spread[number] for number in halved], [variables[number] for number in halved]
+        rounded = rounded_means(rewrite, members, of, f"{name}/rounded")
+        means |= dict(zip(halved, rounded, strict=True))
+    return [means[number] for number in range(len(spread))], counts
+
+
+def _ids(gradient: Aggregate) -> tf.Tensor:
+    assert gradient.indices is not None
+    return gradient.indices
+
+
+def _rows(rewrite: Rewrite, gradient: Aggregate) -> int:
+    """As many as the largest of the variables has that this is the gradient of."""
+    shapes = {variable.name: variable.shape for variable in rewrite.single.variables}
+    return max(shapes[name][0] for name in gradient.variables)
+
+
+def _spread(part: Rows) -> tuple[tf.Tensor, tf.Tensor]:
+    """A tensor [rows, ...] with the values where they belong, and [rows] with 1 where a row was touched."""
+    values = to_add(part.values)
+    spread = tf.math.unsorted_segment_sum(values, part.ids, part.rows)
+    spread.set_shape([part.rows, *part.values.shape[1:]])
+    touched = tf.math.unsorted_segment_sum(tf.ones_like(part.ids, values.dtype), part.ids, part.rows)
+    touched.set_shape([part.rows])
+    return spread, touched

@@ -1,0 +1,1 @@
+"""The route alltoall: each rank owns some rows of a variable."""

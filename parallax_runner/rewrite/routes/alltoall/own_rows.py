@@ -1,0 +1,227 @@
+"""Pass: spread variables of the alltoall route over the ranks, and ask the owners for the rows that a step looks up.
+
+Row i lives on rank i mod ranks: words are often numbered by frequency, and ranges of rows would give one rank all the
+frequent ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.classify import SERVER_READS
+from parallax_runner.graph import edit
+from parallax_runner.plan.plan import Route, VariablePlan
+from parallax_runner.rewrite.distributed_graph import Modulo, OwnRows, Rewrite, Shard
+from parallax_runner.rewrite.every_route.merge import ascending
+from parallax_runner.rewrite.routes.alltoall import over_ranks
+from parallax_runner.rewrite.routes.alltoall.known_ids import Asked, sources
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table, ask_owners
+from parallax_runner.rewrite.schedule.buckets import flights_from_owners
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An op that looks up rows of a variable that is spread over the ranks."""
+
+    op: tf.Operation
+    variable: str
+
+
+def spread_over_ranks(rewrite: Rewrite) -> None:
+    """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects what reads them.
+
+    What the update region reads stays, for update_own_rows.py.
+    """
+    variables = {variable.name: variable for variable in rewrite.single.variables}
+    lookups: list[Lookup] = []
+    for planned in rewrite.plan.by_route(Route.ALLTOALL):
+        for name in (planned.name, *planned.slots):
+            own = _make_own(rewrite, name, planned)
+            rewrite.shards[name] = [own]
+            value = rewrite.op(variables[name].initializer).inputs[1]
+            rewrite.own_initializers.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(value)))
+            lookups += _redirect_reads(rewrite, name, planned.shape)
+    for number, together in enumerate(_in_waves(rewrite, lookups)):
+        _look_up(rewrite, together, name=f"lookup_{number}")
+
+
+def table_of(rewrite: Rewrite, variable: str) -> Table:
+    """The variable as an exchange must know it."""
+    shard = rewrite.shards_of(variable)[0]
+    assert shard.modulo is not None
+    op = shard.handle.op
+    shape = tf.TensorShape(op.get_attr("shape")).as_list()
+    return Table(shard.variable, shard.modulo.rows, row_shape=tuple(shape[1:]), dtype=op.get_attr("dtype"))
+
+
+def own_rows(rewrite: Rewrite, shard: Shard, *, name: str) -> OwnRows:
+    """How this rank's shard of a variable is read, alone and with what the other ranks have of it."""
+    with tf.name_scope(f"own_rows/{name}/"):
+        read = _read(shard)
+        whole = over_ranks.whole_on_chief(rewrite, read, shard, name="whole")
+    return OwnRows(shard=shard, read=read, whole=whole)
+
+
+def look_up(
+    rewrite: Rewrite,
+    variables: Sequence[str],
+    ids: Sequence[tf.Tensor],
+    *,
+    name: str,
+    is_exact: bool = False,
+    flights: Sequence[Sequence[int]] = (),
+) -> tuple[list[tf.Tensor], Exchange]:
+    """Rows of variables by any ids of any shape, each distinct id asked once, and the exchange by which they came. A
+    collective: all ranks must run it.
+
+    `flights` says in which order the variables' rows travel, and which of them together; all of them, if not given.
+    """
+    tables = [table_of(rewrite, variable) for variable in variables]
+    shards = [rewrite.shards_of(variable)[0] for variable in variables]
+    distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
+    exchange = ask_owners(rewrite, tables, distinct, name=name, is_exact=is_exact)
+    found = [_gather(own, arrived) for own, arrived in zip(shards, exchange.arrived, strict=True)]
+    came = _fly(exchange, found, flights or [range(len(tables))])
+    results = []
+    for number in range(len(tables)):
+        places = tf.math.invert_permutation(exchange.asked[number])
+        result = tf.gather(came[number], tf.reshape(tf.gather(places, positions[number]), tf.shape(ids[number])))
+        result.set_shape(ids[number].shape.concatenate(tables[number].row_shape))
+        results.append(result)
+    return results, exchange
+
+
+def _fly(exchange: Exchange, rows: Sequence[tf.Tensor], flights: Sequence[Sequence[int]]) -> dict[int, tf.Tensor]:
+    """Rows as they came from their owners, by their variable's number; a flight departs when the one before has."""
+    came: dict[int, tf.Tensor] = {}
+    departed: set[tf.Operation] = set()
+    for number, members in enumerate(flights):
+        part = exchange.of(members, name=f"{exchange.name}/flight_{number}")
+        with tf.control_dependencies(sorted(departed, key=lambda op: op.name)):
+            leaving = [tf.identity(rows[member]) for member in members]
+        sent_before = len(exchange.rewrite.sent)
+        came |= zip(members, part.from_owners(leaving), strict=True)
+        departed = {one.tensor.op for one in exchange.rewrite.sent[sent_before:]}
+    return came
+
+
+def _gather(shard: Shard, places: tf.Tensor) -> tf.Tensor:
+    dtype = shard.handle.op.get_attr("dtype")
+    return tf.raw_ops.ResourceGather(resource=shard.handle, indices=places, dtype=dtype)
+
+
+def _read(shard: Shard) -> tf.Tensor:
+    return tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=shard.handle.op.get_attr("dtype"))
+
+
+def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> Shard:
+    """This rank's own rows; initial values are those of one device."""
+    modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=planned.shape[0])
+    count, device = modulo.count(modulo.rank), rewrite.worker_device
+    handle = tf.raw_ops.VarHandleOp(
+        dtype=rewrite.op(name).get_attr("dtype"),
+        shape=[count, *planned.shape[1:]],
+        shared_name=f"{name}/own_rows",
+        name=f"{name}/own_rows",
+    )
+    return Shard(handle, planned.name, modulo.rank, rows=count, device=device, step=modulo.ranks, modulo=modulo)
+
+
+def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list[Lookup]:
+    """Answers all reads outside the update region but lookups, which it returns."""
+    lookups, whole_reads = [], []
+    for op in sorted(rewrite.op(name).outputs[0].consumers(), key=lambda op: op.name):
+        in_region = op in rewrite.region
+        if op.type == "ResourceGather" and not in_region:
+            lookups.append(Lookup(op, name))
+        elif op.type == "ReadVariableOp" and not in_region:
+            if op.outputs[0].consumers():  # TensorFlow makes a read of each variable that nobody may want
+                whole_reads.append(op)
+        elif op.type == "VariableShape":
+            _stand_in(rewrite, op, tf.constant(shape, op.outputs[0].dtype))
+        elif op.type == "VarIsInitializedOp":
+            # Asked where another variable starts from this one's value: its initial value is the same, and there.
+            _stand_in(rewrite, op, tf.constant(False))
+        else:
+            assert in_region or op.type not in SERVER_READS, op
+    for op in whole_reads:
+        _stand_in(rewrite, op, _read_whole(rewrite, op, name))
+    return lookups
+
+
+def _read_whole(rewrite: Rewrite, op: tf.Operation, name: str) -> tf.Tensor:
+    (own,) = rewrite.shards_of(name)
+    with tf.control_dependencies(op.control_inputs), tf.name_scope(f"own_rows/{op.name}/"):
+        return over_ranks.whole_on_all(rewrite, _read(own), own, name="whole")
+
+
+def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:
+    edit.reconnect(op.outputs[0], value, where=lambda _: True)
+    rewrite.stands_for[op.outputs[0].name] = value
+
+
+def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]:
+    """Lookups that can be made in one exchange: none needs another's rows, and the same fetches need them all."""
+    by_op = {lookup.op: lookup for lookup in lookups}
+    needs = {op: edit.ancestors([op]) for op in by_op}
+    reached = [edit.ancestors([op]) for op in _fetched(rewrite)]
+    wave: dict[tf.Operation, int] = {}
+    for op in sorted(by_op, key=lambda op: (len(needs[op] & by_op.keys()), op.name)):
+        wave[op] = 1 + max((wave[other] for other in needs[op] & by_op.keys() if other is not op), default=-1)
+    groups: dict[tuple, list[Lookup]] = defaultdict(list)
+    for op, lookup in sorted(by_op.items(), key=lambda item: item[0].name):
+        fetches = tuple(op in found for found in reached)
+        waits_for = tuple(sorted(control.name for control in op.control_inputs))
+        groups[wave[op], fetches, waits_for].append(lookup)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _fetched(rewrite: Rewrite) -> list[tf.Operation]:
+    single = rewrite.single
+    outputs = [single.loss, *([single.validation_loss] if single.validation_loss else [])]
+    return [rewrite.train_op, *(rewrite.tensor(name).op for name in outputs)]
+
+
+def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
+    """One exchange for all of them; lookups in one variable share their distinct ids."""
+    by_variable: dict[str, list[Lookup]] = defaultdict(list)
+    for lookup in lookups:
+        by_variable[lookup.variable].append(lookup)
+    looked_up = [(variable, [one.op for one in group]) for variable, group in by_variable.items()]
+    flights = flights_from_owners(rewrite, looked_up, edit.ancestors(_fetched(rewrite)))
+    with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
+        ids = [_ids_of(group) for group in by_variable.values()]
+        rows, exchange = look_up(rewrite, list(by_variable), ids, name=name, flights=flights)
+        rewrite.asked += [
+            Asked(variable, sources(each), exchange, number)
+            for number, (variable, each) in enumerate(zip(by_variable, ids, strict=True))
+        ]
+        for group, found in zip(by_variable.values(), rows, strict=True):
+            for lookup, value in zip(group, _apart(group, found), strict=True):
+                _stand_in(rewrite, lookup.op, value)
+
+
+def _ids_of(group: list[Lookup]) -> tf.Tensor:
+    """The ids of lookups in one variable, one behind the other; those of a single lookup as they are."""
+    ids = [lookup.op.inputs[1] for lookup in group]
+    if len(ids) == 1:
+        return ids[0]
+    wide = tf.int64 if any(each.dtype == tf.int64 for each in ids) else ids[0].dtype
+    return tf.concat([tf.cast(tf.reshape(each, [-1]), wide) for each in ids], axis=0)
+
+
+def _apart(group: list[Lookup], rows: tf.Tensor) -> list[tf.Tensor]:
+    if len(group) == 1:
+        return [rows]
+    ids = [lookup.op.inputs[1] for lookup in group]
+    parts = tf.split(rows, tf.stack([tf.size(each) for each in ids]), num=len(ids))
+    found = []
+    for each, part in zip(ids, parts, strict=True):
+        value = tf.reshape(part, tf.concat([tf.shape(each), tf.shape(rows)[1:]], axis=0))
+        value.set_shape(each.shape.concatenate(rows.shape[1:]))
+        found.append(value)
+    return found

@@ -1,0 +1,182 @@
+"""Rows of several variables between those that need them and the ranks that own them, in one exchange.
+
+Row i belongs to rank i mod ranks. Ids of all variables travel as one message a pair of ranks: each variable's ids stand
+behind the rows of the variables before it, so that an id tells its variable. Rows travel as one message a dtype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.exchange.compression import compress, decompress
+from parallax_runner.rewrite.exchange.sent import Sent
+
+MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A variable of the plan, or its slot, whose rows are spread over ranks, as far as an exchange must know it."""
+
+    variable: str
+    rows: int
+    row_shape: tuple[int, ...]
+    dtype: tf.DType
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Distinct ids, ascending, on their way: how many of which table go to whom, and came from whom.
+
+    `asked[t]` are positions in table t's ids, by owner; `arrived[t]` the ids of table t that came here, counted among
+    this rank's own rows, by sender. `sent_counts` and `arrived_counts` [ranks, tables] say how many. `is_exact`: rows
+    travel as they are, whatever the plan says of compression.
+    """
+
+    rewrite: Rewrite
+    name: str
+    tables: tuple[Table, ...]
+    asked: tuple[tf.Tensor, ...]
+    arrived: tuple[tf.Tensor, ...]
+    sent_counts: tf.Tensor
+    arrived_counts: tf.Tensor
+    is_exact: bool
+
+    def of(self, members: Sequence[int], *, name: str) -> Exchange:
+        """The same of some of its tables alone, whose rows then travel under a name of their own."""
+        if list(members) == list(range(len(self.tables))):
+            return dataclasses.replace(self, name=name)
+        return Exchange(
+            self.rewrite,
+            name,
+            tables=tuple(self.tables[member] for member in members),
+            asked=tuple(self.asked[member] for member in members),
+            arrived=tuple(self.arrived[member] for member in members),
+            sent_counts=tf.gather(self.sent_counts, members, axis=1),
+            arrived_counts=tf.gather(self.arrived_counts, members, axis=1),
+            is_exact=self.is_exact,
+        )
+
+    def to_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """rows[t] [ids of t, ...] as they stand beside the ids, to the owners: [arrived ids of t, ...]."""
+        by_owner = [tf.gather(each, order) for each, order in zip(rows, self.asked, strict=True)]
+        return self._travel(by_owner, self.sent_counts, self.arrived_counts, f"{self.name}/to_owners")
+
+    def from_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """rows[t] [arrived ids of t, ...] back to who asked: [ids of t, ...], by owner as `asked[t]`. They are not
+        brought in order, since who looked them up takes rows from among them anyway, and one copy less is made."""
+        return self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
+
+    def _travel(self, rows: Sequence[tf.Tensor], sent: tf.Tensor, received: tf.Tensor, name: str) -> list[tf.Tensor]:
+        found = list(rows) if self.is_exact else [compress(self.rewrite, each) for each in rows]
+        for dtype in dict.fromkeys(each.dtype for each in found):
+            members = [number for number, each in enumerate(found) if each.dtype == dtype]
+            travelled = self._of_one_dtype([found[m] for m in members], members, sent, received, f"{name}/{dtype.name}")
+            for number, result in zip(members, travelled, strict=True):
+                found[number] = result
+        if self.is_exact:
+            return found
+        return [decompress(self.rewrite, each, table.dtype) for each, table in zip(found, self.tables, strict=True)]
+
+    def _of_one_dtype(
+        self, rows: Sequence[tf.Tensor], members: Sequence[int], sent: tf.Tensor, received: tf.Tensor, name: str
+    ) -> list[tf.Tensor]:
+        variables = [self.tables[member].variable for member in members]
+        if len(members) == 1:
+            (only,) = rows
+            only.set_shape([None, *self.tables[members[0]].row_shape])
+            return [swap(self.rewrite, only, tf.gather(sent, members, axis=1), variables, name=name)[0]]
+        widths = tf.constant([tf.TensorShape(self.tables[m].row_shape).num_elements() for m in members], tf.int32)
+        sent = tf.gather(sent, members, axis=1) * widths
+        received = tf.gather(received, members, axis=1) * widths
+        flat = [tf.reshape(each, [-1]) for each in rows]
+        message = _interleave(flat, sent, self.rewrite.plan.workers)
+        came, _ = swap(self.rewrite, message, sent, variables, name=name)
+        return [
+            tf.reshape(each, [-1, *self.tables[m].row_shape])
+            for each, m in zip(_deinterleave(came, received, self.rewrite.plan.workers), members, strict=True)
+        ]
+
+
+def ask_owners(
+    rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tensor], *, name: str, is_exact: bool = False
+) -> Exchange:
+    """Sends distinct ascending ids ([n], of each table) to the ranks that own their rows.
+
+    A collective: all ranks must run it.
+    """
+    ranks = rewrite.plan.workers
+    ids = [_in_range(each, table) for each, table in zip(ids, tables, strict=True)]
+    starts = _first_rows(tables, ranks)
+    wide = tf.int64 if starts[-1] > MAX_INT32 else tf.int32
+    owners = [tf.cast(each % ranks, tf.int32) for each in ids]
+    shifted = [tf.cast(each // ranks, wide) + start for each, start in zip(ids, starts, strict=False)]
+    asked = tuple(tf.concat(tf.dynamic_partition(tf.range(tf.size(owner)), owner, ranks), axis=0) for owner in owners)
+    sent_counts = tf.stack([tf.math.bincount(owner, minlength=ranks, maxlength=ranks) for owner in owners], axis=1)
+    parts = tf.dynamic_partition(tf.concat(shifted, axis=0), tf.concat(owners, axis=0), ranks)
+    variables = [table.variable for table in tables]
+    came, counts = swap(rewrite, tf.concat(parts, axis=0), sent_counts, variables, name=f"{name}/ids")
+    if len(tables) == 1:
+        arrived, arrived_counts = (came,), tf.reshape(counts, [ranks, 1])
+    else:
+        arrived, arrived_counts = _by_table(came, counts, starts)
+    return Exchange(rewrite, name, tuple(tables), asked, arrived, sent_counts, arrived_counts, is_exact)
+
+
+def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
+    """The ids, if they are of the table's rows: any other would be that of another table's row with its owner."""
+    least, most = (tf.cast(reduce(ids), tf.int64) for reduce in (tf.reduce_min, tf.reduce_max))
+    is_right = tf.equal(tf.size(ids), 0) | ((least >= 0) & (most < table.rows))
+    told = [f"ids of «{table.variable}», which has {table.rows} rows, are from", least, "to", most]
+    with tf.control_dependencies([tf.debugging.Assert(is_right, told)]):
+        return tf.identity(ids)
+
+
+def swap(
+    rewrite: Rewrite, tensor: tf.Tensor, rows: tf.Tensor, variables: Sequence[str], *, name: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`collectives.all_to_all` of `rows[r, v]` (int32) rows of the tensor for rank r and variable v, in this order; the
+    bytes for other ranks are counted as sent."""
+    from parallax_runner.rewrite.exchange import collectives
+
+    tensor = tf.identity(tensor)  # counted only where this exchange is in the step
+    came, came_counts = collectives.all_to_all(tensor, tf.reduce_sum(rows, axis=1), name=name)
+    came.set_shape([None, *tensor.shape[1:]])
+    came_counts.set_shape([rewrite.plan.workers])
+    of_others = (tf.reduce_sum(rows, axis=0) - rows[rewrite.rank]) * tensor.shape[1:].num_elements()
+    values = tf.unstack(of_others, num=len(variables))
+    rewrite.sent += [Sent(tensor, 1, variable, each) for variable, each in zip(variables, values, strict=True)]
+    return came, came_counts
+
+
+def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
+    """Where each table's own rows begin if all stand one behind the other, and where the last one's end."""
+    return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))
+
+
+def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
+    """Ids that came, by table and counted from its first row; how many of them each rank sent [ranks, tables]."""
+    tables, ranks = len(starts) - 1, counts.shape[0]
+    number = tf.searchsorted(tf.constant(starts[1:-1], came.dtype), came, side="right")
+    sender = tf.repeat(tf.range(ranks), counts)
+    of_pair = tf.math.bincount(sender * tables + number, minlength=ranks * tables, maxlength=ranks * tables)
+    parts = tf.dynamic_partition(came, number, tables)
+    return tuple(part - start for part, start in zip(parts, starts, strict=False)), tf.reshape(of_pair, [ranks, tables])
+
+
+def _interleave(flat: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
+    """Of each table's values, which stand by rank, first all that is rank 0's, then all that is rank 1's, and so on."""
+    pieces = [tf.split(each, counts[:, number], num=ranks) for number, each in enumerate(flat)]
+    return tf.concat([of_table[rank] for rank in range(ranks) for of_table in pieces], axis=0)
+
+
+def _deinterleave(message: tf.Tensor, counts: tf.Tensor, ranks: int) -> list[tf.Tensor]:
+    tables = counts.shape[1]
+    pieces = tf.split(message, tf.reshape(counts, [-1]), num=ranks * tables)
+    return [tf.concat(pieces[number::tables], axis=0) for number in range(tables)]

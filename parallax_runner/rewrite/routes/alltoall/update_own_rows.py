@@ -1,0 +1,54 @@
+"""Pass: gradients of variables that are spread over the ranks go to the owners of their rows, and each updates its own.
+
+Every rank runs the same update on its own rows; what the update does over all rows (a norm) is brought together.
+"""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
+from parallax_runner.rewrite.every_route.merge import merge
+from parallax_runner.rewrite.routes.alltoall.known_ids import asked_before
+from parallax_runner.rewrite.routes.alltoall.own_rows import table_of
+from parallax_runner.rewrite.routes.alltoall.row_exchange import ask_owners
+from parallax_runner.rewrite.schedule.buckets import flights_to_owners
+from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
+from parallax_runner.rewrite.update_region.sharded_value import Kind, ShardedValue
+
+
+def update_own_rows(rewrite: Rewrite) -> None:
+    """Lets each rank apply the mean (or sum) over ranks of the gradients to the rows that are its own."""
+    gradients = travelling_by(rewrite, Route.ALLTOALL)
+    if not gradients:
+        return
+    values: dict[str, ShardedValue] = {}
+    for number, together in enumerate(flights_to_owners(rewrite, gradients)):
+        with tf.name_scope(f"push_{number}/"):
+            values |= _send(rewrite, together, name=f"push_{number}")
+    update = ShardedUpdate(rewrite=rewrite, values=values)
+    update.visit_region()
+    if rewrite.train_op in update.copies:
+        rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
+
+
+def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[str, ShardedValue]:
+    """The aggregates of this rank's own rows, by tensor name."""
+    exchange = asked_before(rewrite, gradients, name=name)
+    if exchange is None:
+        tables = [table_of(rewrite, gradient.variables[0]) for gradient in gradients]
+        ids = [gradient.indices for gradient in gradients if gradient.indices is not None]
+        exchange = ask_owners(rewrite, tables, ids, name=name)
+    arrived = exchange.to_owners([gradient.values for gradient in gradients])
+    found = {}
+    for gradient, rows, own_ids in zip(gradients, arrived, exchange.arrived, strict=True):
+        assert gradient.indices is not None
+        total, merged_ids = merge(rows, own_ids)
+        mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.average_sparse else total
+        shards = tuple(rewrite.shards_of(gradient.variables[0]))
+        places = tf.cast(merged_ids, gradient.indices.dtype)
+        found[gradient.values.name] = ShardedValue((mean,), shards, kind=Kind("rows", gradient.name))
+        found[gradient.indices.name] = ShardedValue((places,), shards, kind=Kind("ids", gradient.name))
+    return found

@@ -1,0 +1,1 @@
+"""The route ps: variables in shards on servers."""

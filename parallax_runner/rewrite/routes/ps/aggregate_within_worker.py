@@ -1,0 +1,32 @@
+"""Pass: the gradients of a worker's replicas become one before they are pushed, so that they travel once."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
+from parallax_runner.rewrite.every_route.merge import merge
+from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.travelling import travelling_by
+
+
+def aggregate_within_worker(rewrite: Rewrite) -> None:
+    """Adds up what the replicas of this worker would push; the first of them pushes it for all."""
+    # The last replica's turn: only now is everybody's gradient merged.
+    if not rewrite.plan.aggregates_locally or rewrite is not rewrite.siblings[-1]:
+        return
+    first, *others = rewrite.siblings
+    for same in zip(*[travelling_by(each, Route.PS) for each in rewrite.siblings], strict=True):
+        with tf.device(first.worker_device), tf.name_scope(f"within_worker/{same[0].name}/"):
+            first.pushes[same[0].name] = _total(same)
+        for other in others:
+            other.pushes[same[0].name] = None
+
+
+def _total(gradients: tuple[Aggregate, ...]) -> tuple[tf.Tensor, tf.Tensor | None]:
+    values = [gradient.values for gradient in gradients]
+    indices = [gradient.indices for gradient in gradients if gradient.indices is not None]
+    if not indices:
+        return added(tf.add_n([to_add(value) for value in values]), values[0].dtype), None
+    return merge(tf.concat(values, axis=0), tf.concat(indices, axis=0))

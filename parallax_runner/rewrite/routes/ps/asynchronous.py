@@ -1,0 +1,102 @@
+"""Passes of asynchronous training: each replica applies its own gradients, without waiting for any other."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
+from parallax_runner.rewrite.exchange.compression import compress, decompress
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.routes.ps.accumulate import split_by_owner
+from parallax_runner.rewrite.routes.ps.casts import before_widening
+from parallax_runner.rewrite.routes.ps.mutex import end_turn, make_turn, take_turn
+from parallax_runner.rewrite.routes.ps.shards import server_device
+from parallax_runner.rewrite.routes.ps.staleness import count_round
+from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
+from parallax_runner.rewrite.update_region.sharded_value import FULL, Kind, ShardedValue
+
+
+def share_counters(rewrite: Rewrite) -> None:
+    """Moves variables that count updates (global_step, Adam's beta powers) to server 0, one for all replicas."""
+    for name in rewrite.plan.counters:
+        handle = rewrite.op(name)
+        handle._set_attr("shared_name", tf.AttrValue(s=f"counter/{name}".encode()))
+        for op in (handle, *handle.outputs[0].consumers()):
+            op._set_device(server_device(0))
+        rewrite.counters.add(name)
+
+
+def update_at_once(rewrite: Rewrite) -> None:
+    """Pushes this replica's gradients straight into the update ops on the servers, in its turn."""
+    plan = rewrite.plan
+    if plan.sync or not plan.by_route(Route.PS):
+        return
+    update = ShardedUpdate(rewrite=rewrite, values=_push(rewrite))
+    update.visit_region()
+    update.visit_observers()
+    if rewrite.train_op in update.copies:
+        rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
+    step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
+    guarded = shared_by_all(rewrite, update, step)
+    rewrite.turn = make_turn(rewrite)
+    held = take_turn(rewrite.turn, guarded, step)
+    with tf.name_scope("push/"):
+        counted = _observe_staleness(rewrite, held)
+        rewrite.step_ops.append(end_turn(held, [*guarded, *counted, *count_round(rewrite, after=guarded)]))
+
+
+def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
+    """This replica's gradients, on the servers that own the rows."""
+    pushed: dict[str, ShardedValue] = {}
+    for gradient in travelling_by(rewrite, Route.PS):
+        shards = tuple(rewrite.shards_of(gradient.variables[0]))
+        with tf.name_scope(f"push/{gradient.name}/"):
+            if gradient.indices is None:
+                (shard,) = shards
+                piece = _sent(rewrite, before_widening(rewrite, gradient.values), shard)
+                with tf.device(shard.device):
+                    pieces = [tf.cast(piece, gradient.values.dtype)]
+                pushed[gradient.values.name] = ShardedValue(tuple(pieces), shards, kind=FULL)
+                continue
+            values, ids = [], []
+            parts = split_by_owner(gradient.values, gradient.indices, list(shards))
+            for shard, (rows, part) in zip(shards, parts, strict=True):
+                values.append(_sent(rewrite, rows, shard))
+                ids.append(_sent(rewrite, shard.places_of(part), shard))
+        pushed[gradient.values.name] = ShardedValue(tuple(values), shards, kind=Kind("rows", gradient.name))
+        pushed[gradient.indices.name] = ShardedValue(tuple(ids), shards, kind=Kind("ids", gradient.name))
+    return pushed
+
+
+def _sent(rewrite: Rewrite, tensor: tf.Tensor, shard: Shard) -> tf.Tensor:
+    travelling = compress(rewrite, tensor)
+    rewrite.sent.append(Sent(travelling, 1, shard.variable))
+    with tf.device(shard.device):
+        return decompress(rewrite, tf.identity(travelling), tensor.dtype)
+
+
+def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operation]) -> set[tf.Operation]:
+    """What the update does with variables on servers: it may only be done in a turn."""
+    shared = {shard.handle.op for shards in rewrite.shards.values() for shard in shards}
+    shared |= {rewrite.op(name) for name in rewrite.counters}
+    own = (rewrite.region | update.server_ops) & step
+    return {op for op in own if any(handle in shared for handle in edit.handle_of(op))}
+
+
+def _observe_staleness(rewrite: Rewrite, held: tf.Tensor) -> list[tf.Operation]:
+    """Sets `rewrite.staleness`: how many pushes of others came between the start of this step and its own push."""
+    with tf.device(server_device(0)):
+        name = f"pushes/{rewrite.plan.fingerprint[:16]}"
+        pushes = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)
+        rewrite.shard_initializers.append(tf.raw_ops.AssignVariableOp(resource=pushes, value=tf.constant(0, tf.int64)))
+        at_pull = tf.raw_ops.ReadVariableOp(resource=pushes, dtype=tf.int64)
+        with tf.control_dependencies([held.op, at_pull.op]):
+            at_push = tf.raw_ops.ReadVariableOp(resource=pushes, dtype=tf.int64)
+        rewrite.staleness = at_push - at_pull
+        with tf.control_dependencies([at_push.op, rewrite.staleness.op]):
+            counted = tf.raw_ops.AssignAddVariableOp(resource=pushes, value=tf.constant(1, tf.int64))
+    rewrite.step_ops.append(counted)
+    return [counted]

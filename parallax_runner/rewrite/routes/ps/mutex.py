@@ -1,0 +1,102 @@
+"""Whose turn it is: one lock on server 0 that a push holds while it reads and writes variables, and a checkpoint too.
+
+So pushes do not interleave: no update is lost, a variable and its slots contain the same pushes, and how many pushes
+came between a replica's pull and its own is a plain number (docs/design/0018-asynchrony.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.devices import named_server
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.routes.ps.shards import server_device
+
+
+def make_turn(rewrite: Rewrite) -> tf.Tensor:
+    """The lock's handle; one for all replicas of a plan."""
+    with tf.device(server_device(0)):
+        return tf.raw_ops.MutexV2(shared_name=f"turn/{rewrite.plan.fingerprint[:16]}")
+
+
+def take_turn(turn: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operation]) -> tf.Tensor:
+    """Lets `guarded` ops of a step run only while it holds the lock; returns the lock that is held, to be given back.
+
+    The lock is asked for when all that these ops need from elsewhere has arrived where they are, and what is computed
+    between them is computed on server 0: who holds it waits for no worker, which may be busy with something else.
+    """
+    inside = _depending_on(guarded, step)
+    between = (inside & edit.ancestors(guarded)) - guarded
+    for op in between:
+        if edit.is_plain(op) and named_server(op.device) is None:
+            op._set_device(server_device(0))
+    arrived = _bring_together(guarded | between, inside | guarded)
+    with tf.device(server_device(0)), tf.control_dependencies(arrived):
+        held = tf.raw_ops.MutexLock(mutex=turn)
+    by_device: dict[str, tf.Operation] = {}
+    for op in sorted(guarded, key=lambda op: op.name):
+        if op.device not in by_device:
+            # One message a device, however many ops wait for it there.
+            with tf.device(op.device or None), tf.control_dependencies([held.op]):
+                by_device[op.device] = tf.no_op()
+        op._add_control_input(by_device[op.device])
+    return held
+
+
+def _bring_together(ops: set[tf.Operation], inside: set[tf.Operation]) -> list[tf.Operation]:
+    """Gives `ops` what they need from outside as tensors on their own devices; returns, for each device, an op behind
+    which all of it is there.
+
+    A tensor and the word that it is there would otherwise be two messages, and the word may be the first.
+    """
+    here: dict[tuple[str, str], tf.Tensor] = {}
+    needs: dict[str, set[tf.Operation]] = {}
+    for op in sorted(ops, key=lambda op: op.name):
+        awaited = {control for control in op.control_inputs if control not in inside}
+        if awaited:
+            edit.set_control_inputs(op, set(op.control_inputs) - awaited)
+        of_device = needs.setdefault(op.device, set())
+        of_device |= awaited
+        for index, tensor in enumerate(op.inputs):
+            if tensor.op in inside or tensor.op.type == "VarHandleOp":
+                continue
+            key = (tensor.name, op.device)
+            if key not in here:
+                here[key] = _on_device(tensor, op.device)
+            op._update_input(index, here[key])
+            of_device.add(here[key].op)
+    arrived = []
+    for device, of_device in needs.items():
+        with tf.device(device or None):
+            arrived.append(_group(of_device))
+    return arrived
+
+
+def _on_device(tensor: tf.Tensor, device: str) -> tf.Tensor:
+    if tensor.op.device == device:
+        return tensor
+    with tf.device(device):
+        return tf.identity(tensor)
+
+
+def end_turn(held: tf.Tensor, after: Iterable[tf.Operation]) -> tf.Operation:
+    """Gives the lock back when all of `after` have run."""
+    with tf.device(server_device(0)), tf.control_dependencies([_group(after)]):
+        return tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
+
+
+def _depending_on(guarded: set[tf.Operation], step: set[tf.Operation]) -> set[tf.Operation]:
+    """Ops of the step that cannot run before one of `guarded` has."""
+    found: set[tf.Operation] = set()
+    for op in edit.in_order(step):
+        needs = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+        if any(need in guarded or need in found for need in needs):
+            found.add(op)
+    return found
+
+
+def _group(ops: Iterable[tf.Operation]) -> tf.Operation:
+    return tf.group(*sorted(ops, key=lambda op: op.name))

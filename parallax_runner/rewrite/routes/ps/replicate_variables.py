@@ -1,0 +1,58 @@
+"""Pass: each replica keeps a copy of the dense variables that are on servers, and reads that.
+
+The copies of a worker are refreshed at the end of its step, by one read of the servers for all of its replicas.
+"""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.plan.plan import Route, VariablePlan
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.routes.ps.shards import read, shard_dtype
+
+
+def replicate_dense_variables(rewrite: Rewrite) -> None:
+    """Gives the replicas of a worker copies of each dense variable on servers (original Parallax: «mirror»)."""
+    # The last replica's turn: the first one's read is for all, and all of them must have done theirs.
+    if not rewrite.plan.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:
+        return
+    for planned in rewrite.plan.by_route(Route.PS):
+        if planned.gradient == "dense" and all(planned.name in each.pulled for each in rewrite.siblings):
+            _replicate(rewrite.siblings, planned)
+
+
+def _replicate(replicas: list[Rewrite], planned: VariablePlan) -> None:
+    first = replicas[0]
+    assert first.updated is not None
+    with tf.device(first.worker_device), tf.name_scope(f"copies/{planned.name}/"):
+        initial = _read_servers(first, planned)
+        with tf.control_dependencies([first.updated]):
+            fresh = _read_servers(first, planned)
+    for replica in replicas:
+        handle, read = _read_copy(replica, planned)
+        with tf.device(handle.device):
+            replica.first_copies.append(tf.raw_ops.AssignVariableOp(resource=handle, value=initial))
+            # What this step reads is what it began with.
+            with tf.control_dependencies([read.op]):
+                replica.step_ops.append(tf.raw_ops.AssignVariableOp(resource=handle, value=fresh))
+
+
+def _read_servers(rewrite: Rewrite, planned: VariablePlan) -> tf.Tensor:
+    shards = rewrite.shards_of(planned.name)
+    return read(rewrite, shards, shard_dtype(shards[0]), narrow=rewrite.pulled[planned.name].dtype)
+
+
+def _read_copy(replica: Rewrite, planned: VariablePlan) -> tuple[tf.Tensor, tf.Tensor]:
+    """Makes a replica's copy, and lets all that pulled the variable read it; returns its handle and that read."""
+    pulled = replica.pulled[planned.name]
+    name = f"{replica.prefix}{planned.name}/copy"
+    with tf.device(replica.op(planned.name).device):
+        handle = tf.raw_ops.VarHandleOp(dtype=pulled.dtype, shape=planned.shape, shared_name=name, name=name)
+        own = tf.raw_ops.ReadVariableOp(resource=handle, dtype=pulled.dtype)
+    edit.reconnect(pulled, own, where=lambda _: True)
+    for fetched, tensor in replica.stands_for.items():
+        if tensor is pulled:
+            replica.stands_for[fetched] = own
+    return handle, own

@@ -1,0 +1,62 @@
+"""How far replicas that do not wait for one another may be apart, and how all of them end.
+
+Bounded staleness (Ho and others, NIPS 2013, «stale synchronous parallel»): every replica has a queue of permits on
+server 0, k at first; it takes one for each step, and gets one when the slowest replica has done another step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.routes.ps.shards import server_device
+
+
+def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:
+    """Counts this replica's step and, where it was the slowest's, gives everybody a permit; for one turn at a time.
+
+    Sets `rewrite.may_start`, which takes a permit. Nothing at all where the plan has no bound.
+    """
+    plan = rewrite.plan
+    if plan.staleness is None:
+        return []
+    with tf.device(server_device(0)), tf.name_scope("pace/"):
+        key = plan.fingerprint[:16]
+        done = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[plan.replicas], shared_name=f"done/{key}")
+        queues = [
+            tf.FIFOQueue(capacity=-1, dtypes=[tf.bool], shapes=[[]], shared_name=f"permits/{key}/{replica}")
+            for replica in range(plan.replicas)
+        ]
+        zeros = tf.zeros([plan.replicas], tf.int64)
+        rewrite.shard_initializers += [
+            tf.raw_ops.AssignVariableOp(resource=done, value=zeros),
+            *(queue.enqueue_many(tf.fill([plan.staleness], True)) for queue in queues),
+        ]
+        with tf.control_dependencies(sorted(after, key=lambda op: op.name)):
+            before = tf.reduce_min(tf.raw_ops.ReadVariableOp(resource=done, dtype=tf.int64))
+        with tf.control_dependencies([before.op]):
+            step_done = tf.raw_ops.ResourceScatterAdd(
+                resource=done, indices=tf.constant(rewrite.rank), updates=tf.constant(1, tf.int64)
+            )
+        with tf.control_dependencies([step_done]):
+            now = tf.reduce_min(tf.raw_ops.ReadVariableOp(resource=done, dtype=tf.int64))
+        permits = tf.fill([now - before], True)
+        given = [queue.enqueue_many(permits) for queue in queues]
+        rewrite.may_start = queues[rewrite.rank].dequeue().op
+    return [step_done, *given]
+
+
+def leave_together(rewrite: Rewrite) -> tf.Operation:
+    """An op that each worker runs when it has done its last step: it returns when all have run it."""
+    plan, worker = rewrite.plan, rewrite.rank // rewrite.plan.replicas_per_worker
+    key = plan.fingerprint[:16]
+    with tf.device(server_device(0)), tf.name_scope("leave/"):
+        left = tf.FIFOQueue(plan.workers, [tf.bool], [[]], shared_name=f"left/{key}")
+        all_left = tf.FIFOQueue(plan.workers, [tf.bool], [[]], shared_name=f"all_left/{key}")
+        if worker == 0:
+            with tf.control_dependencies([left.dequeue_many(plan.workers - 1).op]):
+                return tf.group(all_left.enqueue_many(tf.fill([plan.workers - 1], True)))
+        with tf.control_dependencies([left.enqueue(True)]):
+            return tf.group(all_left.dequeue())

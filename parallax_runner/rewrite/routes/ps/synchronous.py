@@ -1,0 +1,122 @@
+"""Pass: the step of a synchronous parameter server.
+
+Every rank pushes; the chief takes the aggregates, updates on the servers and lets the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.observers import is_number
+from parallax_runner.plan.plan import Route
+from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.routes.ps.accumulate import accumulate_on_servers
+from parallax_runner.rewrite.routes.ps.shards import server_device
+from parallax_runner.rewrite.routes.ps.signals import announce, receive
+from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
+
+
+def update_on_servers(rewrite: Rewrite) -> None:
+    """Moves the updates of variables on the ps route to the servers that hold them.
+
+    All ranks make the same ops, under the same names; then the chief keeps those that run on servers, and the others
+    wait where the chief's would have run.
+    """
+    if not rewrite.plan.sync or rewrite.plan.backup_workers or not rewrite.plan.by_route(Route.PS):
+        return
+    update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
+    update.visit_region()
+    update.visit_observers()
+    own = _own_roots(rewrite, update)
+    roots = sorted(own.union(_asked_for_a_number(rewrite, update, own)), key=lambda op: op.name)
+    followed = _needed_without(roots, update.server_ops)
+    crossings = [op for op in update.crossings if op in followed]
+    if rewrite.is_chief:
+        _lead(rewrite, crossings, update)
+    else:
+        _follow(rewrite, roots, crossings, update)
+
+
+def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
+    """What a rank other than the chief has to run of the train op: all but what runs on servers.
+
+    That includes its own writes (global_step, dense updates) that the train op reaches only through ops on servers.
+    """
+    copies = update.copies.get(rewrite.train_op)
+    needed = edit.ancestors(copies or [rewrite.train_op])
+    writes = [op for op in needed if op in rewrite.region and op not in update.server_ops and is_write(op)]
+    return {*([] if copies else [rewrite.train_op]), *writes}
+
+
+def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
+    """What such a rank runs beside it, so that a session may ask for it: of a sum on servers what stands for it.
+
+    Only numbers travel for what may never be asked for: what needs more of the servers than the step does is left out.
+    """
+    travels = _needed_without(roots, update.server_ops)
+    large = [op for op in update.crossings if op not in travels and not is_number(op.outputs[0].shape)]
+    behind_large = _behind(large, update.server_ops)
+    for op in map(rewrite.op, rewrite.single.asked):
+        if op in update.copies:
+            stand_in = rewrite.stands_for.get(op.outputs[0].name)
+            if stand_in is not None:
+                yield stand_in.op
+        elif op not in behind_large:
+            yield op
+
+
+def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
+    """The ops that need one of `starts`, themselves included, other than through what servers do."""
+    found: set[tf.Operation] = set()
+    stack = list(starts)
+    while stack:
+        op = stack.pop()
+        if op in found or op in server_ops:
+            continue
+        found.add(op)
+        stack += [consumer for output in op.outputs for consumer in output.consumers()] + op._control_outputs
+    return found
+
+
+def _needed_without(roots: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
+    """What the roots need of ops that are not the chief's alone."""
+    found: set[tf.Operation] = set()
+    stack = list(roots)
+    while stack:
+        op = stack.pop()
+        if op in found or op in server_ops:
+            continue
+        found.add(op)
+        stack += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return found
+
+
+def _lead(rewrite: Rewrite, crossings: list[tf.Operation], update: ShardedUpdate) -> None:
+    for number, crossing in enumerate(crossings):
+        rewrite.step_ops += announce(rewrite, crossing.outputs[0], name=f"value_{number}")
+        rewrite.sent.append(Sent(crossing.outputs[0], rewrite.plan.replicas - 1, update.crossings[crossing]))
+    if rewrite.train_op in update.copies:
+        rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
+    writes = [op for op in update.server_ops if not op.outputs]
+    with tf.control_dependencies(writes), tf.device(server_device(0)):
+        rewrite.updated = tf.no_op("updated")
+    with tf.control_dependencies([rewrite.updated]):
+        rewrite.step_ops += announce(rewrite, tf.constant(True), name="step")
+
+
+def _follow(rewrite: Rewrite, roots: list[tf.Operation], crossings: list[tf.Operation], update: ShardedUpdate) -> None:
+    for number, crossing in enumerate(crossings):
+        value = crossing.outputs[0]
+        received = receive(rewrite, value, name=f"value_{number}")
+        edit.reconnect(value, received, where=lambda consumer: consumer not in update.server_ops)
+    step_done = rewrite.updated = receive(rewrite, tf.constant(True), name="step").op
+    for op in _needed_without(roots, update.server_ops):
+        kept = [control for control in op.control_inputs if control not in update.server_ops]
+        if len(kept) < len(op.control_inputs):
+            edit.set_control_inputs(op, [*kept, step_done])
+    rewrite.train_op = tf.group(*roots, step_done)

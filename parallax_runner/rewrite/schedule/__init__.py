@@ -1,0 +1,1 @@
+"""When exchanges leave, and which gradients share one."""

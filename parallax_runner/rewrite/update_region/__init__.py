@@ -1,0 +1,1 @@
+"""Runs the ops of the update on each shard's rows."""

@@ -1,0 +1,37 @@
+"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. Holds variables, does what ranks' graphs put there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from parallax_runner.config import frozen
+from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.launch.entry import run_child
+from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
+from parallax_runner.process.tensorflow_import import import_tensorflow
+
+
+def serve(run_dir: Path, index: int, client: ControlClient) -> None:
+    """Serves until the driver says that all workers are done."""
+    log_to_stderr()
+    tell("start of Python", process_age_secs())
+    import_tensorflow()
+    from parallax_runner.train.cluster import join_cluster
+
+    config = frozen.load(run_dir)
+    with stage("join the cluster"):
+        join_cluster(
+            client,
+            role="server",
+            index=index,
+            threads=config.cluster.threads_per_worker,
+            protocol=config.comm.ps.protocol,
+        )
+    client.doing = "serving"
+    client.wait_for_stop()
+    client.done()
+
+
+if __name__ == "__main__":
+    run_child("server", int(sys.argv[2]), Path(sys.argv[1]), serve)

@@ -1,0 +1,109 @@
+"""How a worker gets a session, and its variables their first values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tensorflow.compat.v1 as tf
+from omegaconf import DictConfig
+
+from parallax_runner.checkpoints.literal_path import literal
+from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
+from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.plan.plan import Plan
+from parallax_runner.process.stage_times import stage
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.train.cluster import device_filters, join_cluster, merged, session_config
+from parallax_runner.train.gpu_limits import GpuLimits
+
+
+def open_session_of(
+    config: DictConfig,
+    client: ControlClient,
+    plan: Plan,
+    distributed: DistributedGraph,
+    sess_config: tf.ConfigProto | None = None,
+) -> tf.Session:
+    """`open_session`, as the configuration says."""
+    return open_session(
+        client,
+        plan,
+        distributed,
+        config.cluster.threads_per_worker,
+        protocol=config.comm.ps.protocol,
+        gpus=gpu_limits(config, distributed.rank),
+        cpu_devices=devices_of_worker(config.cluster)["CPU"],
+        soft_placement=config.cluster.soft_placement,
+        sess_config=sess_config,
+    )
+
+
+@stage("open a session")
+def open_session(
+    client: ControlClient,
+    plan: Plan,
+    distributed: DistributedGraph,
+    threads: int,
+    *,
+    protocol: str = "grpc",
+    gpus: GpuLimits | None = None,
+    cpu_devices: int = 1,
+    soft_placement: bool = False,
+    sess_config: tf.ConfigProto | None = None,
+) -> tf.Session:
+    """A session on this process alone, or, where the plan has servers, on its place in the cluster.
+
+    `sess_config` is a script's own, which goes before what is set here.
+    """
+    if not plan.servers:
+        config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)
+        return tf.Session(graph=distributed.graph, config=merged(config, sess_config))
+    server = join_cluster(
+        client,
+        role="worker",
+        index=distributed.rank,
+        threads=threads,
+        protocol=protocol,
+        gpus=gpus,
+        cpu_devices=cpu_devices,
+        sess_config=sess_config,
+    )
+    filters = device_filters(distributed)
+    config = session_config(threads, filters, gpus, cpu_devices, soft_placement=soft_placement)
+    return tf.Session(server.target, graph=distributed.graph, config=merged(config, sess_config))
+
+
+def session_config_of(config: DictConfig, distributed: DistributedGraph) -> tf.ConfigProto:
+    """Of a session on this rank's place in the cluster."""
+    return session_config(
+        config.cluster.threads_per_worker,
+        device_filters(distributed),
+        gpu_limits(config, distributed.rank),
+        devices_of_worker(config.cluster)["CPU"],
+        soft_placement=config.cluster.soft_placement,
+    )
+
+
+def gpu_limits(config: DictConfig, rank: int) -> GpuLimits:
+    """What this rank may take of this machine's GPUs."""
+    cluster = config.cluster
+    return GpuLimits(
+        visible=visible_gpus(cluster, rank=rank),
+        memory_fraction=cluster.gpu_memory_fraction,
+        allow_growth=cluster.allow_growth,
+    )
+
+
+@stage("initialize")
+def initialize(
+    session: tf.Session, distributed: DistributedGraph, checkpoints: CheckpointOps, start: str | None
+) -> None:
+    """Gives every variable its initial value, or the checkpoint's, on all ranks alike."""
+    session.run(distributed.initialize)
+    session.run(distributed.open_late_inputs)
+    if start is not None:
+        with literal(Path(start)) as path:
+            session.run(checkpoints.restore, {checkpoints.prefix: path})
+    session.run(distributed.release if distributed.rank == 0 else distributed.wait)
+    session.run(distributed.agree)

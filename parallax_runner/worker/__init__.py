@@ -1,0 +1,1 @@
+"""A worker process: one rank of a run, of a row trial or of a calibration."""

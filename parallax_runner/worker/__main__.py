@@ -1,0 +1,32 @@
+"""One rank: `python -m parallax_runner.worker RUN_DIR`, as mpirun starts it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from parallax_runner.config.frozen import runs_script
+from parallax_runner.launch.control.client import ControlClient, rank_from_environ
+from parallax_runner.launch.entry import run_child
+from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
+from parallax_runner.process.tensorflow_import import import_tensorflow
+
+
+def work(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Builds the graph again, rewrites it for this rank, trains, and tells the driver how it went."""
+    log_to_stderr()
+    tell("start of Python", process_age_secs())
+    if runs_script(run_dir):
+        from parallax_runner.worker.script import run_script
+
+        run_script(run_dir, rank, client)
+        return
+    import_tensorflow()
+    with stage("import the stages"):
+        from parallax_runner.worker.rank import run_rank
+
+    client.done(**run_rank(run_dir, rank, client))
+
+
+if __name__ == "__main__":
+    run_child("worker", rank_from_environ(), Path(sys.argv[1]), work)

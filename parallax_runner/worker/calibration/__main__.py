@@ -1,0 +1,63 @@
+"""One rank of a calibration: `python -m parallax_runner.worker.calibration RUN_DIR`, as mpirun starts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parallax_runner.config import frozen
+from parallax_runner.config.resource_info import read_hosts
+from parallax_runner.launch.control.client import ControlClient, rank_from_environ
+from parallax_runner.launch.entry import run_child
+from parallax_runner.plan import plan
+from parallax_runner.process.stage_times import log_to_stderr
+from parallax_runner.process.tensorflow_import import import_tensorflow
+
+if TYPE_CHECKING:
+    import tensorflow.compat.v1 as tf
+
+
+def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Times exchanges among all ranks and with servers, then, on rank 0, work; the driver gets the chief's samples."""
+    log_to_stderr()
+    import_tensorflow()
+    import tensorflow.compat.v1 as tf
+
+    from parallax_runner.rewrite.exchange import collectives
+    from parallax_runner.train.cluster import join_cluster, session_config
+    from parallax_runner.worker.calibration import probes
+
+    config, servers = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME).servers
+    threads = config.cluster.threads_per_worker
+    _, ranks = collectives.init()
+    server = join_cluster(client, role="worker", index=rank, threads=threads, protocol=config.comm.ps.protocol)
+    filters = ["/job:ps", f"/job:worker/task:{rank}"]
+
+    def in_cluster(graph: tf.Graph) -> tf.Session:
+        return tf.Session(server.target, graph=graph, config=session_config(threads, filters))
+
+    def alone(graph: tf.Graph) -> tf.Session:
+        return tf.Session(graph=graph, config=session_config(threads))
+
+    client.doing = "timing exchanges"
+    host = _host_of(rank, config.cluster.resource_info)
+    samples = probes.exchanges(rank, ranks=ranks, server=(host + 1) % servers, servers=servers, open_session=in_cluster)
+    if rank == 0:
+        client.doing = "timing updates"
+        samples += probes.work(alone)
+    client.done(samples=[dataclasses.asdict(sample) for sample in samples] if rank == 0 else [])
+
+
+def _host_of(rank: int, resource_info: Sequence[str] | None) -> int:
+    """The number of the host that a rank is on: ranks fill them in order, and begin again where slots are fewer."""
+    if resource_info is None:
+        return 0
+    slots = [number for number, host in enumerate(read_hosts(list(resource_info))) for _ in host.slots]
+    return slots[rank % len(slots)]
+
+
+if __name__ == "__main__":
+    run_child("worker", rank_from_environ(), Path(sys.argv[1]), calibrate)

@@ -1,0 +1,273 @@
+"""What a worker does: the stages after planning, for one rank."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from omegaconf import DictConfig
+from rich.console import Console
+
+from parallax_runner.checkpoints.files import Sidecar, read_sidecar
+from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.checkpoints.part import CheckpointPart
+from parallax_runner.checkpoints.saver import CheckpointSaver
+from parallax_runner.config import frozen
+from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.errors import PlanError
+from parallax_runner.export.checkpoints import OUTBOX, hold
+from parallax_runner.graph.build import build_graph, build_serving_graph, load_dataset
+from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
+from parallax_runner.graph.fingerprint import Outline
+from parallax_runner.graph.generators import seed_generators
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
+from parallax_runner.process.stage_times import stage
+from parallax_runner.profile.record import StepProfiler
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.rewrite.passes import rewrite_for_rank
+from parallax_runner.search.extent import may_change
+from parallax_runner.track.run_id import read_run_id
+from parallax_runner.train.feed import Feed
+from parallax_runner.train.loop import Loop
+from parallax_runner.train.segment import Segment
+from parallax_runner.train.sessions import gpu_limits, initialize, open_session_of, session_config_of
+from parallax_runner.verify.compare import comparison_table
+from parallax_runner.verify.prove import prove
+from parallax_runner.worker.segments import Segments
+
+log = logging.getLogger(__name__)
+
+
+def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
+    """Trains as `run_dir` says and returns what the summary needs to know of it."""
+    config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
+    join_ranks(plan)
+    dataset = load_dataset(config)
+    single = build_graph(config, dataset)
+    check_graph(single, plan, run_dir, rank)
+    seed_generators(config.train.seed)  # Python functions in the graph may draw in each step
+    start = start_of(config)
+    with stage("rewrite"):
+        distributed = rewrite(config, plan, single, rank, first_step=start.step)
+        checkpoints = CheckpointOps(distributed)
+        export_graph(config, distributed)
+        distributed.graph.finalize()
+    with open_session_of(config, client, plan, distributed) as session:
+        initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
+        feed = Feed(dataset, config.data.batch_size, rank, plan.workers, plan.replicas_per_worker)
+        loop = Loop(
+            session=session,
+            distributed=distributed,
+            feed=feed,
+            control=client,
+            log_every=config.train.log_every,
+            validates=config.action != "search",
+            validate_steps=config.train.validate_steps,
+            saver=saver_of(config, checkpoints, single, client, feed),
+            profiler=StepProfiler(config.profile, rank),
+            next_segment=segments_of(config, client, single, plan, rank),
+        )
+        if config.action == "verify":
+            return _verify(loop, checkpoints, single, plan, config, start)
+        outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
+        loop.session.close()
+        stopped = client.stop_requested.is_set()
+    if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
+        outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
+    return outcome | {"first_step": start.step}
+
+
+def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int) -> None:
+    """Raises PlanError where a model's function has not built the graph of the driver, which left `run_dir`."""
+    difference = difference_of(single, plan, run_dir)
+    if difference is not None:
+        raise PlanError(
+            f"rank {rank} built another graph than the driver planned for{difference}. The model's function must build "
+            "the same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
+            "strings"
+        )
+
+
+def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str | None:
+    """Where this process's graph departs from that of the process that planned, to be added to «another graph»; None
+    where it is the same."""
+    if single.fingerprint == plan.fingerprint:
+        return None
+    try:
+        found = Outline.load(run_dir / OUTLINE).first_difference(single.meta_graph.graph_def)
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be read: %s", run_dir / OUTLINE, error)
+        found = None
+    return "" if found is None else f": {found}"
+
+
+def segments_of(
+    config: DictConfig, client: ControlClient, single: SingleDeviceGraph, plan: Plan, rank: int
+) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
+    """Who asks the driver how the training goes on; None where the plan stays what it is."""
+    if not may_change(config, plan):
+        return None
+
+    def rewritten(changed: Plan, step: int) -> DistributedGraph:
+        distributed = rewrite(config, changed, single, rank, first_step=step)
+        export_graph(config, distributed)
+        return distributed
+
+    def reopen(distributed: DistributedGraph, before: tf.Session) -> tf.Session:
+        return tf.Session(before.sess_str, graph=distributed.graph, config=session_config_of(config, distributed))
+
+    return Segments(client, plan, rewritten, reopen).next
+
+
+def rewrite(
+    config: DictConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
+) -> DistributedGraph:
+    """This worker's graph, as the configuration says; passes may still be followed by ops of others."""
+    return rewrite_for_rank(
+        single,
+        plan,
+        rank=rank,
+        seed=config.train.seed,
+        first_step=first_step,
+        skip_nonfinite=config.train.on_nan == "skip",
+        device_type="GPU" if gpu_limits(config, rank).visible else "CPU",
+    )
+
+
+def export_graph(config: DictConfig, distributed: DistributedGraph) -> None:
+    """Leaves this worker's graph as a MetaGraph, which `tf.train.import_meta_graph` reads, if that is asked for."""
+    if config.export_graph_path is not None:
+        folder = Path(config.export_graph_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with distributed.graph.as_default():  # else TensorFlow finds itself eager, and refuses
+            tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"))
+
+
+def join_ranks(plan: Plan) -> None:
+    """Joins the other ranks, where the plan needs it. Nothing goes on beside it, least of all a user's code: as MPI
+    starts it reads and sets environment variables, and no other thread may touch them meanwhile (docs/design/0034)."""
+    if not plan.uses_collectives:
+        return
+    with stage("import Horovod"):
+        from parallax_runner.rewrite.exchange import collectives
+        from parallax_runner.rewrite.routes.allgather import allgatherv
+    with stage("join the ranks"):
+        if plan.use_allgatherv:
+            allgatherv.join()
+        else:
+            collectives.init(lengths_vary=plan.lengths_vary, may_fuse=plan.gathers)
+
+
+def _export(
+    config: DictConfig, single: SingleDeviceGraph, dataset: Dataset, last: Path, client: ControlClient
+) -> dict[str, str | None]:
+    """Leaves the model for serving, if it is to become an artifact; returns what the summary says of it."""
+    which = config.tracking.log_checkpoints
+    if not config.tracking.enabled or which == "none":
+        return {}
+    from parallax_runner.export.end_of_run import export_at_end
+
+    client.doing = "exporting the model"
+    folder = Path(config.run_dir) / "saved_model"
+    rebuild = functools.partial(build_serving_graph, config, dataset)
+    return export_at_end(single, rebuild, dataset, log_checkpoints=which, last=last, folder=folder)
+
+
+def _verify(
+    loop: Loop, checkpoints: CheckpointOps, single: SingleDeviceGraph, plan: Plan, config: DictConfig, start: Sidecar
+) -> dict[str, Any]:
+    """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
+    loop.saver, loop.validates = None, False
+    is_chief = loop.distributed.rank == 0
+    initial = checkpoints.snapshot(loop.session)
+    outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
+    if outcome["steps"] < config.train.steps:  # stopped: there is nothing to compare with
+        return outcome
+    final = checkpoints.snapshot(loop.session)
+    loop.control.doing = "comparing with one device"
+    if not is_chief:
+        return outcome
+    feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
+    positions = [start.examples + number * loop.feed.global_batch for number in range(config.train.steps - start.step)]
+    comparison = prove(
+        single,
+        plan,
+        seed=config.train.seed,
+        first_step=start.step,
+        batches=[[batch for feed in feeds for batch in feed.train_batches(position)] for position in positions],
+        initial=initial,
+        final=final,
+    )
+    # Every variable, for this process's log.
+    Console(width=140).print(comparison_table(comparison))
+    return outcome | {"first_step": start.step, "comparison": comparison.as_json()}
+
+
+def start_of(config: DictConfig) -> Sidecar:
+    """What a run begins with: the facts of the checkpoint that it resumes, or those of step 0.
+
+    Raises CheckpointError where the checkpoint's facts cannot be read.
+    """
+    if config.ckpt.resume != "never":
+        return read_sidecar(Path(config.ckpt.resume))
+    return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
+
+
+def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> None:
+    """Tells the driver; a checkpoint that is to become an artifact is held before a later one can push it out."""
+    if config.tracking.enabled and config.tracking.log_checkpoints == "all":
+        try:
+            hold(prefix, Path(config.run_dir) / OUTBOX)
+        except OSError as error:
+            log.warning("checkpoint %s does not become an artifact: %s", prefix, error)
+    client.report("checkpoint", prefix=str(prefix))
+
+
+def saver_of(
+    config: DictConfig,
+    checkpoints: CheckpointOps,
+    single: SingleDeviceGraph,
+    client: ControlClient,
+    feed: Feed,
+) -> CheckpointSaver | CheckpointPart | None:
+    """What this rank does for checkpoints: the chief writes them, the others hand it what they alone have."""
+    if checkpoints.is_chief:
+        return make_saver(config, checkpoints, single, client, feed.global_batch, numbering_of(feed.dataset))
+    return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
+
+
+def make_saver(
+    config: DictConfig,
+    checkpoints: CheckpointOps,
+    single: SingleDeviceGraph,
+    client: ControlClient,
+    global_batch: int = 0,
+    numbering: str = "",
+) -> CheckpointSaver | None:
+    """Writes checkpoints as `ckpt` wants them; None where it wants none. `global_batch` and `numbering` say what an
+    example's number stands for, for the run that resumes."""
+    if not config.ckpt.enabled:
+        return None
+    trained = {gradient.variable for gradient in single.gradients}
+    return CheckpointSaver(
+        ops=checkpoints,
+        folder=Path(config.ckpt.dir),
+        save_steps=config.ckpt.save_steps,
+        save_secs=config.ckpt.save_secs,
+        keep=config.ckpt.keep,
+        seed=config.train.seed,
+        fingerprint=single.fingerprint,
+        global_batch=global_batch,
+        numbering=numbering,
+        check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
+        on_written=functools.partial(_on_checkpoint, config, client),
+        mlflow_run_id=lambda: read_run_id(Path(config.run_dir)),
+    )

@@ -1,0 +1,123 @@
+"""One row trial: `python -m parallax_runner.worker.row_trial RUN_DIR`, as the driver starts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import logging
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from parallax_runner.config import frozen
+from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.launch.entry import run_child
+from parallax_runner.plan import plan
+from parallax_runner.planning.cost import measured
+from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
+from parallax_runner.process.tensorflow_import import import_tensorflow
+
+if TYPE_CHECKING:
+    import tensorflow.compat.v1 as tf
+
+    from parallax_runner.rewrite.distributed_graph import DistributedGraph
+    from parallax_runner.train.feed import Feed
+
+log = logging.getLogger(__name__)
+
+# Batches looked at for their ids alone, over all ranks and steps; more of them tell more of rare rows.
+SAMPLES = 40
+LEAST_STEPS = 5
+TIMED_STEPS = 10
+WARM_UP_STEPS = 3
+
+
+def measure(run_dir: Path, _: int, client: ControlClient) -> None:
+    """Leaves `measured.json` in `run_dir`, whose plan is one of a single process; `cluster.workers` are the ranks."""
+    log_to_stderr()
+    tell("start of Python", process_age_secs())
+    import_tensorflow()
+    with stage("import the stages"):
+        from parallax_runner.analysis.classify import classify
+        from parallax_runner.graph.build import build_graph, load_dataset
+        from parallax_runner.graph.devices import without_tasks
+        from parallax_runner.rewrite.passes import rewrite_for_rank
+        from parallax_runner.train.feed import Feed
+        from parallax_runner.worker.rank import check_graph
+        from parallax_runner.worker.row_trial.count import count_rows
+        from parallax_runner.worker.row_trial.touched import ids_by_variable
+
+    config, alone = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME)
+    dataset = load_dataset(config)
+    single = build_graph(config, dataset)
+    check_graph(single, alone, run_dir, rank=0)
+    variables, single = classify(single), without_tasks(single)
+    rows = {variable.name: variable.shape[0] for variable in variables if variable.shape}
+    ranks = min(config.cluster.workers, measured.MOST_RANKS)
+    steps = max(LEAST_STEPS, -(-SAMPLES // ranks))
+    open_session = functools.partial(_open_session, config, client, alone)
+    client.doing = "looking at ids"
+    with stage("look at ids"):
+        ids = ids_by_variable(
+            single,
+            alone,
+            dataset,
+            batch_size=config.data.batch_size,
+            ranks=ranks,
+            steps=steps,
+            seed=config.train.seed,
+            open_session=open_session,
+        )
+    client.doing = "timing steps"
+    with stage("time steps"):
+        distributed = rewrite_for_rank(single, alone, rank=0, seed=config.train.seed)
+        with open_session(distributed) as session:
+            step_secs = _step_secs(session, distributed, Feed(dataset, config.data.batch_size, 0, 1))
+    found = measured.Measured(
+        fingerprint=single.fingerprint,
+        ranks=ranks,
+        steps=steps,
+        step_secs=step_secs,
+        batch_size=config.data.batch_size,
+        words_per_example=dataset.words_per_example,
+        variables=variables,
+        rows=tuple(count_rows(name, rows[name], batches) for name, batches in ids.items()),
+        made=datetime.date.today().isoformat(),
+    )
+    measured.save(found, run_dir / measured.FILE_NAME)
+    client.done()
+
+
+def _open_session(
+    config: DictConfig, client: ControlClient, alone: plan.Plan, distributed: DistributedGraph
+) -> tf.Session:
+    """On the devices that rank 0 would have."""
+    from parallax_runner.train.sessions import open_session_of
+
+    session = open_session_of(config, client, alone, dataclasses.replace(distributed, rank=0))
+    session.run(distributed.initialize)
+    session.run(distributed.open_late_inputs)
+    session.run(distributed.agree)
+    return session
+
+
+def _step_secs(session: tf.Session, distributed: DistributedGraph, feed: Feed) -> float:
+    """The median time of a training step, after warm-up."""
+    (features,) = distributed.features
+    secs = []
+    for step in range(WARM_UP_STEPS + TIMED_STEPS):
+        (batch,) = feed.train_batches(step * feed.global_batch)
+        feeds = {features[name]: array for name, array in batch.items()}
+        begin = time.perf_counter()
+        session.run([distributed.train_op, distributed.loss], feeds)
+        secs.append(time.perf_counter() - begin)
+    return statistics.median(secs[WARM_UP_STEPS:])
+
+
+if __name__ == "__main__":
+    run_child("worker", 0, Path(sys.argv[1]), measure)

@@ -1,0 +1,122 @@
+"""A worker that runs the user's script again, to its end (api/parallel_run.py)."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from omegaconf import DictConfig
+
+from parallax_runner.config import frozen
+from parallax_runner.errors import ScriptError
+from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.worker.printed import Printed
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.generators import Borrowed
+    from parallax_runner.plan.plan import Plan
+
+
+class ScriptSession(Protocol):
+    """What a worker needs of the session that `parallel_run` gave its script (api/session.py)."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the run."""
+
+    @property
+    def training(self) -> Any:
+        """The account of the steps (api/training.py)."""
+
+    def close(self) -> None:
+        """Ends the session after the script has ended well."""
+
+    def give_up(self) -> None:
+        """Ends the session after the script has failed."""
+
+
+@dataclass
+class Worker:
+    """This process, where it is a worker that runs a script; `generators` while the script runs, `session` once
+    parallel_run has made one."""
+
+    run_dir: Path
+    rank: int
+    client: ControlClient
+    config: DictConfig
+    generators: Borrowed | None = None
+    session: ScriptSession | None = None
+
+
+_workers: list[Worker] = []
+
+
+def this_worker() -> Worker | None:
+    """The worker that this process is; None in the process that a person has started."""
+    return _workers[0] if _workers else None
+
+
+def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Runs the script as its worker `rank`, to its end, and tells the driver how it went."""
+    config = frozen.load(run_dir)
+    worker = Worker(run_dir, rank, client, config)
+    _workers.append(worker)
+    if config.redirect_path is None:
+        sys.stdout = Printed(sys.stdout, "stdout", client)
+        sys.stderr = Printed(sys.stderr, "stderr", client)
+    try:
+        from parallax_runner.graph.generators import FILE_NAME, Borrowed
+
+        worker.generators = Borrowed(Path(config.model.first_process) / FILE_NAME)
+        try:
+            _run(config)
+        except SystemExit as end:
+            _check(end)
+        if worker.session is None:
+            raise ScriptError("the script ended and had not called parallel_run", exit_status=1)
+        worker.session.close()
+        _leave(worker.session, client)
+    except BaseException:
+        if worker.session is not None:
+            worker.session.give_up()
+        raise
+    finally:
+        _print_plainly()
+    client.done(**worker.session.training.outcome())
+
+
+def _print_plainly() -> None:
+    """What is printed from now on, a traceback included, is for the log alone."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, Printed):
+            setattr(sys, name, stream.finish())
+
+
+def _leave(session: ScriptSession, client: ControlClient) -> None:
+    """Waits for the other workers' scripts: the driver sees where one of them waits for a step that never comes."""
+    if session.plan.sync and session.plan.workers > 1:
+        client.doing = "waiting for the other workers' scripts"
+        client.leave(session.training.step)
+
+
+def _run(config: DictConfig) -> None:
+    sys.argv[:] = [config.model.path, *config.model.arguments]
+    if config.model.module is not None:
+        sys.path[0] = ""
+        runpy.run_module(config.model.module, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(config.model.path).parent)
+        runpy.run_path(config.model.path, run_name="__main__")
+
+
+def _check(end: SystemExit) -> None:
+    """Raises ScriptError where a script has not ended well."""
+    if end.code is None or end.code == 0:
+        return
+    if isinstance(end.code, int):
+        raise ScriptError(f"the script ended with exit status {end.code}", exit_status=end.code) from end
+    raise ScriptError(str(end.code), exit_status=1) from end

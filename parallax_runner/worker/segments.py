@@ -1,0 +1,68 @@
+"""How a rank's training goes on after a segment: by which plan, and until when, as the driver says.
+
+The rank's process, its TensorFlow server and its variables stay. Its captured graph is rewritten for the new plan and
+runs in a new session on the same server; rows that the new plan has elsewhere are moved by the chief.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.rewrite.routes.ps.reshard import cut_anew
+from parallax_runner.train.segment import Graph, Segment
+
+
+@dataclass
+class Segments:
+    """Of one rank. `rewrite` makes its graph for a plan and the steps that are done, `open_session` a session for it on
+    the same server as an earlier session; `plan` is the present one."""
+
+    client: ControlClient
+    plan: Plan
+    rewrite: Callable[[Plan, int], DistributedGraph]
+    open_session: Callable[[DistributedGraph, tf.Session], tf.Session]
+
+    def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
+        """Tells the driver how long the segment's steps took, and does what it answers when all ranks have; None where
+        the training is to end after `step`."""
+        self.client.report("segment", step=step, step_secs=list(step_secs))
+        self.client.doing = f"waiting after step {step} for how to go on"
+        order = self.client.next_order()
+        if order is None or order["ends"]:
+            return None
+        if order["plan"] is None:
+            return Segment(order["until"])
+        self.client.doing = f"cutting variables anew after step {step}"
+        return Segment(order["until"], self._change(session, plans.of_json(order["plan"]), step))
+
+    def _change(self, session: tf.Session, plan: Plan, step: int) -> Graph:
+        started = time.perf_counter()
+        session.close()
+        distributed = self.rewrite(plan, step)
+        checkpoints = CheckpointOps(distributed)
+        recut = cut_anew(distributed.graph, self.plan, plan)
+        distributed.graph.finalize()
+        fresh = self.open_session(distributed, session)
+        take_over(fresh, distributed, recut)
+        self.plan = plan
+        if distributed.rank == 0:
+            self.client.report("recut", secs=time.perf_counter() - started)
+        return Graph(fresh, distributed, checkpoints)
+
+
+def take_over(session: tf.Session, distributed: DistributedGraph, recut: tf.Operation) -> None:
+    """Makes the variables that are there fit the session's graph, on all ranks at once."""
+    session.run(distributed.open_inputs)
+    session.run(distributed.open_late_inputs)
+    if distributed.rank == 0:
+        session.run(recut)
+    session.run(distributed.release if distributed.rank == 0 else distributed.wait)

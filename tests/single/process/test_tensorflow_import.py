@@ -1,0 +1,77 @@
+"""What a process imports at its start: TensorFlow without Keras, and of Horovod the ops alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+BEGIN = """
+import os, sys
+from parallax_runner.process.tensorflow_import import import_tensorflow
+import_tensorflow()
+"""
+
+
+def said_by(program: str, **env: str) -> list[str]:
+    result = subprocess.run(
+        [sys.executable, "-c", BEGIN + program], capture_output=True, text=True, cwd=ROOT, env=os.environ | env
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def test_a_rank_has_all_its_stages_without_keras() -> None:
+    program = """
+from parallax_runner.worker import rank
+from parallax_runner.export import end_of_run
+from parallax_runner.rewrite.routes.allgather import allgatherv
+from parallax_runner.rewrite.exchange import collectives
+print('keras' in sys.modules, 'horovod' in sys.modules)
+"""
+    assert said_by(program) == ["False", "True"]
+
+
+def test_a_model_finds_keras_when_it_asks_for_it() -> None:
+    program = """
+import tensorflow as tf
+from tensorflow.keras.layers import Dense
+print(tf.keras.layers.Dense is Dense, 'TF_USE_LEGACY_KERAS' in os.environ)
+"""
+    assert said_by(program) == ["True", "False"]
+
+
+def test_what_the_user_says_of_keras_stays() -> None:
+    assert said_by("print(os.environ['TF_USE_LEGACY_KERAS'])", TF_USE_LEGACY_KERAS="0") == ["0"]
+
+
+def test_a_keras_of_old_that_is_installed_is_not_taken_for_the_users(tmp_path: Path) -> None:
+    (tmp_path / "tf_keras").mkdir()
+    (tmp_path / "tf_keras" / "__init__.py").touch()
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    program = """
+import tensorflow as tf
+print(tf.keras.layers.Dense.__module__.split('.')[0], 'tf_keras' in sys.modules)
+"""
+    assert said_by(program, PYTHONPATH=path) == ["keras", "False"]
+
+
+def test_a_script_finds_all_of_horovod_and_the_same_ops() -> None:
+    program = """
+from parallax_runner.rewrite.exchange import collectives
+import horovod.tensorflow as hvd
+import horovod.tensorflow.mpi_ops as ops
+print(ops is collectives.hvd, hvd.SyncBatchNormalization.__name__, hvd.allgather is ops.allgather)
+"""
+    assert said_by(program) == ["True", "SyncBatchNormalization", "True"]
+
+
+def test_ops_are_those_of_a_package_that_is_imported_already() -> None:
+    program = """
+import horovod.tensorflow as hvd
+from parallax_runner.rewrite.exchange import collectives
+print(hvd.allgather is collectives.hvd.allgather, sys.modules['horovod.tensorflow'] is hvd)
+"""
+    assert said_by(program) == ["True", "True"]

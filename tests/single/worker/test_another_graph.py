@@ -1,0 +1,71 @@
+"""A worker of a measurement or of a trial that builds another graph than the driver names the op that differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+from omegaconf import DictConfig
+
+from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.driver.jobs import partition_trials as trials_apart
+from parallax_runner.driver.jobs import row_trial as measurement
+from parallax_runner.errors import PlanError
+from parallax_runner.graph.capture import capture
+from parallax_runner.graph.fingerprint import FILE_NAME, Outline
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.plan import plan as plans
+from parallax_runner.plan.plan import Plan
+from parallax_runner.worker.rank import check_graph
+
+NAMES_THE_OP = r"rank 0 built another graph than the driver planned for: .*«process» \(Const\): its attribute «value»"
+
+
+def built(by: int) -> SingleDeviceGraph:
+    def model(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        weights = tf.get_variable("weights", [2])
+        loss = tf.reduce_sum(weights * features["x"] * tf.constant(float(by), name="process"))
+        return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(0.1).minimize(loss)}
+
+    return capture(model, {"x": ((2,), "float32")}, seed=1)
+
+
+def plan_of(single: SingleDeviceGraph) -> Plan:
+    return Plan("local", 1, 0, True, single.fingerprint, (), ())
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DictConfig:
+    return resolve(Composer().job(["model=simple", f"run_dir={tmp_path / 'trial'}"]))
+
+
+def worker(folder: Path, *_: object, **__: object) -> None:
+    """What a worker whose run directory is `folder` does first."""
+    check_graph(built(2), plans.load(folder / plans.FILE_NAME), folder, rank=0)
+
+
+def folder_of(config: DictConfig, plan: Plan, folder: Path, **_: object) -> Path:
+    """Stands in for `launch_spec`; only the run directory matters here."""
+    return folder
+
+
+def test_of_a_measurement(config: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurement, "launch_spec", folder_of)
+    monkeypatch.setattr(measurement.processes, "run", worker)
+    single = built(1)
+    with pytest.raises(PlanError, match=NAMES_THE_OP):
+        measurement.measure(config, single, plan_of(single), tmp_path)
+
+
+def test_of_a_trial_apart(config: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials_apart, "launch_spec", folder_of)
+    monkeypatch.setattr(trials_apart.processes, "run", worker)
+    single = built(1)
+    Outline.of(single.meta_graph.graph_def).save(tmp_path / FILE_NAME)
+    search: Any = SimpleNamespace(plan=plan_of(single))
+    with pytest.raises(PlanError, match=NAMES_THE_OP):
+        trials_apart._run_trial(config, search, tmp_path, Interrupts())
