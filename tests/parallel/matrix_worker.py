@@ -119,7 +119,7 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
     found = {}
     for name, pieces in reads.items():
         parts = session.run([value for _, value in pieces])
-        if any(piece.own is not None and piece.own.shards[0].offset for piece, _ in pieces):
+        if any(piece.own is not None and piece.own.shard.offset for piece, _ in pieces):
             continue  # it took part, so that the chief has the values
         ends = [[slice_.stop - slice_.step + 1 for slice_ in piece.where] for piece, _ in pieces]
         full = np.zeros(np.max(ends, axis=0).astype(int), parts[0].dtype)
