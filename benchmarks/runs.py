@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.overlap import Told
-from parallax_runner.plan.table import format_bytes
+from parallax_runner.plan.format_bytes import format_bytes
 
 RUN_TIMEOUT_SECS = 1800
 STANDING = re.compile(rb"^step (\d+)/\d+ ")

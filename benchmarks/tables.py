@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.modes import ModeResult, Spread
-from parallax_runner.plan.table import format_bytes
+from parallax_runner.plan.format_bytes import format_bytes
 
 UNKNOWN = "unknown"
 PLAIN_WIDTH = 140  # columns where there is no terminal

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from benchmarks.hosts.rounds import PEERS, Measurement
 from benchmarks.modes import IDEAL, Spread, spread
 from benchmarks.tables import UNKNOWN, Rows
-from parallax_runner.plan.table import format_bytes
+from parallax_runner.plan.format_bytes import format_bytes
 
 
 def ratios(measurements: Sequence[Measurement], mode: str, other: str) -> Spread | None:

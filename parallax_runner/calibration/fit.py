@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import lsq_linear
 
 from parallax_runner.calibration.samples import Sample
 from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange
+from parallax_runner.planning.routes.registry import all_routes
+from parallax_runner.planning.routes.route import Volume
 
-# Of each exchange: rounds, and bytes on the busiest link.
-VOLUMES: dict[str, Callable[[int, int, int], tuple[int, float]]] = {
-    "allreduce": lambda ranks, size, _: (2 * (ranks - 1), 2 * size * (ranks - 1) / ranks),
-    "allgather": lambda ranks, size, _: (ranks - 1, size * (ranks - 1)),
-    "alltoall": lambda ranks, size, _: (ranks - 1, size * (ranks - 1) / ranks),
-    "pull": lambda ranks, size, servers: (2, size * max(1.0, ranks / servers)),
-    "push": lambda ranks, size, servers: (2, size * max(1.0, ranks / servers)),
-}
+VOLUMES: dict[str, Volume] = {name: volume for route in all_routes() for name, volume in route.exchanges.items()}
 
 
 def fit(samples: Sequence[Sample], *, source: str) -> Constants:

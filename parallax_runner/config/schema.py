@@ -48,10 +48,19 @@ class PsConfig:
 
 
 @dataclass
-class CommConfig:
-    """Group `comm`: how gradients travel."""
+class RoutesConfig:
+    """`comm.routes`: the route of gradients of each kind, by its name."""
 
-    name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid", "sharded", "auto")})
+    dense: str = MISSING
+    sparse: str = MISSING
+
+
+@dataclass
+class CommConfig:
+    """Group `comm`: how gradients travel. Without `routes` the cost model chooses one for each variable."""
+
+    name: str = MISSING
+    routes: RoutesConfig | None = None
     sync: bool = MISSING
     average_sparse: bool = MISSING
     compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})

@@ -45,6 +45,8 @@ from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.placement import rows_matter
 from parallax_runner.planning.planner import make_plan
+from parallax_runner.planning.presets import preset_of
+from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.terminal import log_losses
@@ -187,6 +189,7 @@ def plan_alone(config: DictConfig, single: SingleDeviceGraph) -> Plan:
 
     alone = DictConfig(OmegaConf.to_container(config, resolve=True))
     alone.comm.name, alone.comm.sync = "local", True
+    alone.comm.routes = {"dense": LOCAL.name, "sparse": LOCAL.name}
     alone.comm.ps.staleness, alone.comm.ps.backup_workers = None, 0
     alone.cluster.replicas_per_worker = 1
     return plan_run(alone, without_tasks(single))
@@ -221,6 +224,7 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
         choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
         measured=measured,
         cut=cut_of(config),
+        preset=preset_of(config.comm),
     )
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     moved = check_devices(

@@ -20,10 +20,10 @@ from parallax_runner.files.credentials import masked_values
 from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.watch.whereabouts import describe
 from parallax_runner.plan import outcome
-from parallax_runner.plan.cost_table import cost_table
 from parallax_runner.plan.plan import Plan
-from parallax_runner.plan.table import plan_table
 from parallax_runner.planning.cost.constants import Constants
+from parallax_runner.planning.cost_table import cost_table
+from parallax_runner.planning.table import plan_table
 from parallax_runner.profile.steps import Profile
 from parallax_runner.track.run_record import SUMMARY, RunRecord, counts_of, histogram_of, write_summary
 

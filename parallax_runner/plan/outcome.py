@@ -14,8 +14,8 @@ from typing import Any
 from rich.table import Table
 
 from parallax_runner.files.whole import write_whole
+from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
-from parallax_runner.plan.table import format_bytes
 
 FILE_NAME = "plan_measured.json"
 MAX_ROWS = 10  # of variables in the table
@@ -57,7 +57,7 @@ class Outcome:
         order, and last those for none alone."""
         *measured, other = _means(sent, len(plan.variables) + 1)
         variables = tuple(
-            VariableOutcome(variable.name, variable.route.value, variable.sent_bytes_per_step, sent_bytes)
+            VariableOutcome(variable.name, variable.route, variable.sent_bytes_per_step, sent_bytes)
             for variable, sent_bytes in zip(plan.variables, measured, strict=True)
         )
         return cls(

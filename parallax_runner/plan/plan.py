@@ -15,7 +15,7 @@ FILE_NAME = "plan.json"
 
 
 class Route(StrEnum):
-    """How a gradient travels; `LOCAL` for what stays on its rank."""
+    """The names of the built-in routes (planning/routes/); `LOCAL` for what stays on its rank."""
 
     ALLREDUCE = "allreduce"
     ALLGATHER = "allgather"
@@ -49,7 +49,7 @@ class RouteCost:
     for messages, and working on what came (adding, merging, updating). `before_secs` of all three come before there are
     values to compute with, the rest when there is a gradient."""
 
-    route: Route
+    route: str
     sent_bytes: int
     link_secs: float
     latency_secs: float
@@ -77,7 +77,7 @@ class VariablePlan:
     dtype: str
     size_bytes: int
     gradient: str
-    route: Route
+    route: str
     shards: tuple[Shard, ...]
     slots: tuple[str, ...]
     sent_bytes_per_step: int | None
@@ -180,24 +180,9 @@ class Plan:
         """How many pushes to its server make a step's gradient of a variable."""
         return self.workers if self.aggregates_locally else self.contributors
 
-    def by_route(self, route: Route) -> tuple[VariablePlan, ...]:
+    def by_route(self, route: str) -> tuple[VariablePlan, ...]:
         """The variables that travel by `route`."""
-        return tuple(variable for variable in self.variables if variable.route is route)
-
-    @property
-    def uses_collectives(self) -> bool:
-        """Whether ranks exchange anything among themselves."""
-        return any(self.by_route(route) for route in (Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL))
-
-    @property
-    def gathers(self) -> bool:
-        """Whether Horovod gathers sparse gradients, each in an exchange of its own if it does not fuse them."""
-        return bool(self.by_route(Route.ALLGATHER)) and not self.use_allgatherv
-
-    @property
-    def lengths_vary(self) -> bool:
-        """Whether what Horovod exchanges has another length in each step."""
-        return self.gathers or bool(self.by_route(Route.ALLTOALL))
+        return tuple(variable for variable in self.variables if variable.route == route)
 
     @property
     def sent_bytes_per_step(self) -> int | None:
@@ -239,9 +224,8 @@ def _variable(entry: dict) -> VariablePlan:
         **entry
         | {
             "shape": tuple(entry["shape"]),
-            "route": Route(entry["route"]),
             "shards": tuple(Shard(**shard) for shard in entry["shards"]),
             "slots": tuple(entry["slots"]),
-            "costs": tuple(RouteCost(**cost | {"route": Route(cost["route"])}) for cost in entry["costs"]),
+            "costs": tuple(RouteCost(**cost) for cost in entry["costs"]),
         }
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import Route
 from parallax_runner.planning.cost.model import CostModel
+from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
+from parallax_runner.planning.routes.local import ROUTE as LOCAL
+from parallax_runner.planning.routes.registry import all_routes, route_named
 
-OWNERS = (Route.PS, Route.ALLTOALL)
-COLLECTIVE = frozenset({Route.ALLREDUCE, Route.ALLGATHER, Route.ALLTOALL})
 # What servers add up: TensorFlow's accumulators have kernels for these, and bfloat16 is added up as float32.
 ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
 # What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc), and bfloat16, which travels as other dtypes
@@ -20,20 +21,13 @@ CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64
 NEARLY_ALL = 0.9
 # Plans whose steps differ by such a share are alike: the model's errors are larger (docs/benchmarks.md).
 ALIKE = 0.1
-# What is paid once for a route, however many variables take it, makes a plan without that route another one. Rows have
-# one kind of owner in a plan, or none.
-FAMILIES = tuple(
-    (*collectives, *owner)
-    for collectives in ((Route.ALLREDUCE, Route.ALLGATHER), (Route.ALLREDUCE,), (Route.ALLGATHER,), ())
-    for owner in ((Route.PS,), (Route.ALLTOALL,), ())
-)
 
 
 @dataclass(frozen=True)
 class Choice:
     """By variable its route and why; `notes` say what the alternatives as a whole would cost."""
 
-    routes: Mapping[str, Route]
+    routes: Mapping[str, str]
     reasons: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
@@ -44,7 +38,7 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
 
     A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
     """
-    found = [routes for family in FAMILIES if (routes := _routes(variables, model, family)) is not None]
+    found = [routes for family in families() if (routes := _routes(variables, model, family)) is not None]
     can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
     totals = [(_total(variables, model, routes), routes) for routes in can_be_sent or found]
     cheapest_first = sorted(totals, key=lambda pair: pair[0])
@@ -62,47 +56,50 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
     )
 
 
-def _named(routes: Mapping[str, Route]) -> str:
+def _named(routes: Mapping[str, str]) -> str:
     """The routes that are taken; a family's cheapest plan need not take all of the family's."""
-    taken = [route.value for route in Route if route in routes.values() and route is not Route.LOCAL]
+    taken = [route.name for route in all_routes() if route.name in routes.values() and route is not LOCAL]
     return " and ".join(taken) or "nothing that travels"
 
 
-def possible_routes(variable: VariableInfo, servers: int) -> tuple[Route, ...]:
-    """The routes that rewriting knows for a variable; those of which a plan may have all or none come last."""
-    if variable.gradient is GradientKind.NONE:
-        return (Route.LOCAL,)
-    routes = [Route.ALLREDUCE]
-    if variable.gradient is GradientKind.SPARSE:
-        routes.append(Route.ALLGATHER)
-    if variable.immovable_op is None and servers:
-        routes.append(Route.PS)
-    if variable.immovable_op is None and variable.gradient is GradientKind.SPARSE:
-        routes.append(Route.ALLTOALL)
-    return tuple(routes)
+def families() -> Iterator[tuple[str, ...]]:
+    """What is paid once for a route, however many variables take it, makes a plan without that route another one. Rows
+    have one kind of owner in a plan, or none."""
+    travelling = [route for route in all_routes() if route is not LOCAL]
+    others = [route.name for route in travelling if not route.has_owners]
+    owners = [(route.name,) for route in travelling if route.has_owners]
+    for number in range(len(others), -1, -1):
+        for family in itertools.combinations(others, number):
+            yield from ((*family, *owner) for owner in (*owners, ()))
 
 
-def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, Route]) -> VariableInfo | None:
+def possible_routes(variable: VariableInfo, servers: int) -> tuple[str, ...]:
+    """The routes that the variable may take; those of which a plan may have all or none come last."""
+    return tuple(route.name for route in all_routes() if route.takes(variable, servers=servers))
+
+
+def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> VariableInfo | None:
     """The first variable that a collective of these routes would have to carry, if only its initial value, and
     cannot."""
-    if not set(routes.values()) & COLLECTIVE:
+    if not any(route_named(route).is_collective for route in routes.values()):
         return None
-    kept = (variable for variable in variables if routes[variable.name] is not Route.PS)
+    kept = (variable for variable in variables if not route_named(routes[variable.name]).on_servers)
     return next((variable for variable in kept if variable.dtype not in CARRIED), None)
 
 
-def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[Route, ...]) -> dict[str, Route] | None:
+def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[str, ...]) -> dict[str, str] | None:
     """The cheapest routes of a family; None where a variable has none of them, or where nobody knows what it costs and
     only a family with owners has the one that is taken then."""
-    chosen: dict[str, Route] = {}
+    chosen: dict[str, str] = {}
     for variable in variables:
         possible = possible_routes(variable, model.cluster.servers)
-        if variable.server is not None and Route.PS in possible:
-            possible = (Route.PS,)  # as its device scope wants
-        routes = [route for route in possible if route in (*family, Route.LOCAL)]
+        owners = [route for route in possible if route_named(route).has_owners]
+        if variable.server is not None:  # as its device scope wants
+            possible = tuple(route for route in owners if route_named(route).on_servers) or possible
+        routes = [route for route in possible if route in (*family, LOCAL.name)]
         costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}
         if not costs:  # nobody knows how many rows travel: to their owner
-            routes = [route for route in routes if route in OWNERS or not set(OWNERS) & set(possible)]
+            routes = [route for route in routes if route in owners or not set(owners) & set(possible)]
         if not routes:
             return None
         chosen[variable.name] = min(costs, key=lambda route: costs[route]) if costs else routes[-1]
@@ -110,15 +107,15 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[R
 
 
 def _dense_where_alike(
-    variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route]
-) -> Mapping[str, Route]:
+    variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]
+) -> Mapping[str, str]:
     """The same routes, but allreduce for variables of which nearly all rows are touched, as long as exchanges and
     updates take no longer for it than a small part of a step."""
     total_secs = _total(variables, model, routes)
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
     for variable in variables:
         if _nearly_all_touched(variable, model) and variable.server is None:
-            dense = {**routes, variable.name: Route.ALLREDUCE}
+            dense = {**routes, variable.name: ALLREDUCE.name}
             if not_carried(variables, dense) is None and _total(variables, model, dense) <= limit_secs:
                 routes = dense
     return routes
@@ -131,25 +128,25 @@ def _nearly_all_touched(variable: VariableInfo, model: CostModel) -> bool:
     return touched.distinct >= NEARLY_ALL * variable.shape[0]
 
 
-def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, Route]) -> float:
+def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]) -> float:
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
     return model.once(routes.values()).secs + sum(cost.secs for cost in costs if cost is not None)
 
 
-def _reason(variable: VariableInfo, model: CostModel, route: Route) -> str:
-    if route is Route.LOCAL:
-        return "no gradient: each rank keeps its own"
+def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
+    if route == LOCAL.name:
+        return LOCAL.reason(variable)
     possible = possible_routes(variable, model.cluster.servers)
     costs = {other: cost.secs for other in possible if (cost := model.cost(variable, other)) is not None}
     if route not in costs:
         return "sparse, and nobody knows how many rows a step touches: to the owner of its rows"
-    told = ", ".join(f"{other.value} {1000 * secs:.3g} ms" for other, secs in costs.items() if other is not route)
+    told = ", ".join(f"{other} {1000 * secs:.3g} ms" for other, secs in costs.items() if other != route)
     touched = model.touched(variable)
     rows = ""
     if variable.gradient is GradientKind.SPARSE and touched is not None:
         share = touched.share_of(variable)
         rows = f"; a step touches {'at most ' if touched.is_bound else ''}{100 * share:.3g} % of its rows"
-        if route is Route.ALLREDUCE and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
+        if route == ALLREDUCE.name and costs[route] > min(costs.values()) and _nearly_all_touched(variable, model):
             rows += ", each rank nearly all of them: dense, as the step takes hardly longer"
     others = f"; {told}" if told else ""
-    return f"{1000 * costs[route]:.3g} ms a step by {route.value}{others}{rows}"
+    return f"{1000 * costs[route]:.3g} ms a step by {route}{others}{rows}"

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
+from parallax_runner.plan.plan import Plan, Prediction, RouteCost, VariablePlan
 from parallax_runner.planning.choose import possible_routes
 from parallax_runner.planning.cost.model import CostModel
+from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cost.touched import touched_rows
-from parallax_runner.planning.cost.traffic import predict_sent_bytes
 
 NOT_MODELLED = (
     "what a step takes is not predicted: the cost model knows steps that wait for all workers, of one replica each"
@@ -62,7 +62,7 @@ def _counted(planned: VariablePlan, variable: VariableInfo, replicas: int, model
     )
 
 
-def _costs(variable: VariableInfo, chosen: Route, model: CostModel) -> tuple[RouteCost, ...]:
+def _costs(variable: VariableInfo, chosen: str, model: CostModel) -> tuple[RouteCost, ...]:
     routes = possible_routes(variable, model.cluster.servers)
     costs = [model.cost(variable, route) for route in dict.fromkeys([*routes, chosen])]
     return tuple(cost for cost in costs if cost is not None)

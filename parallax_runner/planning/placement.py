@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
-from parallax_runner.plan.table import format_bytes
+from parallax_runner.plan.format_bytes import format_bytes
+from parallax_runner.plan.plan import Plan, PsOptions, Shard
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
@@ -69,7 +69,7 @@ def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
 def rows_matter(plan: Plan) -> bool:
     """Whether servers may be balanced better by how often rows are touched: of several variables on servers a sparse
     one is not on all of them alike, or a dense one could have a server to itself."""
-    served = plan.by_route(Route.PS)
+    served = [variable for variable in plan.variables if variable.shards]
     counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
     is_uneven = any(len({count[server] for server in range(plan.servers)}) > 1 for count in counts)
     has_dense = any(one.gradient == GradientKind.DENSE for one in served)

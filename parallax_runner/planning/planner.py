@@ -1,4 +1,4 @@
-"""Chooses a route for each variable: `comm` is a preset over routes."""
+"""Makes a plan: the route of each variable by the preset of `comm`, or by choice; shards; notes."""
 
 from __future__ import annotations
 
@@ -6,29 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route, VariablePlan
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, VariablePlan
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.measured import Measured
-from parallax_runner.planning.cost.traffic import predict_sent_bytes
+from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import Cut, cut_variables, refuse_more_pieces_than_rows
 from parallax_runner.planning.placement import held_unevenly, place
-
-PRESETS = {
-    "local": {GradientKind.DENSE: Route.LOCAL, GradientKind.SPARSE: Route.LOCAL},
-    "mpi": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.ALLGATHER},
-    "ps": {GradientKind.DENSE: Route.PS, GradientKind.SPARSE: Route.PS},
-    "hybrid": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.PS},
-    "sharded": {GradientKind.DENSE: Route.ALLREDUCE, GradientKind.SPARSE: Route.ALLTOALL},
-}
-REASONS = {
-    (GradientKind.DENSE, Route.ALLREDUCE): "dense: every rank needs all of it, a ring moves it once round",
-    (GradientKind.SPARSE, Route.ALLGATHER): "sparse, without servers: ranks exchange the rows they touched",
-    (GradientKind.DENSE, Route.PS): "dense, on its server",
-    (GradientKind.SPARSE, Route.PS): "sparse: only the rows that a step touches travel, to and from their owner",
-    (GradientKind.SPARSE, Route.ALLTOALL): "sparse: only the rows that a step touches travel, to and from their rank",
-    (GradientKind.DENSE, Route.LOCAL): "one process",
-    (GradientKind.SPARSE, Route.LOCAL): "one process",
-}
+from parallax_runner.planning.presets import Preset, preset_named
+from parallax_runner.planning.routes.allgather import ROUTE as ALLGATHER
+from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
+from parallax_runner.planning.routes.local import ROUTE as LOCAL
+from parallax_runner.planning.routes.registry import route_named
 
 
 def make_plan(
@@ -50,20 +38,26 @@ def make_plan(
     choice: Choice | None = None,
     measured: Measured | None = None,
     cut: Cut = Cut.ALIKE,
+    preset: Preset | None = None,
 ) -> Plan:
     """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable, or with
     Cut.BY_BYTES of the largest one, and for the others so many that all shards have about equal bytes. With
     comm=auto `choice` has the routes. Servers are balanced by rows as `measured`, or else by how many may be touched.
 
-    Raises PlanError where a variable has fewer rows than it would have shards; Cut.BY_BYTES makes no more than rows.
+    `preset` has the routes of `comm` where that is not one of the choices that come with this project.
+
+    Raises PlanError where a variable has fewer rows than it would have shards (Cut.BY_BYTES makes no more than rows),
+    and where a route is not known.
     """
     ps = ps or PsOptions()
     variables = cut_variables(variables, partitions, cut)
-    routes = {
-        variable.name: choice.routes[variable.name] if choice else _route(variable, comm) for variable in variables
-    }
+    if choice is None:
+        preset = preset or preset_named(comm)
+        routes = {variable.name: _route(variable, comm, preset, servers) for variable in variables}
+    else:
+        routes = dict(choice.routes)
     _refuse_what_ranks_cannot_send(variables, routes, comm)
-    served = [variable for variable in variables if routes[variable.name] is Route.PS]
+    served = [variable for variable in variables if route_named(routes[variable.name]).on_servers]
     refuse_more_pieces_than_rows(served)
     if sync:
         _refuse_what_servers_cannot_add_up(served, comm)
@@ -88,8 +82,8 @@ def make_plan(
         )
         for variable in variables
     )
-    notes = [*(choice.notes if choice else ()), *_notes(variables, comm, partitions, routes)]
-    if use_allgatherv and Route.ALLGATHER not in routes.values():
+    notes = [*(choice.notes if choice else ()), *_notes(variables, comm, preset, partitions, routes)]
+    if use_allgatherv and ALLGATHER.name not in routes.values():
         notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
     if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
         notes.append("comm.ps.replicate_variables=true changes nothing: no dense variable is on a server")
@@ -117,7 +111,7 @@ def make_plan(
     )
 
 
-def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, Route], comm: str) -> None:
+def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, str], comm: str) -> None:
     if (variable := not_carried(variables, routes)) is not None:
         other = "local" if _trained_as_none_can_add(variable) else "ps"
         raise PlanError(
@@ -138,12 +132,10 @@ def _trained_as_none_can_add(variable: VariableInfo) -> bool:
     return variable.gradient is not GradientKind.NONE and variable.dtype not in ADDED_UP
 
 
-def _reason(variable: VariableInfo, route: Route, shares_counters: bool) -> str:
+def _reason(variable: VariableInfo, route: str, shares_counters: bool) -> str:
     if variable.counts and shares_counters:
         return "counts the updates of all replicas, on server 0"
-    if variable.server is not None and route is Route.PS:
-        return f"its device scope names /job:ps/task:{variable.server}"
-    return REASONS.get((variable.gradient, route), "no gradient: each rank keeps its own")
+    return route_named(route).reason(variable)
 
 
 def _counters(variables: Sequence[VariableInfo], sync: bool) -> tuple[str, ...]:
@@ -159,14 +151,18 @@ def _counters(variables: Sequence[VariableInfo], sync: bool) -> tuple[str, ...]:
     return tuple(variable.name for variable in counters)
 
 
-def _route(variable: VariableInfo, comm: str) -> Route:
-    route = PRESETS[comm].get(variable.gradient, Route.LOCAL)
-    if route is Route.ALLREDUCE and comm == "hybrid" and variable.server is not None and not variable.immovable_op:
-        return Route.PS
-    if route not in (Route.PS, Route.ALLTOALL) or variable.immovable_op is None:
-        return route
-    if comm != "ps":
-        return PRESETS["mpi"][variable.gradient]
+def _route(variable: VariableInfo, comm: str, preset: Preset, servers: int) -> str:
+    """The preset's route, or what can stand in for it: a dense variable whose device scope names a server goes there
+    where a preset has servers, and what cannot be moved stays with the ranks where a preset has collectives."""
+    wanted = preset.of(variable.gradient)
+    if wanted is None or wanted == LOCAL.name:
+        return LOCAL.name
+    if variable.server is not None and not variable.immovable_op and route_named(preset.sparse).on_servers:
+        return preset.sparse
+    if route_named(wanted).takes(variable, servers=servers):
+        return wanted
+    if route_named(preset.dense).is_collective:
+        return ALLREDUCE.name if variable.gradient is GradientKind.DENSE else ALLGATHER.name
     raise PlanError(
         f"comm={comm}: variable «{variable.name}» cannot be on a server, since «{variable.immovable_op}» uses it "
         "directly (in a branch, a loop or a function, or before a forward pass of the same step): "
@@ -174,29 +170,25 @@ def _route(variable: VariableInfo, comm: str) -> Route:
     )
 
 
-def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes: dict[str, Route]) -> list[str]:
+def _notes(
+    variables: Sequence[VariableInfo], comm: str, preset: Preset | None, partitions: int, routes: Mapping[str, str]
+) -> list[str]:
     kinds = {variable.gradient for variable in variables}
-    splits = any(v.gradient is GradientKind.SPARSE and routes[v.name] is Route.PS for v in variables)
-    notes = []
-    used = set(routes.values())
-    if comm == "hybrid" and GradientKind.SPARSE not in kinds and Route.PS not in used:
-        notes.append("no sparse variable: hybrid is mpi here, and no server is started")
-    if comm == "sharded" and GradientKind.SPARSE not in kinds:
-        notes.append("no sparse variable: sharded is mpi here")
-    if comm == "hybrid" and GradientKind.DENSE not in kinds and not used & {Route.ALLREDUCE, Route.ALLGATHER}:
-        notes.append("no dense variable: hybrid is ps here, and no collective runs")
+    on_servers = {name for name, route in routes.items() if route_named(route).on_servers}
+    splits = any(v.gradient is GradientKind.SPARSE and v.name in on_servers for v in variables)
+    notes = _notes_on_a_mixed_preset(comm, preset, kinds, set(routes.values()))
     if partitions > 1 and not splits:
         notes.append(f"partition.num={partitions} splits nothing: no sparse variable is on a server")
     notes += [
         f"«{variable.name}» stays whole on every rank: «{variable.immovable_op}» uses it where it is"
         for variable in variables
-        if comm in ("hybrid", "sharded") and variable.immovable_op and variable.gradient is GradientKind.SPARSE
+        if _is_mixed(preset) and variable.immovable_op and variable.gradient is GradientKind.SPARSE
     ]
     notes += [
         f"«{variable.name}» stays with the ranks, {_kept(routes[variable.name])}, though its device scope names "
         f"/job:ps/task:{variable.server}"
         for variable in variables
-        if variable.server is not None and routes[variable.name] is not Route.PS
+        if variable.server is not None and variable.name not in on_servers
     ]
     notes += [
         f"«{variable.nonlinear_op}» reads the sparse gradient of «{variable.name}»: it sees duplicate ids merged, "
@@ -207,5 +199,21 @@ def _notes(variables: Sequence[VariableInfo], comm: str, partitions: int, routes
     return notes
 
 
-def _kept(route: Route) -> str:
-    return "each of which owns some of its rows" if route is Route.ALLTOALL else "each of which keeps its own"
+def _is_mixed(preset: Preset | None) -> bool:
+    """Whether dense gradients go among the ranks, and rows of sparse ones to owners."""
+    return preset is not None and route_named(preset.dense).is_collective and route_named(preset.sparse).has_owners
+
+
+def _notes_on_a_mixed_preset(comm: str, preset: Preset | None, kinds: set[GradientKind], used: set[str]) -> list[str]:
+    if preset is None or not _is_mixed(preset):
+        return []
+    has_servers = route_named(preset.sparse).on_servers
+    if GradientKind.SPARSE not in kinds and preset.sparse not in used:
+        return [f"no sparse variable: {comm} is mpi here" + (", and no server is started" if has_servers else "")]
+    if GradientKind.DENSE not in kinds and has_servers and used <= {preset.sparse, LOCAL.name}:
+        return [f"no dense variable: {comm} is {preset.sparse} here, and no collective runs"]
+    return []
+
+
+def _kept(route: str) -> str:
+    return "each of which owns some of its rows" if route_named(route).has_owners else "each of which keeps its own"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from parallax_runner.plan.table import format_bytes
+from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.simulation.simulate import COMMS, Point, Simulation, shown_numbers
 
 SIZE_INCHES = (11.0, 4.5)

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Compression, PsOptions, Route
+from parallax_runner.plan.plan import Compression, PsOptions
 from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.measured import Measured
@@ -16,6 +16,7 @@ from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import Cut, cut_variables
 from parallax_runner.planning.planner import make_plan
+from parallax_runner.planning.routes.local import ROUTE as LOCAL
 
 COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
 # All numbers of workers up to here, beyond only those that a table shows.
@@ -112,7 +113,7 @@ def _point(comm: str, model: CostModel) -> Point:
     assert model.measured is not None
     variables, workers = model.measured.variables, model.cluster.workers
     if workers == 1:  # one device, whatever was asked for
-        routes = dict.fromkeys((variable.name for variable in variables), Route.LOCAL)
+        routes = dict.fromkeys((variable.name for variable in variables), LOCAL.name)
     else:
         plan = make_plan(
             variables,
@@ -144,7 +145,7 @@ def _point(comm: str, model: CostModel) -> Point:
         words_per_sec=None if words is None else words * examples_per_sec,
         efficiency=model.measured.step_secs / step_secs,
         sent_bytes=sum(cost.sent_bytes for cost in costs if cost is not None),
-        routes=dict(Counter(route.value for route in routes.values() if route is not Route.LOCAL)),
+        routes=dict(Counter(route for route in routes.values() if route != LOCAL.name)),
     )
 
 

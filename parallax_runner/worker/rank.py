@@ -29,6 +29,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.routes.registry import lengths_vary, may_fuse, uses_collectives
 from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
@@ -154,7 +155,7 @@ def export_graph(config: DictConfig, distributed: DistributedGraph) -> None:
 def join_ranks(plan: Plan) -> None:
     """Joins the other ranks, where the plan needs it. Nothing goes on beside it, least of all a user's code: as MPI
     starts it reads and sets environment variables, and no other thread may touch them meanwhile (docs/design/0034)."""
-    if not plan.uses_collectives:
+    if not uses_collectives(plan):
         return
     with stage("import Horovod"):
         from parallax_runner.rewrite.exchange import collectives
@@ -163,7 +164,7 @@ def join_ranks(plan: Plan) -> None:
         if plan.use_allgatherv:
             allgatherv.join()
         else:
-            collectives.init(lengths_vary=plan.lengths_vary, may_fuse=plan.gathers)
+            collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan))
 
 
 def _export(

@@ -359,6 +359,7 @@ def sharded_cases() -> list[Case]:
             Case(comm="sharded", optimizer=optimizer, clip=True, ranks=ranks)
             for optimizer, ranks in zip(OPTIMIZERS, itertools.cycle((2, 3)))
         ),
+        Case(comm="sharded", optimizer="momentum"),
         Case(comm="sharded", model="function", ranks=3),
         Case(comm="sharded", model="padding", ranks=3, optimizer="adam", clip=True),
         Case(comm="sharded", model="two_waves", ranks=3, optimizer="momentum"),
@@ -543,7 +544,8 @@ BASIC = basic(EVERY) | {
     ),
     *(Case(comm="ps", replicas=2, gradients="dense", clip=True, replicate_variables=each) for each in (True, False)),
     *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
-    *(Case(comm="sharded"), Case(comm="sharded", optimizer="adam", gradients="dense")),
+    *(Case(comm="sharded", optimizer=optimizer) for optimizer in ("adagrad", "momentum")),
+    Case(comm="sharded", optimizer="adam", gradients="dense"),
     *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
     next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
 }

@@ -254,7 +254,7 @@ def test_owners_of_rows_get_and_send_no_more_than_planned(launched: Launches) ->
         assert step.sent_bytes <= (plan.sent_bytes_per_step or 0), case
         assert other == 0
         for variable, sent_bytes in zip(plan.variables, sent, strict=True):
-            assert (sent_bytes > 0) == (variable.route is not Route.LOCAL), (case, variable.name)
+            assert (sent_bytes > 0) == (variable.route != Route.LOCAL), (case, variable.name)
         assert not any("/job:ps/" in device for device, _, _ in step.ops)
         # Of all tables together: ids, rows for the lookups, and rows of gradients.
         assert step.count("HorovodAlltoall", "") == (0 if case.gradients == "dense" else 3)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import Compression, PsOptions, Route
-from parallax_runner.planning.cost.measured import Measured
-from parallax_runner.planning.cost.touched import Touched, touched_rows
+from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.planning.cost.touched import Touched
 
 ID_BYTES = 8
 OWNED_ID_BYTES = 4
@@ -53,40 +52,3 @@ def traffic(
         whole=(variable.size_bytes * share + rows * variable.itemsize) * widened,
         ids=touched.distinct,
     )
-
-
-def sent_by_route(parts: Traffic, route: Route, workers: int) -> float:
-    """Bytes a step and rank by `route`."""
-    if route is Route.LOCAL:
-        return 0.0
-    if route is Route.ALLREDUCE:
-        return 2 * parts.whole * (workers - 1) / workers
-    if route is Route.ALLGATHER:
-        return parts.pushed * (workers - 1)
-    if route is Route.ALLTOALL:
-        return both_ways_of_owners(parts) * (workers - 1) / workers
-    return parts.asked + parts.pulled + parts.pushed
-
-
-def both_ways_of_owners(parts: Traffic) -> float:
-    """What a rank exchanges with owners among the ranks, itself included: ids go there once, as 32 bits."""
-    return parts.pulled + parts.pushed - parts.ids * (ID_BYTES - OWNED_ID_BYTES)
-
-
-def predict_sent_bytes(
-    variable: VariableInfo,
-    route: Route,
-    workers: int,
-    ps: PsOptions,
-    measured: Measured | None = None,
-    compression: Compression = Compression.OFF,
-) -> int | None:
-    """Bytes a step and rank; for a sparse gradient with the measured number of rows, otherwise as if all ids were
-    distinct; None where their number is unknown too."""
-    touched = touched_rows(variable, workers, measured)
-    if touched is None and route is Route.ALLREDUCE:  # all rows, whatever is touched
-        touched = Touched(0.0, 0.0, is_bound=False)
-    if touched is None:
-        return 0 if route is Route.LOCAL else None
-    parts = traffic(variable, touched, ps if route is Route.PS else PsOptions(), compression)
-    return round(sent_by_route(parts, route, workers))

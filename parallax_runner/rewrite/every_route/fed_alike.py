@@ -8,6 +8,7 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.fed import is_fed_scalar
 from parallax_runner.plan.plan import Route
+from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.distributed_graph import Rewrite
 
 
@@ -18,7 +19,7 @@ def check_fed_alike(rewrite: Rewrite) -> None:
     what it is fed.
     """
     plan = rewrite.plan
-    if plan.replicas == 1 or not plan.uses_collectives:
+    if plan.replicas == 1 or not uses_collectives(plan):
         return
     readers = _updates_by_fed(rewrite)
     for fed, writes in sorted(readers.items(), key=lambda pair: pair[0].name):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.iterators import input_initializers
+from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.conditional import only_if, or_zero
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.routes.ps.signals import announce, receive
@@ -67,7 +68,7 @@ def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Oper
     Equal seeds make equal values nearly always, and tables may be large: only what some rank has another fingerprint of
     travels.
     """
-    if not rewrite.plan.uses_collectives or not handles:
+    if not uses_collectives(rewrite.plan) or not handles:
         return []
     from parallax_runner.rewrite.exchange import collectives
 

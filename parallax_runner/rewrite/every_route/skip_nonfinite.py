@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
+from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.exchange.compression import half_dtype
 from parallax_runner.rewrite.exchange.sent import Sent
@@ -65,7 +66,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
     if plan.replicas == 1:
         return finite
     bad = 1.0 - tf.cast(finite, tf.float32)
-    if plan.uses_collectives:
+    if uses_collectives(plan):
         from parallax_runner.rewrite.exchange import collectives
 
         (total,) = collectives.sum_over_ranks([bad], name="nonfinite")

@@ -13,9 +13,10 @@ from parallax_runner.errors import PlanError
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
-from parallax_runner.planning.cost.traffic import predict_sent_bytes
+from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import Cut
 from parallax_runner.planning.planner import make_plan
+from parallax_runner.planning.routes.registry import lengths_vary, may_fuse, uses_collectives
 
 
 def info(name: str, kind: str, shape: tuple[int, ...] = (100, 10), **more: object) -> VariableInfo:
@@ -54,7 +55,7 @@ def plan(
 
 
 def routes(made: Plan) -> dict[str, str]:
-    return {variable.name: variable.route.value for variable in made.variables}
+    return {variable.name: variable.route for variable in made.variables}
 
 
 @pytest.mark.parametrize("comm", ["mpi", "hybrid", "sharded"])
@@ -71,7 +72,7 @@ def test_a_dtype_that_servers_cannot_add_up_is_refused(kind: str) -> None:
     odd = info("odd", kind, dtype="complex64")
     with pytest.raises(PlanError, match=r"comm=ps: variable «odd» is of dtype complex64, .* choose comm=local,"):
         plan(odd, DENSE, comm="ps")
-    assert plan(odd, DENSE, comm="ps", sync=False).variables[0].route is Route.PS  # nothing is added up
+    assert plan(odd, DENSE, comm="ps", sync=False).variables[0].route == Route.PS  # nothing is added up
 
 
 @pytest.mark.parametrize("comm", ["mpi", "ps", "hybrid", "sharded"])
@@ -95,7 +96,7 @@ def test_a_preset_routes_by_kind(comm: str, dense: str, sparse: str, servers: in
     assert routes(made) == {"kernel": dense, "table": sparse, "global_step": "local"}
     assert [variable.name for variable in made.variables] == ["kernel", "table", "global_step"]
     assert made.servers == servers
-    assert made.uses_collectives is collectives
+    assert uses_collectives(made) is collectives
     assert {v.name for v in made.variables if v.shards} == {v.name for v in made.by_route(Route.PS)}
     assert made.notes == ()
     assert all(variable.reason for variable in made.variables)
@@ -106,27 +107,27 @@ def test_a_preset_routes_by_kind(comm: str, dense: str, sparse: str, servers: in
 )
 def test_lengths_vary_where_rows_travel_among_ranks(comm: str, varies: bool) -> None:
     made = plan(DENSE, SPARSE, NONE, comm=comm)
-    assert made.lengths_vary is varies
-    assert made.gathers is (comm == "mpi")
-    assert not dataclasses.replace(made, use_allgatherv=True).lengths_vary or comm == "sharded"
+    assert lengths_vary(made) is varies
+    assert may_fuse(made) is (comm == "mpi")
+    assert not lengths_vary(dataclasses.replace(made, use_allgatherv=True)) or comm == "sharded"
 
 
 def test_lengths_are_fixed_where_all_variables_are_dense() -> None:
     made = plan(DENSE, NONE, comm="mpi")
-    assert not made.lengths_vary and not made.gathers
+    assert not lengths_vary(made) and not may_fuse(made)
 
 
 def test_hybrid_without_sparse_variables_is_mpi() -> None:
     made = plan(DENSE, NONE)
     assert routes(made) == {"kernel": "allreduce", "global_step": "local"}
-    assert (made.servers, made.uses_collectives) == (0, True)
+    assert (made.servers, uses_collectives(made)) == (0, True)
     assert [note for note in made.notes if "no sparse variable" in note and "mpi" in note]
 
 
 def test_hybrid_without_dense_variables_is_ps() -> None:
     made = plan(SPARSE, NONE)
     assert routes(made) == {"table": "ps", "global_step": "local"}
-    assert (made.servers, made.uses_collectives) == (2, False)
+    assert (made.servers, uses_collectives(made)) == (2, False)
     assert [note for note in made.notes if "no dense variable" in note and "ps" in note]
 
 
@@ -135,7 +136,7 @@ def test_no_note_says_what_a_variable_makes_untrue() -> None:
     named = plan(info("kernel", "dense", server=0), comm="hybrid")
     assert named.servers and not [note for note in named.notes if "hybrid is mpi" in note]
     kept = plan(info("table", "sparse", immovable_op="cond"), comm="hybrid")
-    assert kept.uses_collectives and not [note for note in kept.notes if "hybrid is ps" in note]
+    assert uses_collectives(kept) and not [note for note in kept.notes if "hybrid is ps" in note]
 
 
 def test_other_modes_have_no_such_note() -> None:
@@ -319,7 +320,7 @@ def test_a_plan_comes_back_from_its_file(comm: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("comm", ["hybrid", "sharded"])
 def test_a_variable_that_is_used_in_a_branch_stays_whole_on_all_ranks(comm: str) -> None:
     made = plan(info("table", "sparse", immovable_op="cond"), DENSE, comm=comm)
-    assert made.variables[0].route is Route.ALLGATHER
+    assert made.variables[0].route == Route.ALLGATHER
     assert made.servers == 0
     assert any("«table»" in note and "«cond»" in note for note in made.notes)
 

@@ -16,8 +16,8 @@ from parallax_runner.planning.choose import choose_routes, possible_routes
 from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.planning.cost.model import Cluster, CostModel
+from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cost.server_load import ServerLoad
-from parallax_runner.planning.cost.traffic import predict_sent_bytes
 from parallax_runner.planning.cut import Cut, cut_variables
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.planner import make_plan
@@ -178,7 +178,7 @@ def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
 def chosen(*variables: VariableInfo, **options: object) -> dict[str, str]:
     found = choose_routes(variables, model(**options))  # type: ignore[arg-type]
     assert set(found.reasons) == {variable.name for variable in variables}
-    return {name: route.value for name, route in found.routes.items()}
+    return {name: route for name, route in found.routes.items()}
 
 
 def test_few_rows_go_to_owners_and_nearly_all_rows_go_dense() -> None:
@@ -211,7 +211,7 @@ def test_nearly_all_rows_go_dense_unless_a_step_takes_noticeably_longer() -> Non
         known = dataclasses.replace(measured, step_secs=step_secs, variables=both, rows=rows)
         choice = choose_routes(both, model(known, constants=quick, workers=8))
         goes_dense = [number < dense for number in range(2)]
-        assert [choice.routes[variable.name] is Route.ALLREDUCE for variable in both] == goes_dense
+        assert [choice.routes[variable.name] == Route.ALLREDUCE for variable in both] == goes_dense
         assert ["dense, as the step" in choice.reasons[variable.name] for variable in both] == goes_dense
 
 
@@ -311,7 +311,7 @@ def test_explained_plans_have_every_route_and_a_prediction() -> None:
     assert plan.rows_measured == measured.made
     assert plan.predicted.step_ms == pytest.approx(1000 * (whole.step_secs(variables, choice.routes) or 0))
     assert plan.predicted.exchange_ms == pytest.approx(
-        sum(1000 * cost.secs for v in plan.variables for cost in v.costs if cost.route is v.route)
+        sum(1000 * cost.secs for v in plan.variables for cost in v.costs if cost.route == v.route)
         + (plan.predicted.shared_ms or 0)
     )
     assert any("auto" in note for note in plan.notes)

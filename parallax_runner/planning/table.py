@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from rich.table import Table
 
-from parallax_runner.plan.plan import Plan, Route, VariablePlan
+from parallax_runner.plan.format_bytes import format_bytes
+from parallax_runner.plan.plan import Plan, VariablePlan
+from parallax_runner.planning.routes.registry import route_named
 
 
 def plan_table(plan: Plan) -> Table:
@@ -21,7 +21,7 @@ def plan_table(plan: Plan) -> Table:
             "×".join(map(str, variable.shape)) or "scalar",
             format_bytes(variable.size_bytes),
             variable.gradient,
-            variable.route.value,
+            variable.route,
             str(variable.partitions),
             "server 0" if variable.name in plan.counters else placed_on(variable, plan.workers),
             sent(variable, rows_measured=plan.rows_measured is not None),
@@ -40,14 +40,7 @@ def plan_table(plan: Plan) -> Table:
 
 def placed_on(variable: VariablePlan, workers: int) -> str:
     """For example «server 0 ×2, server 1 ×2»; of rows that ranks own, which rank has which."""
-    if variable.route is Route.ALLTOALL:
-        return f"rank = row mod {workers}"
-    if not variable.shards:
-        return "every rank" if workers > 1 else "the worker"
-    counts = Counter(shard.server for shard in variable.shards)
-    return ", ".join(
-        f"server {server}" + (f" ×{count}" if count > 1 else "") for server, count in sorted(counts.items())
-    )
+    return route_named(variable.route).place(variable, workers)
 
 
 def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:
@@ -56,13 +49,3 @@ def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:
         return "unknown"
     bound = ("≈ " if rows_measured else "≤ ") if variable.gradient == "sparse" and variable.sent_bytes_per_step else ""
     return bound + format_bytes(variable.sent_bytes_per_step)
-
-
-def format_bytes(number: int) -> str:
-    """In powers of 1000, three significant digits: «4.70 MB»."""
-    value = float(number)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.5:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} TB"

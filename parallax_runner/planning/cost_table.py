@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from parallax_runner.plan.plan import Plan, Route, VariablePlan
-
-ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
+from parallax_runner.plan.plan import Plan, VariablePlan
+from parallax_runner.planning.routes.registry import all_routes
 
 
 def cost_table(plan: Plan) -> Table:
@@ -16,19 +15,20 @@ def cost_table(plan: Plan) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("variable")
     table.add_column("rows touched", justify="right")
-    for route in ROUTES:
-        table.add_column(route.value, justify="right")
+    routes = [route.name for route in all_routes() if route.exchanges]
+    for route in routes:
+        table.add_column(route, justify="right")
     table.add_column("why")
     for variable in plan.variables:
         if variable.gradient != "none":
             table.add_row(
                 variable.name,
                 _alpha(variable, plan),
-                *(_cell(variable, route) for route in ROUTES),
+                *(_cell(variable, route) for route in routes),
                 _why(variable, plan),
             )
     table.add_section()
-    table.add_row("a step", "", *[""] * len(ROUTES), _step(plan))
+    table.add_row("a step", "", *[""] * len(routes), _step(plan))
     return table
 
 
@@ -38,31 +38,27 @@ def _alpha(variable: VariablePlan, plan: Plan) -> str:
     return f"{'' if plan.rows_measured else '≤ '}{100 * variable.alpha:.3g} %"
 
 
-def _cell(variable: VariablePlan, route: Route) -> str:
-    found = [cost for cost in variable.costs if cost.route is route]
+def _cell(variable: VariablePlan, route: str) -> str:
+    found = [cost for cost in variable.costs if cost.route == route]
     if not found:
         return "–"
-    return f"{1000 * found[0].secs:.3g}{' ←' if route is variable.route else ''}"
+    return f"{1000 * found[0].secs:.3g}{' ←' if route == variable.route else ''}"
 
 
 def _why(variable: VariablePlan, plan: Plan) -> str:
     """What the chosen route's cost is made of, and that another one is cheaper where what is paid once for it, that it
     is hardly so, or the wanted comm, speaks against it; by how much of a step, where that is known."""
-    chosen = next((cost for cost in variable.costs if cost.route is variable.route), None)
+    chosen = next((cost for cost in variable.costs if cost.route == variable.route), None)
     if chosen is None:
-        return variable.route.value
+        return variable.route
     parts = {"link": chosen.link_secs, "waiting": chosen.latency_secs, "work": chosen.work_secs}
-    told = f"{variable.route.value}: " + ", ".join(f"{name} {1000 * secs:.3g}" for name, secs in parts.items())
+    told = f"{variable.route}: " + ", ".join(f"{name} {1000 * secs:.3g}" for name, secs in parts.items())
     cheapest = min(variable.costs, key=lambda cost: cost.secs)
     if cheapest.secs == chosen.secs:
         return told
     step_ms, saved_ms = plan.predicted.step_ms, 1000 * (chosen.secs - cheapest.secs)
     share = f" by {100 * saved_ms / step_ms:.2g} % of the step" if step_ms else ""
-    return f"{told}; {cheapest.route.value} alone is cheaper{share}"
-
-
-def _all_of(route: Route) -> str:
-    return "all servers" if route is Route.PS else f"all {route.value}s"
+    return f"{told}; {cheapest.route} alone is cheaper{share}"
 
 
 def _step(plan: Plan) -> str:
@@ -71,7 +67,7 @@ def _step(plan: Plan) -> str:
         return "unknown: nobody has measured how many rows travel"
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms"
     if predicted.shared_ms:
-        kinds = [_all_of(route) for route in ROUTES if plan.by_route(route)]
+        kinds = [route.all_of_it for route in all_routes() if route.all_of_it and plan.by_route(route.name)]
         exchanges += f", {predicted.shared_ms:.3g} of them once for {' and '.join(kinds)}"
     if predicted.step_ms is None:
         return f"{exchanges}; computing was not measured"

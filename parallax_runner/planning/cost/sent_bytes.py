@@ -1,0 +1,27 @@
+"""Predicts the bytes that a variable costs in a step by a route."""
+
+from __future__ import annotations
+
+from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cost.touched import Touched, touched_rows
+from parallax_runner.planning.routes.registry import route_named
+
+
+def predict_sent_bytes(
+    variable: VariableInfo,
+    route: str,
+    workers: int,
+    ps: PsOptions,
+    measured: Measured | None = None,
+    compression: Compression = Compression.OFF,
+) -> int | None:
+    """Bytes a step and rank; for a sparse gradient with the measured number of rows, otherwise as if all ids were
+    distinct; None where their number is unknown too."""
+    found, touched = route_named(route), touched_rows(variable, workers, measured)
+    if touched is None:
+        if not found.sends_whole:
+            return None
+        touched = Touched(0.0, 0.0, is_bound=False)  # all rows, whatever is touched
+    return round(found.sent_bytes(found.traffic(variable, touched, ps, compression), workers))

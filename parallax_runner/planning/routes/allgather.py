@@ -1,0 +1,63 @@
+"""The route allgather: ranks exchange the rows that they touched, and each keeps a copy of the variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.cost.constants import Constants
+from parallax_runner.planning.cost.touched import Touched
+from parallax_runner.planning.cost.traffic import Traffic
+from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
+
+if TYPE_CHECKING:
+    from parallax_runner.planning.cost.model import CostModel
+
+
+class Allgather(Route):
+    """By Horovod, or by MPI's own Allgatherv (`comm.mpi.use_allgatherv`)."""
+
+    name = "allgather"
+    rewriting = "parallax_runner.rewrite.routes.allgather"
+    exchanges: ClassVar[Mapping[str, Volume]] = {"allgather": lambda ranks, size, _: (ranks - 1, size * (ranks - 1))}
+    is_collective = True
+    all_of_it = "all allgathers"
+
+    def takes(self, variable: VariableInfo, *, servers: int) -> bool:
+        """Every variable with a sparse gradient."""
+        return variable.gradient is GradientKind.SPARSE
+
+    def sent_bytes(self, parts: Traffic, workers: int) -> float:
+        """A rank's rows go to all others."""
+        return parts.pushed * (workers - 1)
+
+    def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
+        """A ring's bytes, and the merge of all ranks' rows."""
+        workers, exchange = model.cluster.workers, model.constants.allgather
+        work = model.apply_secs(variable, touched.merged)
+        work += parts.pushed * workers * model.constants.merge_secs_per_byte
+        link = model.ring_bytes(self.sent_bytes(parts, workers)) * exchange.secs_per_byte
+        return Paid(link, model.each_secs(exchange, variable), work)
+
+    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+        """Once round the ring."""
+        if workers == 1:
+            return PaidOnce()
+        return PaidOnce(after_secs=waiting_secs(constants.allgather, workers - 1))
+
+    def reason(self, variable: VariableInfo) -> str:
+        """One sentence."""
+        return "sparse, without servers: ranks exchange the rows they touched"
+
+    def lengths_vary(self, plan: Plan) -> bool:
+        """Unless MPI gathers."""
+        return not plan.use_allgatherv
+
+    def may_fuse(self, plan: Plan) -> bool:
+        """Each would be an exchange of its own."""
+        return not plan.use_allgatherv
+
+
+ROUTE = Allgather()

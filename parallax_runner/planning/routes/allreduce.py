@@ -1,0 +1,59 @@
+"""The route allreduce: gradients are averaged over the ranks, each of which keeps a copy of the variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.planning.cost.constants import Constants
+from parallax_runner.planning.cost.touched import Touched
+from parallax_runner.planning.cost.traffic import Traffic
+from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
+
+if TYPE_CHECKING:
+    from parallax_runner.planning.cost.model import CostModel
+
+
+class Allreduce(Route):
+    """A ring; sparse gradients are made dense on the way (rewrite/routes/allreduce/densified.py)."""
+
+    name = "allreduce"
+    rewriting = "parallax_runner.rewrite.routes.allreduce"
+    exchanges: ClassVar[Mapping[str, Volume]] = {
+        "allreduce": lambda ranks, size, _: (2 * (ranks - 1), 2 * size * (ranks - 1) / ranks)
+    }
+    is_collective = True
+    sends_whole = True
+    all_of_it = "all allreduces"
+
+    def takes(self, variable: VariableInfo, *, servers: int) -> bool:
+        """Every variable that has a gradient."""
+        return variable.gradient is not GradientKind.NONE
+
+    def sent_bytes(self, parts: Traffic, workers: int) -> float:
+        """All of it goes round twice, less what a rank has itself."""
+        return 2 * parts.whole * (workers - 1) / workers
+
+    def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
+        """A ring's bytes, and the update of all rows."""
+        exchange, constants = model.constants.allreduce, model.constants
+        sent = self.sent_bytes(parts, model.cluster.workers)
+        work = model.apply_secs(variable, touched.merged)
+        if variable.gradient is GradientKind.SPARSE:
+            # Spread over all rows, and gathered from them again.
+            work += model.copy_secs(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
+        return Paid(model.ring_bytes(sent) * exchange.secs_per_byte, model.each_secs(exchange, variable), work)
+
+    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+        """Twice round the ring."""
+        if workers == 1:
+            return PaidOnce()
+        return PaidOnce(after_secs=waiting_secs(constants.allreduce, 2 * (workers - 1)))
+
+    def reason(self, variable: VariableInfo) -> str:
+        """One sentence."""
+        return "dense: every rank needs all of it, a ring moves it once round"
+
+
+ROUTE = Allreduce()

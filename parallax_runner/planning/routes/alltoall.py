@@ -1,0 +1,75 @@
+"""The route alltoall: each rank owns some rows of a variable; ids and rows travel between ranks and owners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.plan import Plan, VariablePlan
+from parallax_runner.planning.cost.constants import Constants
+from parallax_runner.planning.cost.touched import Touched
+from parallax_runner.planning.cost.traffic import ID_BYTES, OWNED_ID_BYTES, Traffic
+from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
+
+if TYPE_CHECKING:
+    from parallax_runner.planning.cost.model import CostModel
+
+
+class Alltoall(Route):
+    """Row i belongs to rank i mod ranks."""
+
+    name = "alltoall"
+    rewriting = "parallax_runner.rewrite.routes.alltoall"
+    exchanges: ClassVar[Mapping[str, Volume]] = {
+        "alltoall": lambda ranks, size, _: (ranks - 1, size * (ranks - 1) / ranks)
+    }
+    is_collective = True
+    has_owners = True
+    all_of_it = "all alltoalls"
+
+    def takes(self, variable: VariableInfo, *, servers: int) -> bool:
+        """A sparse gradient of what can be moved."""
+        return variable.gradient is GradientKind.SPARSE and variable.immovable_op is None
+
+    def sent_bytes(self, parts: Traffic, workers: int) -> float:
+        """What does not stay with the rank itself."""
+        return both_ways_bytes(parts) * (workers - 1) / workers
+
+    def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
+        """Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back."""
+        cluster, exchange = model.cluster, model.constants.alltoall
+        leaves = 1 - cluster.on_a_host / cluster.workers
+        link = both_ways_bytes(parts) * cluster.on_a_host * leaves * exchange.secs_per_byte
+        looking_up = touched.distinct * model.constants.ask_secs_per_row + model.copy_secs(2 * parts.pulled)
+        work = model.apply_secs(variable, touched.merged / cluster.workers) + looking_up + model.copy_secs(parts.pushed)
+        # Rows weigh the same there and back; what is asked for is 4 bytes beside each.
+        before = link / 2 + looking_up
+        return Paid(link, 0.0, work + parts.pushed * model.constants.merge_secs_per_byte, before)
+
+    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+        """An alltoall of ids and one of rows before the forward pass, and one behind the backward."""
+        if workers == 1:
+            return PaidOnce()
+        once_secs = waiting_secs(constants.alltoall, workers - 1)
+        return PaidOnce(2 * once_secs, once_secs)
+
+    def reason(self, variable: VariableInfo) -> str:
+        """One sentence."""
+        return "sparse: only the rows that a step touches travel, to and from their rank"
+
+    def lengths_vary(self, plan: Plan) -> bool:
+        """With the rows that a step touches."""
+        return True
+
+    def place(self, variable: VariablePlan, workers: int) -> str:
+        """Which rank has which row."""
+        return f"rank = row mod {workers}"
+
+
+def both_ways_bytes(parts: Traffic) -> float:
+    """What a rank exchanges with owners among the ranks, itself included: ids go there once, as 32 bits."""
+    return parts.pulled + parts.pushed - parts.ids * (ID_BYTES - OWNED_ID_BYTES)
+
+
+ROUTE = Alltoall()

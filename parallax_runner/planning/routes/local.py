@@ -1,0 +1,42 @@
+"""The route local: nothing travels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.planning.cost.touched import Touched
+from parallax_runner.planning.cost.traffic import Traffic
+from parallax_runner.planning.routes.route import Paid, Route
+
+if TYPE_CHECKING:
+    from parallax_runner.planning.cost.model import CostModel
+
+
+class Local(Route):
+    """Each rank keeps its own, or there is one process."""
+
+    name = "local"
+    rewriting = ""
+    sends_whole = True
+
+    def takes(self, variable: VariableInfo, *, servers: int) -> bool:
+        """Among several ranks only what has no gradient."""
+        return variable.gradient is GradientKind.NONE
+
+    def sent_bytes(self, parts: Traffic, workers: int) -> float:
+        """None."""
+        return 0.0
+
+    def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
+        """The update alone."""
+        if variable.gradient is GradientKind.NONE:
+            return Paid(0.0, 0.0, 0.0)
+        return Paid(0.0, 0.0, model.apply_secs(variable, touched.distinct))
+
+    def reason(self, variable: VariableInfo) -> str:
+        """One sentence."""
+        return "no gradient: each rank keeps its own" if variable.gradient is GradientKind.NONE else "one process"
+
+
+ROUTE = Local()

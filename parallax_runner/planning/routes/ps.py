@@ -1,0 +1,88 @@
+"""The route ps: a variable lives on servers, in shards of rows; ranks pull values and push gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.plan import Compression, PsOptions, VariablePlan
+from parallax_runner.planning.cost.constants import Constants
+from parallax_runner.planning.cost.touched import Touched
+from parallax_runner.planning.cost.traffic import Traffic, traffic
+from parallax_runner.planning.routes.route import Paid, PaidOnce, Route, Volume, waiting_secs
+
+if TYPE_CHECKING:
+    from parallax_runner.planning.cost.model import CostModel
+
+
+class Ps(Route):
+    """A server adds up what all ranks push, and updates what it holds."""
+
+    name = "ps"
+    rewriting = "parallax_runner.rewrite.routes.ps"
+    exchanges: ClassVar[Mapping[str, Volume]] = {
+        "pull": lambda ranks, size, servers: (2, size * max(1.0, ranks / servers)),
+        "push": lambda ranks, size, servers: (2, size * max(1.0, ranks / servers)),
+    }
+    on_servers = True
+    has_owners = True
+    all_of_it = "all servers"
+
+    def takes(self, variable: VariableInfo, *, servers: int) -> bool:
+        """What has a gradient and can be moved, where there are servers."""
+        return variable.gradient is not GradientKind.NONE and variable.immovable_op is None and servers > 0
+
+    def sent_bytes(self, parts: Traffic, workers: int) -> float:
+        """Ids that are asked for, values that come, gradients that go."""
+        return parts.asked + parts.pulled + parts.pushed
+
+    def traffic(
+        self, variable: VariableInfo, touched: Touched, ps: PsOptions, compression: Compression = Compression.OFF
+    ) -> Traffic:
+        """Depends on where lookups run."""
+        return traffic(variable, touched, ps, compression)
+
+    def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
+        """The busier of two ends: a host of ranks, and a server that serves all ranks."""
+        cluster, constants = model.cluster, model.constants
+        is_sparse = variable.gradient is GradientKind.SPARSE
+        share = model.load.busiest_share.get(variable.gradient, 1 / max(1, cluster.servers))
+        leaves = 1 - 1 / cluster.hosts if cluster.servers_beside_workers else 1.0
+        times = max(cluster.on_a_host, cluster.workers * share) * leaves
+        pull = times * max(parts.asked, parts.pulled) * constants.pull.secs_per_byte
+        push = times * parts.pushed * constants.push.secs_per_byte
+        shards = model.load.shards.get(variable.name, 1)
+        asking, giving = shards * constants.pull.each_secs, shards * constants.push.each_secs
+        looking_up = 0.0
+        if is_sparse:
+            asking_secs = touched.distinct * constants.ask_secs_per_row
+            looking_up = asking_secs + model.copy_secs(cluster.workers * parts.pulled * share + parts.pulled)
+        work = looking_up + cluster.workers * parts.pushed * share * constants.server_secs_per_byte
+        if is_sparse:
+            work += model.copy_secs(parts.pushed)
+        work += model.apply_secs(variable, touched.merged) * share
+        return Paid(pull + push, asking + giving, work, pull + asking + looking_up)
+
+    def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
+        """A server is asked and answers, twice."""
+        return PaidOnce(waiting_secs(constants.pull, 2), waiting_secs(constants.push, 2))
+
+    def reason(self, variable: VariableInfo) -> str:
+        """One sentence."""
+        if variable.server is not None:
+            return f"its device scope names /job:ps/task:{variable.server}"
+        if variable.gradient is GradientKind.DENSE:
+            return "dense, on its server"
+        return "sparse: only the rows that a step touches travel, to and from their owner"
+
+    def place(self, variable: VariablePlan, workers: int) -> str:
+        """For example «server 0 ×2, server 1 ×2»."""
+        counts = Counter(shard.server for shard in variable.shards)
+        return ", ".join(
+            f"server {server}" + (f" ×{count}" if count > 1 else "") for server, count in sorted(counts.items())
+        )
+
+
+ROUTE = Ps()

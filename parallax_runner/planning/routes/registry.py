@@ -1,0 +1,75 @@
+"""Finds routes by name: the built-in ones, and those that other packages bring.
+
+A package outside brings a route by an entry point of the group `parallax_runner.routes`, such as
+`mine = "my_package.planning"`: a module whose `ROUTE` is a `Route`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib.metadata import entry_points
+
+from parallax_runner.errors import PlanError
+from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.routes.route import Route
+
+GROUP = "parallax_runner.routes"
+# In the order in which tables show them.
+BUILT_IN = {
+    "local": "parallax_runner.planning.routes.local",
+    "allreduce": "parallax_runner.planning.routes.allreduce",
+    "allgather": "parallax_runner.planning.routes.allgather",
+    "ps": "parallax_runner.planning.routes.ps",
+    "alltoall": "parallax_runner.planning.routes.alltoall",
+}
+
+
+def route_named(name: str) -> Route:
+    """The route of a name. Raises PlanError where there is none, or what is there is no route."""
+    where = _modules().get(name)
+    if where is None:
+        raise PlanError(f"route «{name}» is not known: expected one of {', '.join(_modules())}")
+    return _loaded(name, where)
+
+
+def all_routes() -> tuple[Route, ...]:
+    """Every route that is known."""
+    return tuple(map(route_named, _modules()))
+
+
+def routes_of(plan: Plan) -> tuple[Route, ...]:
+    """The routes that variables of a plan take, each once."""
+    return tuple(map(route_named, dict.fromkeys(variable.route for variable in plan.variables)))
+
+
+def uses_collectives(plan: Plan) -> bool:
+    """Whether ranks exchange anything among themselves."""
+    return any(route.is_collective for route in routes_of(plan))
+
+
+def lengths_vary(plan: Plan) -> bool:
+    """Whether Horovod exchanges tensors that have another length in each step."""
+    return any(route.lengths_vary(plan) for route in routes_of(plan))
+
+
+def may_fuse(plan: Plan) -> bool:
+    """Whether Horovod does better by fusing tensors of a route with others."""
+    return any(route.may_fuse(plan) for route in routes_of(plan))
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """By name the module that has the route; a name of another package never hides a built-in one."""
+    return {point.name: point.value for point in entry_points(group=GROUP)} | BUILT_IN
+
+
+@functools.cache
+def _loaded(name: str, where: str) -> Route:
+    try:
+        route = importlib.import_module(where).ROUTE
+    except (ImportError, AttributeError) as error:
+        raise PlanError(f"route «{name}»: {where} cannot be imported, or has no ROUTE: {error}") from error
+    if not isinstance(route, Route) or route.name != name:
+        raise PlanError(f"route «{name}»: {where}.ROUTE is {route!r}, expected a Route with this name")
+    return route
