@@ -7,12 +7,12 @@ import hydra
 from hydra._internal.utils import get_args_parser
 
 from parallax_runner.config import completion
-from parallax_runner.config.check import CheckedSweep, check
 from parallax_runner.config.command_line import with_more
 from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
 from parallax_runner.config.help import help_text
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.sync_command import sync_command
+from parallax_runner.driver.check import CheckedSweep, check
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.job import run

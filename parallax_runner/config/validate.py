@@ -192,9 +192,6 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if comm.ps.replicate_variables and not comm.sync:
         needed = "a copy is refreshed when all have updated, and none waits for all: it goes with comm.sync=true"
         raise refusal("comm.ps.replicate_variables", origins, needed, value=True)
-    for key in origins.given("comm.ps"):
-        if comm.name not in ("ps", "hybrid", "auto"):
-            raise refusal(key, origins, f"comm={comm.name} has no servers: it goes with ps and hybrid")
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
         needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
@@ -207,8 +204,6 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if comm.name == "sharded" and config.model._target_ == SCRIPT:
         needed = "a script may run what one worker alone asks for, and rows of other ranks need them all: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
-    if comm.name in ("ps", "hybrid") and config.cluster.servers < 1:
-        raise refusal("cluster.servers", origins, f"comm={comm.name} needs at least 1 server", value=0)
 
 
 def _check_measured(config: DictConfig, origins: Origins) -> None:

@@ -32,9 +32,6 @@ def _check_search(config: DictConfig, origins: Origins) -> None:
             raise refusal("action", origins, "it looks for a number of pieces: add partition=search", value="search")
         return
     chosen = "partition" if origins.of("partition") else "partition.name"
-    if config.comm.name in ("local", "mpi", "sharded"):
-        needed = f"comm={config.comm.name} has no servers, so there is nothing to cut: comm=hybrid or comm=ps"
-        raise refusal(chosen, origins, needed, value="search")
     if config.comm.name == "auto":
         needed = "a search measures one way to communicate, and comm=auto chooses among them: comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")

@@ -13,6 +13,9 @@ from parallax_runner.analysis.variable_info import GradientKind
 from parallax_runner.config.location import conf_dir
 from parallax_runner.errors import PlanError
 
+# The choices that come with this project.
+CHOICES = ("local", "mpi", "ps", "hybrid", "sharded", "auto")
+
 
 @dataclass(frozen=True)
 class Preset:

@@ -17,8 +17,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
 from parallax_runner.config import job_folder
-from parallax_runner.config.check import as_typed
 from parallax_runner.config.objective import Objective
+from parallax_runner.driver.check import as_typed
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.ledger import Job, Ledger, Standing, Status
@@ -104,4 +104,4 @@ def _worst(hydra: Any) -> float | None:
     """What a sweeper is told of a failed job. Optuna wants a number and goes on elsewhere; Hydra's own wants none."""
     if not str(hydra.sweeper.get("_target_", "")).endswith(".OptunaSweeper"):
         return None
-    return math.inf  # config/check.py refuses a study that maximizes
+    return math.inf  # driver/check.py refuses a study that maximizes

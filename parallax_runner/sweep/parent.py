@@ -10,8 +10,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from parallax_runner.config.check import CheckedSweep
 from parallax_runner.config.objective import direction_of
+from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track import journal as journals
 from parallax_runner.track.destination import chosen_uri

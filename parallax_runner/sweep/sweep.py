@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from parallax_runner.config.check import CheckedSweep
+from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.driver.report import PLAIN_WIDTH
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import without_password

@@ -20,9 +20,9 @@ from parallax_runner.calibration.samples import Sample
 from parallax_runner.calibration.table import constants_table
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import size_cluster
-from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
-from parallax_runner.config.validate import validate
+from parallax_runner.driver.check import validated
 from parallax_runner.driver.cost_model import constants_path
 from parallax_runner.driver.supervise import launch_spec
 from parallax_runner.errors import LaunchError, StorageError
@@ -66,10 +66,7 @@ def main(overrides: Sequence[str]) -> int:
 
 def composed(overrides: Sequence[str]) -> DictConfig:
     """The configuration of a run with these overrides. Raises ConfigError."""
-    job = Composer().job(list(overrides))
-    config = resolve(job)
-    validate(config, job.origins)
-    return size_cluster(config)
+    return size_cluster(validated(Composer().job(list(overrides))))
 
 
 def calibrate(config: DictConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:

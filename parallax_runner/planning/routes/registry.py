@@ -33,6 +33,11 @@ def route_named(name: str) -> Route:
     return _loaded(name, where)
 
 
+def route_names() -> tuple[str, ...]:
+    """The names of all routes that are known, loaded or not."""
+    return tuple(_modules())
+
+
 def all_routes() -> tuple[Route, ...]:
     """Every route that is known."""
     return tuple(map(route_named, _modules()))

@@ -7,11 +7,11 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ReadonlyConfigError
 
-from parallax_runner.config.check import check
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, load
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.validate import validate
+from parallax_runner.driver.check import check
 from parallax_runner.driver.cost_model import cut_of
 from parallax_runner.driver.partition_search import with_partitions
 from parallax_runner.planning.cut import Cut

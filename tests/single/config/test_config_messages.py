@@ -94,6 +94,20 @@ COMMAND_LINES = {
         "comm.hot_rows=64 (command line)",
         "this key was removed, since copies of hot rows made no step faster; leave it out",
     ),
+    "a route that is not there": (
+        "comm=hybrid comm.routes.sparse=alltoal",
+        "comm.routes.sparse=alltoal (command line)",
+        "no such route, expected one of local, allreduce, allgather, ps, alltoall. "
+        "Did you mean comm.routes.sparse=alltoall?",
+    ),
+    "routes of another choice": (
+        "comm=hybrid comm.routes.sparse=alltoall",
+        "comm.name=hybrid",
+        "choose comm=hybrid, or another name",
+    ),
+    "the name of another choice": ("comm=hybrid comm.name=mpi", "comm.name=mpi (command line)", "choose comm=mpi"),
+    "routes for auto": ("comm=hybrid comm.name=auto", "comm.routes", "comm=auto chooses a route for each variable"),
+    "no routes": ("comm=auto comm.name=mine", "comm.name=mine", "or comm.routes with it"),
     "script under auto": (
         "model=script data=script model.path=train.py comm=auto",
         "comm.name=auto",

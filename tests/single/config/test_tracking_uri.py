@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hydra._internal.utils import get_args_parser
 
-from parallax_runner.config.check import check
+from parallax_runner.driver.check import check
 from parallax_runner.errors import ConfigError
 from parallax_runner.track.destination import chosen_uri
 

@@ -9,7 +9,7 @@ import pytest
 from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
-from parallax_runner.config.check import check
+from parallax_runner.driver.check import check
 from parallax_runner.sweep.parent import _has_run, log_objectives, open_parent, params
 from parallax_runner.track.journal import Header, Journal
 from parallax_runner.track.tracker import NoTracker

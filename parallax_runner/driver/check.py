@@ -14,6 +14,7 @@ from parallax_runner.config.objective import DIRECTIONS
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.validate import validate, validate_sweep
 from parallax_runner.errors import ConfigError
+from parallax_runner.planning.routes.check import check_routes
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,14 @@ def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 
 
+def validated(job: Job) -> DictConfig:
+    """The resolved configuration of a job. Raises ConfigError with the first thing that is wrong."""
+    config = resolve(job)
+    validate(config, job.origins)
+    check_routes(config, job.origins)
+    return config
+
+
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:
     folders: set[Path] = set()
     checked = []
@@ -101,8 +110,7 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
         title, overrides = as_typed(job.config.hydra)
         direction = job.config.hydra.sweeper.get("direction")
         try:
-            config = resolve(job)
-            validate(config, job.origins)
+            config = validated(job)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective:
                 _check_direction(direction, job.origins)

@@ -1,0 +1,55 @@
+"""What a configuration says of routes: names that are known, and options that the routes have a use for."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from parallax_runner.config.explain import nearest, refusal
+from parallax_runner.config.origins import Origins
+from parallax_runner.planning.presets import CHOICES, preset_named, preset_of
+from parallax_runner.planning.routes.registry import route_named, route_names
+
+AUTO = "auto"
+
+
+def check_routes(config: DictConfig, origins: Origins) -> None:
+    """Raises ConfigError where `comm` names no route, or has an option that none of its routes reads."""
+    _check_names(config, origins)
+    has_servers = uses_servers(config)
+    for key in origins.given("comm.ps"):
+        if not has_servers:
+            raise refusal(key, origins, f"comm={config.comm.name} has no servers: it goes with ps and hybrid")
+    if config.comm.name != AUTO and has_servers and config.cluster.servers < 1:
+        raise refusal("cluster.servers", origins, f"comm={config.comm.name} needs at least 1 server", value=0)
+    if config.partition.name == "search" and not has_servers:
+        chosen = "partition" if origins.of("partition") else "partition.name"
+        needed = f"comm={config.comm.name} has no servers, so there is nothing to cut: comm=hybrid or comm=ps"
+        raise refusal(chosen, origins, needed, value="search")
+
+
+def uses_servers(config: DictConfig) -> bool:
+    """Whether variables of this configuration may live on servers."""
+    preset = preset_of(config.comm)
+    return preset is None or any(route_named(name).on_servers for name in (preset.dense, preset.sparse))
+
+
+def _check_names(config: DictConfig, origins: Origins) -> None:
+    comm, preset = config.comm, preset_of(config.comm)
+    if preset is None:
+        if comm.name != AUTO:
+            hint = nearest(comm.name, CHOICES)
+            expected = f"expected the name of a choice of comm, one of {', '.join(CHOICES)}, or comm.routes with it"
+            raise refusal("comm.name", origins, expected, hint=None if hint is None else f"comm={hint}")
+        return
+    for kind, name in (("dense", preset.dense), ("sparse", preset.sparse)):
+        if name not in route_names():
+            hint = nearest(name, route_names())
+            expected = f"no such route, expected one of {', '.join(route_names())}"
+            suggestion = None if hint is None else f"comm.routes.{kind}={hint}"
+            raise refusal(f"comm.routes.{kind}", origins, expected, hint=suggestion, value=name)
+    if comm.name == AUTO:
+        raise refusal("comm.routes", origins, "comm=auto chooses a route for each variable: leave it out")
+    if comm.name in CHOICES and preset_named(comm.name) != preset:
+        others = f"comm.routes has dense: {preset.dense}, sparse: {preset.sparse}"
+        expected = f"{others}, which this choice has not: choose comm={comm.name}, or another name"
+        raise refusal("comm.name", origins, expected)
