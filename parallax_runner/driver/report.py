@@ -63,7 +63,7 @@ def leave_outcome(plan: Plan, summary: Mapping[str, Any], done: Mapping[int, Map
 
 
 def empty_summary(config: DictConfig) -> dict[str, Any]:
-    """All fields that DESIGN.md section 3 promises, for a run of which nothing is known yet."""
+    """All fields of `summary.json` (README.md, «What a run leaves behind»), for a run of which nothing is known yet."""
     unknown = (
         "loss_first loss_last steps_per_sec examples_per_sec words_per_sec step_ms_p50 step_ms_p90 "
         "sent_bytes_per_step startup_secs mlflow_run_id ckpt_path error"

@@ -1,4 +1,4 @@
-"""N ranks leave every variable as one device would: DESIGN.md section 1, by the reference that shares no code."""
+"""N ranks leave every variable as one device would: docs/correct-step.md, by the reference that shares no code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pass: merge each sparse gradient at the boundary, in every mode.
 
 Unique ids, ascending, rows summed: then a norm that the model takes over an IndexedSlices is the norm of the gradient,
-whatever the number of ranks (DESIGN.md section 1).
+whatever the number of ranks (docs/correct-step.md).
 """
 
 from __future__ import annotations
