@@ -68,8 +68,7 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
         seed = [] if graph.seed is None else [f"train.seed={graph.seed % 2**31}"]
         try:
             job = Composer().job([*seed, *lines, *started_as()])
-            composed = resolve(job)
-            validate(composed, job.origins)
+            composed = validate(resolve(job), job.origins)
         except ConfigError as error:
             raise ConfigError(str(error).replace("(command line)", "(parallel_run)")) from error
         drive(composed, ScriptSource(graph))

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, Master, resolve
+from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, resolve
 from parallax_runner.config.explain import refusal
+from parallax_runner.config.master import Master
 from parallax_runner.config.objective import DIRECTIONS
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate, validate_sweep
 from parallax_runner.errors import ConfigError
 
@@ -21,7 +23,7 @@ class CheckedJob:
     """One job: `config` is resolved, and without Hydra's node; `overrides` are all but those of that node, `title` has
     those that differ among the jobs."""
 
-    config: DictConfig
+    config: RunConfig
     title: str
     overrides: tuple[str, ...]
 
@@ -37,7 +39,7 @@ class CheckedSweep:
 
     dir: Path
     jobs: tuple[CheckedJob, ...]
-    first: DictConfig
+    first: RunConfig
     swept: dict[str, str]
     more_lines: tuple[str, ...]
     is_parallel: bool
@@ -101,8 +103,7 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
         title, overrides = as_typed(job.config.hydra)
         direction = job.config.hydra.sweeper.get("direction")
         try:
-            config = resolve(job)
-            validate(config, job.origins)
+            config = validate(resolve(job), job.origins)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective:
                 _check_direction(direction, job.origins)

@@ -1,9 +1,11 @@
-"""One dataclass for each group of the configuration: types, units and ranges.
+"""One frozen dataclass for each group of the configuration: types, units and ranges.
 
-The values themselves stand in `conf/`. A field's metadata holds what its type cannot say: `minimum` (the least value),
+A validated configuration is a `RunConfig`; `dataclasses.replace` makes one with other values. The values themselves
+stand in `conf/`. A field's metadata holds what its type cannot say: `minimum` (the least value),
 `maximum`, `above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ from omegaconf import MISSING
 MOST_PROCESSES = 100_000  # of a kind: the driver has a list of them, and a slip of the finger must not fill its memory
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainConfig:
     """Group `train`: how long, from which seed."""
 
@@ -25,16 +27,22 @@ class TrainConfig:
     max_restarts: int = field(default=MISSING, metadata={"minimum": 0})
     on_nan: str = field(default=MISSING, metadata={"choices": ("stop", "skip")})
 
+    @property
+    def total_steps(self) -> int:
+        """`steps`, where the model is no script."""
+        assert self.steps is not None
+        return self.steps
 
-@dataclass
+
+@dataclass(frozen=True)
 class MpiConfig:
     """`comm.mpi`: for the modes that start their workers with mpirun."""
 
-    mpirun_options: Any = ""  # a string, split as a shell does, or a list of strings
+    mpirun_options: str | tuple[str, ...] = ""  # a string, split as a shell does, or a list of strings
     use_allgatherv: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class PsConfig:
     """`comm.ps`: for the modes that keep variables on servers."""
 
@@ -47,7 +55,7 @@ class PsConfig:
     backup_workers: int = field(default=0, metadata={"minimum": 0})
 
 
-@dataclass
+@dataclass(frozen=True)
 class CommConfig:
     """Group `comm`: how gradients travel."""
 
@@ -60,7 +68,7 @@ class CommConfig:
     ps: PsConfig = field(default_factory=PsConfig)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PartitionConfig:
     """Group `partition`: into how many pieces the variables of sparse gradients are cut."""
 
@@ -72,7 +80,7 @@ class PartitionConfig:
     steps_per_trial: int | None = field(default=None, metadata={"minimum": 2})
 
 
-@dataclass
+@dataclass(frozen=True)
 class ClusterConfig:
     """Group `cluster`: which processes run, and where."""
 
@@ -81,14 +89,15 @@ class ClusterConfig:
     replicas_per_worker: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
     cpu_devices: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
-    resource_info: Any = MISSING  # null, the path of a file of lines «host: id,id», or a list of such lines
+    # null, the path of a file of lines «host: id,id», or a list of such lines
+    resource_info: str | tuple[str, ...] | None = MISSING
     remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
     allow_growth: bool = False
     soft_placement: bool = False  # an op in the scope of a device that no process has runs on another, as the plan says
 
 
-@dataclass
+@dataclass(frozen=True)
 class CkptConfig:
     """Group `ckpt`: when checkpoints are written, and what a run starts from."""
 
@@ -99,19 +108,25 @@ class CkptConfig:
     keep: int | None = field(default=None, metadata={"minimum": 1})
     resume: str = "never"
 
+    @property
+    def folder(self) -> str:
+        """`dir` where checkpoints are enabled."""
+        assert self.dir is not None
+        return self.dir
 
-@dataclass
+
+@dataclass(frozen=True)
 class ProfileConfig:
     """Group `profile`: of which steps RunMetadata is taken; `steps` and `range` go with the choice of that name."""
 
     name: str = field(default=MISSING, metadata={"choices": ("off", "steps", "range")})
     dir: str | None = None
-    steps: list[int] = field(default_factory=list)
-    range: list[int] = field(default_factory=list)  # [start, end): the end is not profiled
+    steps: tuple[int, ...] = ()
+    range: tuple[int, ...] = ()  # [start, end): the end is not profiled
     worker: int | None = field(default=None, metadata={"minimum": 0})
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrackingConfig:
     """Group `tracking`: where parameters and metrics are recorded."""
 
@@ -119,11 +134,17 @@ class TrackingConfig:
     uri: str | None = None
     experiment: str | None = None
     run_name: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
     log_checkpoints: str = field(default="none", metadata={"choices": ("last", "best", "all", "none")})
 
+    @property
+    def experiment_name(self) -> str:
+        """`experiment` where tracking is enabled."""
+        assert self.experiment is not None
+        return self.experiment
 
-@dataclass
+
+@dataclass(frozen=True)
 class SweepConfig:
     """What concerns the jobs of a sweep together."""
 
@@ -131,7 +152,7 @@ class SweepConfig:
     dir: str | None = None  # the sweep's folder, in a job that belongs to one
 
 
-@dataclass
+@dataclass(frozen=True)
 class SimulateConfig:
     """The cluster of action=simulate, beside cluster.workers."""
 
@@ -141,7 +162,7 @@ class SimulateConfig:
     profile: str | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunConfig:
     """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, as their files do."""
 
@@ -153,9 +174,9 @@ class RunConfig:
     export_graph_path: str | None = None
     sweep: SweepConfig = field(default_factory=SweepConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
-    data: dict[str, Any] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
     train: TrainConfig = field(default_factory=TrainConfig)
     comm: CommConfig = field(default_factory=CommConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
