@@ -1,8 +1,8 @@
 """One frozen dataclass for each group of the configuration: types, units and ranges.
 
-A validated configuration is a `RunConfig`; `dataclasses.replace` makes one with other values. The values themselves
-stand in `conf/`. A field's metadata holds what its type cannot say: `minimum` (the least value),
-`maximum`, `above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
+A validated configuration is a `RunConfig`; `dataclasses.replace` makes one with other values. The values stand in
+`conf/`; those that all choices of `comm` share stand here. A field's metadata holds what its type cannot say:
+`minimum` (the least value), `maximum`, `above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,11 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class MpiConfig:
-    """`comm.mpi`: for the modes that start their workers with mpirun."""
+    """`comm.mpi`: for the modes that start their workers with mpirun; under `ps` they exchange nothing over MPI."""
 
-    mpirun_options: str | tuple[str, ...] = ""  # a string, split as a shell does, or a list of strings
+    # Added to mpirun's command line: a string, split as a shell does, or a list of strings.
+    mpirun_options: str | tuple[str, ...] = ""
+    # Sparse gradients that stay with the ranks travel by MPI's Allgatherv, not by Horovod. With mpi and hybrid.
     use_allgatherv: bool = False
 
 
@@ -46,23 +48,36 @@ class MpiConfig:
 class PsConfig:
     """`comm.ps`: for the modes that keep variables on servers."""
 
-    protocol: str = "grpc"  # what TensorFlow's servers and workers speak
+    # What TensorFlow's servers and workers speak; a build of TensorFlow may know others, such as grpc+verbs.
+    protocol: str = "grpc"
+    # A worker adds up its replicas' gradients and pushes once; false: each replica pushes its own.
     local_aggregation: bool = True
+    # Each replica keeps a copy of dense variables, refreshed after every step. Needs sync=true.
     replicate_variables: bool = False
+    # Gradients are prepared for the update on their server; false: on the chief.
     boundary_among_servers: bool = True
+    # Lookups and casts run where less travels for it; false: on the worker.
     boundary_between_workers_and_servers: bool = True
-    staleness: int | None = field(default=None, metadata={"minimum": 1})  # steps
+    # Steps that a worker may be ahead of the slowest one; null: any number. Needs sync=false.
+    staleness: int | None = field(default=None, metadata={"minimum": 1})
+    # A step is complete without this many workers; gradients that they bring late are dropped. Needs sync=true.
     backup_workers: int = field(default=0, metadata={"minimum": 0})
 
 
 @dataclass(frozen=True)
 class CommConfig:
-    """Group `comm`: how gradients travel."""
+    """Group `comm`: how gradients travel. A choice's file has its name and what differs from the defaults here."""
 
     name: str = field(default=MISSING, metadata={"choices": ("local", "mpi", "ps", "hybrid", "sharded", "auto")})
-    sync: bool = MISSING
-    average_sparse: bool = MISSING
-    compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})
+    # Every step waits for every worker; false, with ps: each worker applies its own gradients at once.
+    sync: bool = True
+    # The mean over workers of sparse gradients; false: their sum.
+    average_sparse: bool = True
+    # Wire type of gradients and rows: half the bytes, rounded values. Ids are not compressed. Not with local.
+    compression: str = field(default="off", metadata={"choices": ("off", "fp16", "bf16")})
+    # A short trial measures which rows steps touch, and is kept for later runs. Servers are then balanced by the
+    # measured rows, not by bounds; the plan predicts bytes, and the time of synchronous steps of all workers; auto
+    # chooses routes by it.
     measure_rows: bool = False
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
