@@ -35,7 +35,7 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     stages_of_rank.join_ranks(plan)
     with stage("graph"):
         single = capture_script(graph)
-        check_same(single, plan, Path(config.model.first_process), rank)
+        check_same(single, plan, Path(config.model["first_process"]), rank)
         if worker.generators is not None:
             worker.generators.give_back()
         single = with_hooks(graph, single, hooks)

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 LEVEL = "PARALLAX_LOG_LEVEL"
 
 
-class _CurrentStderr(logging.StreamHandler):
+class _CurrentStderr(logging.StreamHandler[TextIO]):
     """Writes to what `sys.stderr` is when a line is logged: in a worker it is not what it was at first."""
 
     def __init__(self) -> None:

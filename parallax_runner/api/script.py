@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from omegaconf import DictConfig
-
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError, LaunchError
 
 if TYPE_CHECKING:
@@ -42,13 +41,13 @@ class ScriptSource:
 
     graph: tf.Graph
 
-    def load_dataset(self, config: DictConfig) -> Dataset:
+    def load_dataset(self, config: RunConfig) -> Dataset:
         """None of ours."""
         if config.action in ("verify", "sync"):
             raise ConfigError(f"action={config.action}: not for a script, whose data only the script reads")
         return NoData()  # type: ignore[return-value]
 
-    def build_graph(self, config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+    def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """The captured graph."""
         from parallax_runner.graph.script_graph import capture_script
 

@@ -46,7 +46,7 @@ class CheckpointSaver:
     folder: Path
     save_steps: int | None
     save_secs: float | None
-    keep: int
+    keep: int | None
     seed: int
     fingerprint: str
     mlflow_run_id: Callable[[], str | None]

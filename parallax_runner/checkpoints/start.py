@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from parallax_runner.checkpoints.files import STEM, damage, files_of, list_checkpoints, sidecar_path, without_sidecar
 from parallax_runner.checkpoints.folder import tidy
 from parallax_runner.checkpoints.literal_path import is_pattern
+from parallax_runner.config.frozen import ckpt_dir_of
 from parallax_runner.errors import CheckpointError
-from parallax_runner.files.plain import read_text, reason_of
+from parallax_runner.files.plain import reason_of
 
 
 @dataclass(frozen=True)
@@ -64,12 +60,8 @@ def _start_at(path: Path, resume: str) -> Start:
 
 def _named_by(run_dir: Path) -> Iterator[Path]:
     """Where the run of this directory wrote its checkpoints, if it was told to elsewhere."""
-    try:
-        config = OmegaConf.load(io.StringIO(read_text(run_dir / "config.yaml")))
-        folder = OmegaConf.select(config, "ckpt.dir")
-    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException):
-        return
-    if isinstance(folder, str):
+    folder = ckpt_dir_of(run_dir)
+    if folder is not None:
         yield Path(folder)
 
 

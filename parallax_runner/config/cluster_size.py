@@ -1,38 +1,39 @@
 """How many processes `cluster.resource_info` asks for, and which GPUs each of them sees."""
 
-import copy
+import dataclasses
 import shlex
 import shutil
 from collections.abc import Sequence
-from typing import Any
 
-from omegaconf import DictConfig, ListConfig, open_dict, read_write
-
-from parallax_runner.config.explain import refusal
+from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
+from parallax_runner.config.schema import ClusterConfig, RunConfig
 
 FOLLOW = ("workers", "replicas_per_worker", "servers")
 
 
-def size_cluster(config: DictConfig) -> DictConfig:
+def size_cluster(config: RunConfig) -> RunConfig:
     """The configuration with what follows from `cluster.resource_info`, which becomes a list of lines with all ids.
 
     Raises ConfigError where it cannot be read.
     """
     if config.cluster.resource_info is None:
         return config
-    hosts = read_hosts(_plain(config.cluster.resource_info))
-    sized = copy.deepcopy(config)
-    with read_write(sized), open_dict(sized):
-        sized.cluster.resource_info = [str(host) for host in hosts]
-        for key, number in zip(FOLLOW, _numbers(hosts, config.comm.name), strict=True):
-            sized.cluster[key] = number
-    return sized
+    hosts = read_hosts(config.cluster.resource_info)
+    workers, replicas_per_worker, servers = _numbers(hosts, config.comm.name)
+    cluster = dataclasses.replace(
+        config.cluster,
+        resource_info=tuple(str(host) for host in hosts),
+        workers=workers,
+        replicas_per_worker=replicas_per_worker,
+        servers=servers,
+    )
+    return dataclasses.replace(config, cluster=cluster)
 
 
-def check_cluster(config: DictConfig, origins: Origins) -> None:
+def check_cluster(config: RunConfig, origins: Origins) -> None:
     """Refuses numbers beside the hosts that they follow from, and hosts that cannot be read."""
     cluster = config.cluster
     key = "cluster.resource_info"
@@ -43,16 +44,16 @@ def check_cluster(config: DictConfig, origins: Origins) -> None:
         )
     if cluster.resource_info is None:
         return
-    lines = _plain(cluster.resource_info)
-    if not isinstance(lines, str) and not (isinstance(lines, list) and all(isinstance(one, str) for one in lines)):
+    lines = cluster.resource_info
+    if not isinstance(lines, str) and not (isinstance(lines, tuple) and all(isinstance(one, str) for one in lines)):
         expected = "expected the path of a file, or a list of lines such as 'localhost: 0,1'"
         raise refusal(key, origins, expected, value=lines)
     for name in FOLLOW:
         number = f"cluster.{name}"
         in_files = any(number in file.values for file in origins.files if file.group != "cluster")
         if number in origins.given() or in_files:
-            reason = f"it follows from {key}={cluster.resource_info}: give one of the two"
-            raise refusal(number, origins, reason, value=cluster[name])
+            reason = f"it follows from {key}={written(lines)}: give one of the two"
+            raise refusal(number, origins, reason, value=getattr(cluster, name))
     hosts = read_hosts(lines)
     slots = sum(len(host.slots) for host in hosts)
     if config.comm.name == "ps" and len({len(host.slots) for host in hosts}) > 1:
@@ -64,7 +65,7 @@ def check_cluster(config: DictConfig, origins: Origins) -> None:
         raise refusal("comm.name", origins, f"one process, and {key} lists {slots} ids: give one id", value="local")
 
 
-def _check_remote(config: DictConfig, origins: Origins) -> None:
+def _check_remote(config: RunConfig, origins: Origins) -> None:
     """What processes on other hosts need: a mode that starts some, and a program that starts them."""
     if config.comm.name == "local":
         needed = "one process on this machine, and cluster.resource_info lists another host"
@@ -79,7 +80,7 @@ def _check_remote(config: DictConfig, origins: Origins) -> None:
         raise refusal(key, origins, expected, value=value)
 
 
-def devices_of_worker(cluster: Any) -> dict[str, int]:
+def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
     """How many devices of each kind a worker has, by TensorFlow's name for the kind."""
     return {
         "CPU": max(cluster.replicas_per_worker, cluster.cpu_devices or 1),
@@ -87,7 +88,7 @@ def devices_of_worker(cluster: Any) -> dict[str, int]:
     }
 
 
-def visible_gpus(cluster: Any, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
+def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
     """Ids of the GPUs that worker `rank` sees, one a replica; none on a machine without.
 
     They are those of `cluster.resource_info`, otherwise `gpus`, by default all that are found here; where workers are
@@ -97,7 +98,7 @@ def visible_gpus(cluster: Any, *, rank: int, gpus: Sequence[int] | None = None) 
     if not found:
         return ()
     if cluster.resource_info is not None:
-        found = listed_slots(_plain(cluster.resource_info))
+        found = listed_slots(cluster.resource_info)
     first = rank * cluster.replicas_per_worker
     wanted = range(first, first + cluster.replicas_per_worker)
     return tuple(dict.fromkeys(found[number % len(found)] for number in wanted))
@@ -109,7 +110,3 @@ def _numbers(hosts: Sequence[Host], comm: str) -> tuple[int, int, int]:
     if comm == "ps":
         return len(hosts), slots // len(hosts), len(hosts)
     return slots, 1, len(hosts)
-
-
-def _plain(resource_info: Any) -> Any:
-    return list(resource_info) if isinstance(resource_info, ListConfig) else resource_info

@@ -29,7 +29,7 @@ from parallax_runner.config import explain, job_folder
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.master import Master, sweep_dir
 from parallax_runner.config.origins import COMMAND_LINE, ConfigFile, Origins
-from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.errors import ConfigError
 
 VERSION_BASE = "1.3"
@@ -51,7 +51,7 @@ def register_schema() -> None:
     """Makes the schema known to Hydra; `conf/config.yaml` names it first in its defaults list, and a resolver further
     down."""
     job_folder.register()
-    ConfigStore.instance().store(name="run_config", node=RunConfig, provider="parallax_runner")
+    ConfigStore.instance().store(name="run_config", node=STRUCTURED, provider="parallax_runner")
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class Composer:
             known = self._loader.load_configuration(self.config_name, choices, run_mode=RunMode.RUN)
             keys = explain.known_keys(known)
         except COMPOSITION_ERRORS:
-            keys = explain.known_keys(OmegaConf.structured(RunConfig))
+            keys = explain.known_keys(OmegaConf.structured(STRUCTURED))
         return explain.composition(error, Origins(overrides, files), keys)
 
 

@@ -12,8 +12,10 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from parallax_runner.config.frozen import plain
 from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten
 from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig
+from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.errors import ConfigError
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
@@ -39,7 +41,7 @@ def written(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value)
+    return str(plain(value))
 
 
 def nearest(word: str, valid: Iterable[str]) -> str | None:
@@ -73,7 +75,7 @@ def known_keys(config: DictConfig) -> list[str]:
 
 def expectation(key: str) -> str | None:
     """What the schema says a key takes: "expected an integer, at least 1"; None where it says nothing."""
-    owner: Any = RunConfig
+    owner: Any = STRUCTURED
     found = None
     for part in key.split("."):
         found = next((one for one in dataclasses.fields(owner) if one.name == part), None) if owner else None

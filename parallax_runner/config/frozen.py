@@ -1,11 +1,23 @@
-"""The configuration as a file: resolved once by the driver, read by every worker and server. Needs no Hydra."""
+"""The validated configuration as an object and as a file: resolved once by the driver, read by every worker and server.
 
+Needs no Hydra.
+"""
+
+import dataclasses
+import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.structured import STRUCTURED, group_in
+from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "config.yaml"
@@ -13,27 +25,87 @@ FILE_NAME = "config.yaml"
 SCRIPT = "parallax_runner.api.script.start_it_plainly"
 
 
-def freeze(config: DictConfig, run_dir: str | os.PathLike[str]) -> Path:
-    """Writes `run_dir/config.yaml` with every interpolation resolved, and returns its path.
+def run_config(composed: object) -> RunConfig:
+    """The configuration that Hydra has composed, with every interpolation resolved; its values have been checked."""
+    assert isinstance(composed, DictConfig)
+    content: Any = OmegaConf.to_container(composed, resolve=True)
+    return from_plain(content)
+
+
+def job_config(composed: object, sweep_dir: Path, title: str) -> RunConfig:
+    """The same for a job of the sweep in this folder. The record of the job has its title, unless it has a name."""
+    assert isinstance(composed, DictConfig)
+    with read_write(composed), open_dict(composed):
+        composed.sweep.dir = str(sweep_dir)
+        if composed.tracking.enabled and composed.tracking.run_name is None:
+            composed.tracking.run_name = title
+    return run_config(composed)
+
+
+def from_plain(content: Mapping[str, Any]) -> RunConfig:
+    """The configuration that `plain` has turned into dictionaries; what is left out has the schema's default."""
+    config: RunConfig = _instance(RunConfig, content)
+    return config
+
+
+def plain(value: Any) -> Any:
+    """A configuration, or a part of it, in dictionaries and lists of its own."""
+    if dataclasses.is_dataclass(value):
+        return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, tuple) else value
+
+
+def freeze(config: RunConfig, run_dir: str | os.PathLike[str]) -> Path:
+    """Writes `run_dir/config.yaml` and returns its path.
 
     The file appears whole or not at all: a worker may look for it at any time.
     """
     folder = Path(run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE_NAME
-    write_whole(path, OmegaConf.to_yaml(config, resolve=True))
+    write_whole(path, OmegaConf.to_yaml(OmegaConf.create(plain(config)), resolve=True))
     return path
 
 
-def load(run_dir: str | os.PathLike[str]) -> DictConfig:
-    """Reads `run_dir/config.yaml` back, typed by the schema and read-only."""
-    config = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.load(Path(run_dir) / FILE_NAME))
-    assert isinstance(config, DictConfig)
-    OmegaConf.set_struct(config, True)
-    OmegaConf.set_readonly(config, True)
-    return config
+def load(run_dir: str | os.PathLike[str]) -> RunConfig:
+    """Reads `run_dir/config.yaml` back."""
+    config = OmegaConf.merge(OmegaConf.structured(STRUCTURED), OmegaConf.load(Path(run_dir) / FILE_NAME))
+    return run_config(config)
 
 
 def runs_script(run_dir: str | os.PathLike[str]) -> bool:
     """Whether the run is that of a script that called parallel_run."""
-    return bool(load(run_dir).model._target_ == SCRIPT)
+    return bool(load(run_dir).model["_target_"] == SCRIPT)
+
+
+def ckpt_dir_of(run_dir: Path) -> str | None:
+    """The `ckpt.dir` of another run, perhaps of another version; None where its file does not tell."""
+    try:
+        config = OmegaConf.load(io.StringIO(read_text(run_dir / FILE_NAME)))
+        folder = OmegaConf.select(config, "ckpt.dir")
+    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException):
+        return None
+    return folder if isinstance(folder, str) else None
+
+
+def _instance(schema: Any, content: Mapping[str, Any]) -> Any:
+    return schema(
+        **{
+            entry.name: _value(entry.type, content[entry.name])
+            for entry in dataclasses.fields(schema)
+            if entry.name in content
+        }
+    )
+
+
+def _value(kind: Any, content: Any) -> Any:
+    group = kind if dataclasses.is_dataclass(kind) else group_in(kind)
+    return _read_only(content) if group is None or content is None else _instance(group, content)
+
+
+def _read_only(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _read_only(inner) for key, inner in value.items()})
+    return tuple(_read_only(inner) for inner in value) if isinstance(value, list) else value

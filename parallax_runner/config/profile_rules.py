@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
 
 _FIELDS_OF = {"off": (), "steps": ("dir", "steps", "worker"), "range": ("dir", "range", "worker")}
 
 
-def check_profile(config: DictConfig, origins: Origins) -> None:
+def check_profile(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError where a step, a range or a worker is asked for that the run does not have."""
     profile = config.profile
     _check_choice(config, origins)
@@ -33,9 +32,9 @@ def check_profile(config: DictConfig, origins: Origins) -> None:
         )
 
 
-def _check_choice(config: DictConfig, origins: Origins) -> None:
+def _check_choice(config: RunConfig, origins: Origins) -> None:
     chosen = config.profile.name
-    in_files = [f"profile.{name}" for name in ("steps", "range") if config.profile[name]]
+    in_files = [f"profile.{name}" for name in ("steps", "range") if getattr(config.profile, name)]
     for key in dict.fromkeys([*origins.given("profile"), *in_files]):
         name = key.removeprefix("profile.").split(".")[0]
         if name in _FIELDS_OF[chosen]:
@@ -44,10 +43,10 @@ def _check_choice(config: DictConfig, origins: Origins) -> None:
             raise refusal(key, origins, "the group's choice says it", hint=f"profile={chosen}")
         hint = f"profile={name} with it" if name in ("steps", "range") else "profile=steps or profile=range with it"
         reason = "profile is off" if chosen == "off" else f"this is profile={chosen}, and the two exclude each other"
-        raise refusal(key, origins, f"it does nothing, since {reason}", value=config.profile[name], hint=hint)
+        raise refusal(key, origins, f"it does nothing, since {reason}", value=getattr(config.profile, name), hint=hint)
 
 
-def _check_steps(config: DictConfig, origins: Origins) -> None:
+def _check_steps(config: RunConfig, origins: Origins) -> None:
     steps, last = config.profile.steps, config.train.steps
     if not steps:
         raise refusal("profile.steps", origins, "expected at least one step, as in profile.steps=[100,200]", value="[]")
@@ -58,7 +57,7 @@ def _check_steps(config: DictConfig, origins: Origins) -> None:
         raise refusal("profile.steps", origins, expected, value=written(steps))
 
 
-def _check_range(config: DictConfig, origins: Origins) -> None:
+def _check_range(config: RunConfig, origins: Origins) -> None:
     bounds, last = config.profile.range, config.train.steps
     if len(bounds) != 2:
         expected = "expected a first step and the one after the last, as in profile.range=[100,110]"

@@ -1,9 +1,11 @@
-"""One dataclass for each group of the configuration: types, units and ranges.
+"""One frozen dataclass for each group of the configuration: types, units and ranges.
 
-The values themselves stand in `conf/`. A field's metadata holds what its type cannot say: `minimum` (the least value),
-`maximum`, `above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
+A validated configuration is a `RunConfig`; `dataclasses.replace` makes one with other values. The values stand in
+`conf/`; those that all choices of `comm` share stand here. A field's metadata holds what its type cannot say:
+`minimum` (the least value), `maximum`, `above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ from omegaconf import MISSING
 MOST_PROCESSES = 100_000  # of a kind: the driver has a list of them, and a slip of the finger must not fill its memory
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainConfig:
     """Group `train`: how long, from which seed."""
 
@@ -25,29 +27,44 @@ class TrainConfig:
     max_restarts: int = field(default=MISSING, metadata={"minimum": 0})
     on_nan: str = field(default=MISSING, metadata={"choices": ("stop", "skip")})
 
+    @property
+    def total_steps(self) -> int:
+        """`steps`, where the model is no script."""
+        assert self.steps is not None
+        return self.steps
 
-@dataclass
+
+@dataclass(frozen=True)
 class MpiConfig:
-    """`comm.mpi`: for the modes that start their workers with mpirun."""
+    """`comm.mpi`: for the modes that start their workers with mpirun; under `ps` they exchange nothing over MPI."""
 
-    mpirun_options: Any = ""  # a string, split as a shell does, or a list of strings
+    # Added to mpirun's command line: a string, split as a shell does, or a list of strings.
+    mpirun_options: str | tuple[str, ...] = ""
+    # Sparse gradients that stay with the ranks travel by MPI's Allgatherv, not by Horovod. With mpi and hybrid.
     use_allgatherv: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class PsConfig:
     """`comm.ps`: for the modes that keep variables on servers."""
 
-    protocol: str = "grpc"  # what TensorFlow's servers and workers speak
+    # What TensorFlow's servers and workers speak; a build of TensorFlow may know others, such as grpc+verbs.
+    protocol: str = "grpc"
+    # A worker adds up its replicas' gradients and pushes once; false: each replica pushes its own.
     local_aggregation: bool = True
+    # Each replica keeps a copy of dense variables, refreshed after every step. Needs sync=true.
     replicate_variables: bool = False
+    # Gradients are prepared for the update on their server; false: on the chief.
     boundary_among_servers: bool = True
+    # Lookups and casts run where less travels for it; false: on the worker.
     boundary_between_workers_and_servers: bool = True
-    staleness: int | None = field(default=None, metadata={"minimum": 1})  # steps
+    # Steps that a worker may be ahead of the slowest one; null: any number. Needs sync=false.
+    staleness: int | None = field(default=None, metadata={"minimum": 1})
+    # A step is complete without this many workers; gradients that they bring late are dropped. Needs sync=true.
     backup_workers: int = field(default=0, metadata={"minimum": 0})
 
 
-@dataclass
+@dataclass(frozen=True)
 class RoutesConfig:
     """`comm.routes`: the route of gradients of each kind, by its name."""
 
@@ -55,21 +72,30 @@ class RoutesConfig:
     sparse: str = MISSING
 
 
-@dataclass
+@dataclass(frozen=True)
 class CommConfig:
-    """Group `comm`: how gradients travel. Without `routes` the cost model chooses one for each variable."""
+    """Group `comm`: how gradients travel. A choice's file has its name and what differs from the defaults here.
+
+    Without `routes` the cost model chooses one for each variable.
+    """
 
     name: str = MISSING
     routes: RoutesConfig | None = None
-    sync: bool = MISSING
-    average_sparse: bool = MISSING
-    compression: str = field(default=MISSING, metadata={"choices": ("off", "fp16", "bf16")})
+    # Every step waits for every worker; false, with ps: each worker applies its own gradients at once.
+    sync: bool = True
+    # The mean over workers of sparse gradients; false: their sum.
+    average_sparse: bool = True
+    # Wire type of gradients and rows: half the bytes, rounded values. Ids are not compressed. Not with local.
+    compression: str = field(default="off", metadata={"choices": ("off", "fp16", "bf16")})
+    # A short trial measures which rows steps touch, and is kept for later runs. Servers are then balanced by the
+    # measured rows, not by bounds; the plan predicts bytes, and the time of synchronous steps of all workers; auto
+    # chooses routes by it.
     measure_rows: bool = False
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PartitionConfig:
     """Group `partition`: into how many pieces the variables of sparse gradients are cut."""
 
@@ -81,7 +107,7 @@ class PartitionConfig:
     steps_per_trial: int | None = field(default=None, metadata={"minimum": 2})
 
 
-@dataclass
+@dataclass(frozen=True)
 class ClusterConfig:
     """Group `cluster`: which processes run, and where."""
 
@@ -90,14 +116,15 @@ class ClusterConfig:
     replicas_per_worker: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
     cpu_devices: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
-    resource_info: Any = MISSING  # null, the path of a file of lines «host: id,id», or a list of such lines
+    # null, the path of a file of lines «host: id,id», or a list of such lines
+    resource_info: str | tuple[str, ...] | None = MISSING
     remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
     allow_growth: bool = False
     soft_placement: bool = False  # an op in the scope of a device that no process has runs on another, as the plan says
 
 
-@dataclass
+@dataclass(frozen=True)
 class CkptConfig:
     """Group `ckpt`: when checkpoints are written, and what a run starts from."""
 
@@ -108,19 +135,25 @@ class CkptConfig:
     keep: int | None = field(default=None, metadata={"minimum": 1})
     resume: str = "never"
 
+    @property
+    def folder(self) -> str:
+        """`dir` where checkpoints are enabled."""
+        assert self.dir is not None
+        return self.dir
 
-@dataclass
+
+@dataclass(frozen=True)
 class ProfileConfig:
     """Group `profile`: of which steps RunMetadata is taken; `steps` and `range` go with the choice of that name."""
 
     name: str = field(default=MISSING, metadata={"choices": ("off", "steps", "range")})
     dir: str | None = None
-    steps: list[int] = field(default_factory=list)
-    range: list[int] = field(default_factory=list)  # [start, end): the end is not profiled
+    steps: tuple[int, ...] = ()
+    range: tuple[int, ...] = ()  # [start, end): the end is not profiled
     worker: int | None = field(default=None, metadata={"minimum": 0})
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrackingConfig:
     """Group `tracking`: where parameters and metrics are recorded."""
 
@@ -128,11 +161,17 @@ class TrackingConfig:
     uri: str | None = None
     experiment: str | None = None
     run_name: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
     log_checkpoints: str = field(default="none", metadata={"choices": ("last", "best", "all", "none")})
 
+    @property
+    def experiment_name(self) -> str:
+        """`experiment` where tracking is enabled."""
+        assert self.experiment is not None
+        return self.experiment
 
-@dataclass
+
+@dataclass(frozen=True)
 class SweepConfig:
     """What concerns the jobs of a sweep together."""
 
@@ -140,7 +179,7 @@ class SweepConfig:
     dir: str | None = None  # the sweep's folder, in a job that belongs to one
 
 
-@dataclass
+@dataclass(frozen=True)
 class SimulateConfig:
     """The cluster of action=simulate, beside cluster.workers."""
 
@@ -150,7 +189,7 @@ class SimulateConfig:
     profile: str | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunConfig:
     """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, as their files do."""
 
@@ -162,9 +201,9 @@ class RunConfig:
     export_graph_path: str | None = None
     sweep: SweepConfig = field(default_factory=SweepConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
-    data: dict[str, Any] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
     train: TrainConfig = field(default_factory=TrainConfig)
     comm: CommConfig = field(default_factory=CommConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)

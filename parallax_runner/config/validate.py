@@ -12,25 +12,27 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
-from parallax_runner.config.frozen import SCRIPT
+from parallax_runner.config.frozen import SCRIPT, run_config
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
+from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.files.credentials import has_credentials, masked_uri, password_remedy
 from parallax_runner.files.regular import kind_of
 
 
-def validate(config: DictConfig, origins: Origins) -> None:
-    """Checks a resolved configuration.
+def validate(composed: DictConfig, origins: Origins) -> RunConfig:
+    """Checks a resolved configuration, and returns it as all others read it.
 
     Raises:
         ConfigError: the first thing that is wrong.
     """
     for group in FREE_GROUPS:
-        _check_free_group(config, group, origins)
-    _check_fields(config, RunConfig, "", origins)
+        _check_free_group(composed, group, origins)
+    _check_fields(composed, STRUCTURED, "", origins)
+    config = run_config(composed)
     _check_steps(config, origins)
     _check_unused(config, origins)
     check_cluster(config, origins)
@@ -44,10 +46,11 @@ def validate(config: DictConfig, origins: Origins) -> None:
     _check_simulate(config, origins)
     _check_tracking(config, origins)
     _check_sync(config, origins)
+    return config
 
 
 def validate_sweep(
-    config: DictConfig, origins: Origins, folders: MutableSet[Path], *, values_are_known: bool = True
+    config: RunConfig, origins: Origins, folders: MutableSet[Path], *, values_are_known: bool = True
 ) -> None:
     """Refuses a job that would write where an earlier one of the same sweep does; `folders` grows by this one's.
 
@@ -56,14 +59,16 @@ def validate_sweep(
     run_dir = Path(config.run_dir).absolute()
     # In a shared ckpt.dir a job would go on with what another has trained, and its logs would be taken for another's.
     writes = {
-        "run_dir": values_are_known,
-        "ckpt.dir": config.ckpt.enabled and config.action == "train",
-        "profile.dir": config.profile.name != "off",
-        "redirect_path": config.redirect_path is not None,
-        "export_graph_path": config.export_graph_path is not None,
+        "run_dir": config.run_dir if values_are_known else None,
+        "ckpt.dir": config.ckpt.dir if config.ckpt.enabled and config.action == "train" else None,
+        "profile.dir": config.profile.dir if config.profile.name != "off" else None,
+        "redirect_path": config.redirect_path,
+        "export_graph_path": config.export_graph_path,
     }
-    for key in (key for key, does in writes.items() if does):
-        folder = Path(OmegaConf.select(config, key)).absolute()
+    for key, path in writes.items():
+        if path is None:
+            continue
+        folder = Path(path).absolute()
         if folder in folders and not (key != "run_dir" and folder.is_relative_to(run_dir)):
             reason = "every job of a sweep needs a folder of its own, add ${hydra:job.num} to it"
             raise refusal(key, origins, reason)
@@ -141,22 +146,22 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         raise refusal(key, origins, f"expected {title}, as its own file has {written(example)}", value=value)
 
 
-def _check_steps(config: DictConfig, origins: Origins) -> None:
-    if config.train.steps is None and config.model._target_ != SCRIPT:
+def _check_steps(config: RunConfig, origins: Origins) -> None:
+    if config.train.steps is None and config.model["_target_"] != SCRIPT:
         raise refusal("train.steps", origins, "expected an integer, at least 1")
 
 
-def _check_unused(config: DictConfig, origins: Origins) -> None:
+def _check_unused(config: RunConfig, origins: Origins) -> None:
     """What is set for something that is off would do nothing."""
-    for group in ("ckpt", "tracking"):
-        if config[group].enabled:
+    for group, enabled in (("ckpt", config.ckpt.enabled), ("tracking", config.tracking.enabled)):
+        if enabled:
             continue
         for key in origins.given(group):
             if key != f"{group}.enabled":
                 raise refusal(key, origins, f"it does nothing, since {group} is off", hint=f"{group} without off")
 
 
-def _check_comm(config: DictConfig, origins: Origins) -> None:
+def _check_comm(config: RunConfig, origins: Origins) -> None:
     comm = config.comm
     if not comm.sync and comm.name != "ps":
         needed = f"asynchronous training needs servers: comm=ps, and this is comm={comm.name}"
@@ -167,14 +172,14 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     if not comm.sync and config.train.on_nan == "skip":
         needed = "skipping a step needs the agreement of all workers: it goes with comm.sync=true"
         raise refusal("train.on_nan", origins, needed, value="skip")
-    if config.model._target_ == SCRIPT and config.train.on_nan == "skip":
+    if config.model["_target_"] == SCRIPT and config.train.on_nan == "skip":
         needed = "a script says itself what a step is, and may have several losses: it goes with models"
         raise refusal("train.on_nan", origins, needed, value="skip")
     if comm.sync and comm.ps.staleness is not None:
         needed = "in synchronous training no worker is ahead: it goes with comm=ps comm.sync=false"
         raise refusal("comm.ps.staleness", origins, needed, value=comm.ps.staleness)
     options = comm.mpi.mpirun_options
-    is_list = isinstance(options, ListConfig) and all(isinstance(one, str) for one in options)
+    is_list = isinstance(options, tuple) and all(isinstance(one, str) for one in options)
     if not isinstance(options, str) and not is_list:
         raise refusal("comm.mpi.mpirun_options", origins, "expected a string or a list of strings", value=options)
     if isinstance(options, str):
@@ -198,26 +203,26 @@ def _check_comm(config: DictConfig, origins: Origins) -> None:
     _check_measured(config, origins)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
-    if comm.name == "auto" and config.model._target_ == SCRIPT:
+    if comm.name == "auto" and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its data itself, so nobody knows which rows it touches: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
-    if comm.name == "sharded" and config.model._target_ == SCRIPT:
+    if comm.name == "sharded" and config.model["_target_"] == SCRIPT:
         needed = "a script may run what one worker alone asks for, and rows of other ranks need them all: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
 
 
-def _check_measured(config: DictConfig, origins: Origins) -> None:
+def _check_measured(config: RunConfig, origins: Origins) -> None:
     key, name = "comm.measure_rows", config.comm.name
     if config.comm.measure_rows and name == "local" and origins.wishes(key):
         raise refusal(key, origins, "under comm=local nothing travels", value=True)
     if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
         raise refusal(key, origins, "comm=auto chooses by the rows that steps touch", value=False)
-    if config.comm.measure_rows and name != "auto" and config.model._target_ == SCRIPT:
+    if config.comm.measure_rows and name != "auto" and config.model["_target_"] == SCRIPT:
         needed = "a script feeds its data itself, so nobody knows which rows it touches: leave it out"
         raise refusal(key, origins, needed, value=True)
 
 
-def _check_data(config: DictConfig, origins: Origins) -> None:
+def _check_data(config: RunConfig, origins: Origins) -> None:
     data = config.data
     batch_size = data.get("batch_size")
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
@@ -236,14 +241,14 @@ def _check_data(config: DictConfig, origins: Origins) -> None:
                 raise refusal(f"data.{name}", origins, reason, value=path)
 
 
-def _check_resume(config: DictConfig, origins: Origins) -> None:
+def _check_resume(config: RunConfig, origins: Origins) -> None:
     resume = config.ckpt.resume
     names = (resume, f"{resume}.index", f"{resume}.json")
     if resume not in ("auto", "never") and not any(map(os.path.lexists, names)):
         raise refusal("ckpt.resume", origins, "expected auto, never, or a path that exists", value=resume)
 
 
-def _check_simulate(config: DictConfig, origins: Origins) -> None:
+def _check_simulate(config: RunConfig, origins: Origins) -> None:
     if config.action != "simulate":
         for key in origins.given("simulate"):
             raise refusal(key, origins, f"it does nothing under action={config.action}", hint="action=simulate with it")
@@ -252,35 +257,38 @@ def _check_simulate(config: DictConfig, origins: Origins) -> None:
     reason = None if profile is None else unreadable(os.path.expanduser(profile))
     if reason:
         raise refusal("simulate.profile", origins, reason, value=profile)
-    if profile is None and config.model._target_ == SCRIPT:
+    if profile is None and config.model["_target_"] == SCRIPT:
         raise refusal("action", origins, "a script feeds its data itself: add simulate.profile=PATH", value="simulate")
 
 
-def _check_tracking(config: DictConfig, origins: Origins) -> None:
+def _check_tracking(config: RunConfig, origins: Origins) -> None:
     uri = config.tracking.uri
+    if config.tracking.enabled and config.tracking.experiment is None:
+        raise refusal("tracking.experiment", origins, "expected a string", value="null")
     if uri is not None and has_credentials(uri):
         raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
 
 
-def _check_sync(config: DictConfig, origins: Origins) -> None:
+def _check_sync(config: RunConfig, origins: Origins) -> None:
     if config.action == "sync" and "run_dir" not in origins.given():
         raise refusal("action", origins, "it needs the folder of a run or a sweep: add run_dir=PATH", value="sync")
 
 
-def _check_folders(config: DictConfig, origins: Origins) -> None:
+def _check_folders(config: RunConfig, origins: Origins) -> None:
     """What the run is going to write can be written, as far as that can be known without writing."""
+    ckpt = config.ckpt
     key = "hydra.run.dir" if "hydra.run.dir" in origins.given() else "run_dir"
     reason = unwritable(config.run_dir)
     if reason:
         raise refusal(key, origins, reason, value=config.run_dir)
-    if config.ckpt.enabled and config.ckpt.dir is None:
+    if ckpt.enabled and ckpt.dir is None:
         raise refusal("ckpt.dir", origins, "expected a folder", hint="ckpt=off, or ckpt.dir=${run_dir}/ckpt")
-    if config.ckpt.enabled and config.action == "train":
-        reason = unwritable(config.ckpt.dir)
+    if ckpt.enabled and ckpt.dir is not None and config.action == "train":
+        reason = unwritable(ckpt.dir)
         if reason:
-            raise refusal("ckpt.dir", origins, reason, value=config.ckpt.dir)
-    for key in ("profile.dir", "redirect_path", "export_graph_path"):
-        folder = OmegaConf.select(config, key)
+            raise refusal("ckpt.dir", origins, reason, value=ckpt.dir)
+    others = {"profile.dir": config.profile.dir, "redirect_path": config.redirect_path}
+    for key, folder in (others | {"export_graph_path": config.export_graph_path}).items():
         reason = None if folder is None else unwritable(folder)
         if reason:
             raise refusal(key, origins, reason, value=folder)

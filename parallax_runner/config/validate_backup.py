@@ -1,15 +1,14 @@
 """What `comm.ps.backup_workers` goes with."""
 
-from omegaconf import DictConfig
-
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
 
 KEY = "comm.ps.backup_workers"
 
 
-def check_backup(config: DictConfig, origins: Origins) -> None:
+def check_backup(config: RunConfig, origins: Origins) -> None:
     """Refuses backup workers where a step waits for all anyway, and where a step would wait for nobody."""
     comm, backup_workers = config.comm, config.comm.ps.backup_workers
     if backup_workers == 0:

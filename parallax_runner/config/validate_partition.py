@@ -1,12 +1,11 @@
 """Group `partition`: which settings go with which choice, and with which `comm`."""
 
-from omegaconf import DictConfig
-
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import PartitionConfig, RunConfig
 
 
-def check_partition(config: DictConfig, origins: Origins) -> None:
+def check_partition(config: RunConfig, origins: Origins) -> None:
     """What is set for one choice of the group does nothing under another. Raises ConfigError."""
     if config.partition.name == "off" and config.partition.num != 1:
         raise refusal(
@@ -21,13 +20,13 @@ def check_partition(config: DictConfig, origins: Origins) -> None:
     _check_search(config, origins)
 
 
-def _check_search(config: DictConfig, origins: Origins) -> None:
+def _check_search(config: RunConfig, origins: Origins) -> None:
     partition = config.partition
     if partition.name != "search":
-        for name in ("min", "max", "steps_per_trial"):
-            if partition[name] is not None:
+        for name, value in _of_search(partition).items():
+            if value is not None:
                 needed = f"only a search reads it, and this is partition={partition.name}"
-                raise refusal(f"partition.{name}", origins, needed, hint="partition=search", value=partition[name])
+                raise refusal(f"partition.{name}", origins, needed, hint="partition=search", value=value)
         if config.action == "search":
             raise refusal("action", origins, "it looks for a number of pieces: add partition=search", value="search")
         return
@@ -41,8 +40,12 @@ def _check_search(config: DictConfig, origins: Origins) -> None:
     if partition.cut != "by_bytes" and origins.wishes("partition.cut"):
         raise refusal("partition.cut", origins, "a search cuts by bytes: leave it out", value=partition.cut)
     for name, least in (("min", 1), ("steps_per_trial", 2)):
-        if partition[name] is None:
+        if _of_search(partition)[name] is None:
             raise refusal(f"partition.{name}", origins, f"a search needs an integer, at least {least}")
-    if partition.max is not None and partition.max < partition.min:
+    if partition.max is not None and partition.min is not None and partition.max < partition.min:
         needed = f"expected at least partition.min={partition.min}, or null"
         raise refusal("partition.max", origins, needed, value=partition.max)
+
+
+def _of_search(partition: PartitionConfig) -> dict[str, int | None]:
+    return {"min": partition.min, "max": partition.max, "steps_per_trial": partition.steps_per_trial}

@@ -60,5 +60,6 @@ def draw_words(count: int, vocab_size: int, offset: float, seed: np.random.SeedS
     """Return int32 [count]; nothing but the arguments decides them, under any release of NumPy."""
     weights = np.cumsum(1.0 / (np.arange(vocab_size) + 1.0 + offset))
     uniform = np.random.PCG64(seed).random_raw(count).astype(np.float64) / 2.0**64
-    words = np.searchsorted(weights, uniform * weights[-1], side="right")
-    return np.minimum(words, vocab_size - 1).astype(np.int32)
+    found = np.searchsorted(weights, uniform * weights[-1], side="right")
+    words: np.ndarray = np.minimum(found, vocab_size - 1).astype(np.int32)
+    return words

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.recovery import FAILURE
 from parallax_runner.export.checkpoints import CheckpointArtifacts
 from parallax_runner.launch.logs import own_logs
@@ -24,11 +23,11 @@ log = logging.getLogger(__name__)
 class RunArtifacts:
     """Make it before anything is launched: checkpoints that are there already are another run's."""
 
-    def __init__(self, config: DictConfig, run_dir: Path, tracker: Tracker) -> None:
+    def __init__(self, config: RunConfig, run_dir: Path, tracker: Tracker) -> None:
         self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled
         self._profile_config = config.profile
         which = config.tracking.log_checkpoints if self._is_tracked and config.ckpt.enabled else "none"
-        ckpt_dir = Path(config.ckpt.dir) if config.ckpt.enabled else run_dir
+        ckpt_dir = Path(config.ckpt.folder) if config.ckpt.enabled else run_dir
         self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, self._send_checkpoint)
 
     def on_checkpoint(self, prefix: Path) -> None:
@@ -52,7 +51,8 @@ class RunArtifacts:
             self._tracker.log_event("model", saved_model=summary["saved_model"])
 
     def _profile(self) -> list[Path]:
-        return [] if self._profile_config.name == "off" else profile_files.artifacts(Path(self._profile_config.dir))
+        folder = self._profile_config.dir
+        return [] if self._profile_config.name == "off" or folder is None else profile_files.artifacts(Path(folder))
 
     def _plots(self) -> list[Path]:
         from parallax_runner.track import plots

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, Master, resolve
+from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, resolve
 from parallax_runner.config.explain import refusal
+from parallax_runner.config.master import Master
 from parallax_runner.config.objective import DIRECTIONS
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate, validate_sweep
 from parallax_runner.errors import ConfigError
 from parallax_runner.planning.routes.check import check_routes
@@ -22,7 +24,7 @@ class CheckedJob:
     """One job: `config` is resolved, and without Hydra's node; `overrides` are all but those of that node, `title` has
     those that differ among the jobs."""
 
-    config: DictConfig
+    config: RunConfig
     title: str
     overrides: tuple[str, ...]
 
@@ -38,7 +40,7 @@ class CheckedSweep:
 
     dir: Path
     jobs: tuple[CheckedJob, ...]
-    first: DictConfig
+    first: RunConfig
     swept: dict[str, str]
     more_lines: tuple[str, ...]
     is_parallel: bool
@@ -95,10 +97,9 @@ def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 
 
-def validated(job: Job) -> DictConfig:
+def validated(job: Job) -> RunConfig:
     """The resolved configuration of a job. Raises ConfigError with the first thing that is wrong."""
-    config = resolve(job)
-    validate(config, job.origins)
+    config = validate(resolve(job), job.origins)
     check_routes(config, job.origins)
     return config
 

@@ -8,11 +8,9 @@ import json
 import os
 import platform
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
 
 from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.plan.plan import Compression, PsOptions
 from parallax_runner.planning.cost import constants
@@ -23,7 +21,7 @@ from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import Cut, cut_variables
 
 
-def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
+def cost_model(config: RunConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
     """Of the processes that the configuration starts: each counts as a host, as the constants are of processes too."""
     workers = 1 if config.comm.name == "local" else config.cluster.workers
     known = constants_of(config)
@@ -44,17 +42,17 @@ def cost_model(config: DictConfig, variables: tuple[VariableInfo, ...], measured
     )
 
 
-def ps_options(config: DictConfig) -> PsOptions:
+def ps_options(config: RunConfig) -> PsOptions:
     """The fields of `comm.ps` that a plan has."""
-    return PsOptions(**{option.name: config.comm.ps[option.name] for option in dataclasses.fields(PsOptions)})
+    return PsOptions(**{option.name: getattr(config.comm.ps, option.name) for option in dataclasses.fields(PsOptions)})
 
 
-def cut_of(config: DictConfig) -> Cut:
+def cut_of(config: RunConfig) -> Cut:
     """How sparse variables share the configured number of pieces."""
     return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)
 
 
-def constants_of(config: DictConfig) -> Constants:
+def constants_of(config: RunConfig) -> Constants:
     """Those that scripts/calibrate has measured on this cluster, or else the defaults."""
     try:
         return constants.load(constants_path(config))
@@ -62,10 +60,9 @@ def constants_of(config: DictConfig) -> Constants:
         return DEFAULTS
 
 
-def constants_path(config: DictConfig) -> Path:
+def constants_path(config: RunConfig) -> Path:
     """Where the constants of the configuration's cluster are kept: it is told by its hosts and their cores."""
-    content: Any = OmegaConf.to_container(config.cluster, resolve=True)
-    lines = content["resource_info"]
-    described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), content["threads_per_worker"]]
+    lines, threads = config.cluster.resource_info, config.cluster.threads_per_worker
+    described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), threads]
     key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
     return cache_root(None) / "calibration" / f"{key}.json"

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.driver import report
@@ -33,7 +32,7 @@ from parallax_runner.track.tracker import Tracker
 log = logging.getLogger(__name__)
 
 
-def planned(config: DictConfig, plan: Plan) -> Plan:
+def planned(config: RunConfig, plan: Plan) -> Plan:
     """The plan with what is to be said of the search. Raises PlanError where it cannot be made."""
     if config.partition.name != "search":
         return plan
@@ -48,7 +47,7 @@ def planned(config: DictConfig, plan: Plan) -> Plan:
     return dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
-def is_due(config: DictConfig, plan: Plan) -> bool:
+def is_due(config: RunConfig, plan: Plan) -> bool:
     """Whether the number of pieces is to be found."""
     return config.partition.name == "search" and config.action != "plan" and _range(config, plan) is not None
 
@@ -63,10 +62,10 @@ class PartitionSearch:
 
     def __init__(
         self,
-        config: DictConfig,
+        config: RunConfig,
         run_dir: Path,
         plan: Plan,
-        make_plan: Callable[[DictConfig], Plan],
+        make_plan: Callable[[RunConfig], Plan],
         tracker: Tracker,
         summary: dict[str, Any],
     ) -> None:
@@ -94,7 +93,9 @@ class PartitionSearch:
     @property
     def trial_steps(self) -> int:
         """Of one trial, warm-up included."""
-        return WARM_UP_STEPS + int(self._config.partition.steps_per_trial)
+        steps = self._config.partition.steps_per_trial
+        assert steps is not None  # config/validate_partition.py
+        return WARM_UP_STEPS + steps
 
     def next_plan(self) -> Plan:
         """The plan to go by now: of the next number to try, or of the choice, which is made where nothing is left."""
@@ -113,13 +114,15 @@ class PartitionSearch:
             self._show(self.choice)
         return self.plan
 
-    def begin(self, config: DictConfig) -> DictConfig:
+    def begin(self, config: RunConfig) -> RunConfig:
         """What an attempt is to begin with: leaves `plan.json` and `config.yaml`, and returns the configuration."""
         self._by_rank = {}
         plans.save(self.next_plan(), self._run_dir / plans.FILE_NAME)
         begun = with_partitions(config, self.partitions if self.choice is not None else config.partition.num)
         if config.action == "search":  # it ends when the choice is made
-            begun.train.steps = begun.train.log_every = MOST_TRIALS * self.trial_steps + 1
+            steps = MOST_TRIALS * self.trial_steps + 1
+            train = dataclasses.replace(begun.train, steps=steps, log_every=steps)
+            begun = dataclasses.replace(begun, train=train)
         frozen.freeze(begun, self._run_dir)
         return begun
 
@@ -202,21 +205,21 @@ class PartitionSearch:
         self._summary |= {"partition_search_steps": self.steps, "partition_search_secs": self.secs}
 
 
-def with_partitions(config: DictConfig, partitions: int) -> DictConfig:
+def with_partitions(config: RunConfig, partitions: int) -> RunConfig:
     """The configuration with another number of pieces."""
-    settled = DictConfig(OmegaConf.to_container(config, resolve=True))
-    settled.partition.num, settled.partition.cut = partitions, Cut.BY_BYTES.value
-    return settled
+    partition = dataclasses.replace(config.partition, num=partitions, cut=Cut.BY_BYTES.value)
+    return dataclasses.replace(config, partition=partition)
 
 
-def _range(config: DictConfig, plan: Plan) -> Range | None:
+def _range(config: RunConfig, plan: Plan) -> Range | None:
     """What may be tried; None where the plan cuts nothing. Raises PlanError where a variable has too few rows."""
+    assert config.partition.min is not None  # config/validate_partition.py
     return range_of(plan, least=config.partition.min, most=config.partition.max)
 
 
-def _made_for(config: DictConfig, plan: Plan) -> dict[str, Any]:
+def _made_for(config: RunConfig, plan: Plan) -> dict[str, Any]:
     """What a choice holds for: the same graph, data, cluster, way to communicate, and search."""
-    content: Any = OmegaConf.to_container(config, resolve=True)
+    content = frozen.plain(config)
     asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
     return {
         "fingerprint": plan.fingerprint,

@@ -15,12 +15,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from omegaconf import DictConfig, OmegaConf
-
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
 from parallax_runner.config.objective import Objective, objective_of
 from parallax_runner.config.resume_command import resume_command
+from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.driver import partition_search, recovery, report, validation
 from parallax_runner.driver.artifacts import RunArtifacts
@@ -67,7 +66,7 @@ BALANCED_BY_BOUNDS = (
 )
 
 
-def drive(config: DictConfig, source: Source = MODEL) -> Objective | None:
+def drive(config: RunConfig, source: Source = MODEL) -> Objective | None:
     """Runs one job to its end and returns its objective, None where the action has none.
 
     `source` has the graph and the data; they are the configuration's own unless a script brings them.
@@ -107,7 +106,7 @@ def _alone_in(run_dir: Path) -> Iterator[None]:
 
 
 def _drive(
-    config: DictConfig, source: Source, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts
+    config: RunConfig, source: Source, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts
 ) -> Objective | None:
     redirect_logs(run_dir, config.redirect_path)
     _log_to(run_dir)
@@ -117,7 +116,7 @@ def _drive(
     # An earlier run's must not be taken for this one's.
     (run_dir / SUMMARY).unlink(missing_ok=True)
     if config.tracking.enabled and config.action not in ("plan", "simulate"):
-        check_store(chosen_uri(config.tracking.uri), config.tracking.experiment)
+        check_store(chosen_uri(config.tracking.uri), config.tracking.experiment_name)
     if config.action == "simulate":
         run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
         write_summary(run_dir, summary | {"status": "finished"})
@@ -146,7 +145,7 @@ def _drive(
     return _run(start, plan, single, dataset, summary, before, interrupts, measured)
 
 
-def _leave_for_workers(config: DictConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
+def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
     """What workers need beside the configuration to build the same graph, or to say where theirs differs."""
     from parallax_runner.graph import fingerprint, generators
 
@@ -156,7 +155,7 @@ def _leave_for_workers(config: DictConfig, single: SingleDeviceGraph, run_dir: P
 
 
 def _measured(
-    config: DictConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
+    config: RunConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
 ) -> Measured | None:
     """Which rows steps touch: by a trial where it is wanted, otherwise if an earlier run has measured it.
 
@@ -178,25 +177,27 @@ def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interru
     raise SystemExit(interrupts.exit_status)
 
 
-def _measure(config: DictConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
+def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Interrupts) -> Measured:
     single = source.build_graph(config, source.load_dataset(config))
     return measurement.measure(config, single, plan_alone(config, single), run_dir, interrupts)
 
 
-def plan_alone(config: DictConfig, single: SingleDeviceGraph) -> Plan:
+def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
     """The plan of one process with one replica, which waits for nobody."""
     from parallax_runner.graph.devices import without_tasks
 
-    alone = DictConfig(OmegaConf.to_container(config, resolve=True))
-    alone.comm.name, alone.comm.sync = "local", True
-    alone.comm.routes = {"dense": LOCAL.name, "sparse": LOCAL.name}
-    alone.comm.ps.staleness, alone.comm.ps.backup_workers = None, 0
-    alone.cluster.replicas_per_worker = 1
+    ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
+    alone_routes = RoutesConfig(dense=LOCAL.name, sparse=LOCAL.name)
+    alone = dataclasses.replace(
+        config,
+        comm=dataclasses.replace(config.comm, name="local", routes=alone_routes, sync=True, ps=ps),
+        cluster=dataclasses.replace(config.cluster, replicas_per_worker=1),
+    )
     return plan_run(alone, without_tasks(single))
 
 
 @stage("plan")
-def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
+def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
     """The plan for this graph and cluster; `measured` is what is known of the rows that steps touch."""
     from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
@@ -242,24 +243,22 @@ def plan_run(config: DictConfig, single: SingleDeviceGraph, *, measured: Measure
 
 
 @stage("find a checkpoint")
-def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> DictConfig:
+def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> RunConfig:
     """The configuration with `ckpt.resume` settled: a checkpoint's prefix, or `never`."""
     from parallax_runner.checkpoints.best import fault_of_best
     from parallax_runner.checkpoints.folder import prepare
     from parallax_runner.checkpoints.start import find_start
 
-    settled = DictConfig(OmegaConf.to_container(config, resolve=True))
-    settled.run_dir = str(run_dir)
-    if config.model["_target_"] == frozen.SCRIPT:
-        settled.model.first_process = str(run_dir)
-    if config.profile.dir is not None:
-        settled.profile.dir = str(Path(config.profile.dir).resolve())
-    start = None
+    model, profile, ckpt, start = config.model, config.profile, config.ckpt, None
+    if model["_target_"] == frozen.SCRIPT:
+        model = {**model, "first_process": str(run_dir)}
+    if profile.dir is not None:
+        profile = dataclasses.replace(profile, dir=str(Path(profile.dir).resolve()))
     if config.action == "search":  # it leaves a choice behind, and nothing trained
-        settled.ckpt.enabled = False
-    if settled.ckpt.enabled:
-        settled.ckpt.dir = os.path.realpath(config.ckpt.dir)
-        folder = Path(settled.ckpt.dir)
+        ckpt = dataclasses.replace(ckpt, enabled=False)
+    if ckpt.enabled:
+        ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
+        folder = Path(ckpt.folder)
         notes = prepare(folder)
         found = find_start(config.ckpt.resume, folder)
         # `prepare` and `find_start` both tidy the folder, and each tells what it cannot remove.
@@ -272,12 +271,14 @@ def _with_start(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset,
 
         check_fits(start, single.variables, numbering=numbering_of(dataset))
         log.info("resuming from %s", start)
-    settled.ckpt.resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
+    resume = "never" if start is None else os.path.join(os.path.realpath(start.parent), start.name)
+    ckpt = dataclasses.replace(ckpt, resume=resume)
+    settled = dataclasses.replace(config, run_dir=str(run_dir), model=model, profile=profile, ckpt=ckpt)
     _check_repeats(settled)
     return settled
 
 
-def _check_repeats(config: DictConfig) -> None:
+def _check_repeats(config: RunConfig) -> None:
     """A verification that repeats no step would find everything equal."""
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:

@@ -6,9 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from parallax_runner.config.frozen import SCRIPT
+from parallax_runner.config.frozen import SCRIPT, plain
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.track.continuing import Start, continuation
@@ -20,7 +19,7 @@ from parallax_runner.track.tracker import NoTracker, Tracker
 
 
 @stage("tracking")
-def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[str, Any]) -> Tracker:
+def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: dict[str, Any]) -> Tracker:
     """The MLflow run of this job, with its parameters; or nothing where tracking is off. `summary` is what is known."""
     if not config.tracking.enabled:
         return NoTracker()
@@ -34,7 +33,7 @@ def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[st
     }
     header = Header(
         uri=uri,
-        experiment=tracking.experiment,
+        experiment=tracking.experiment_name,
         run_name=tracking.run_name or default_run_name(config, plan, time.localtime()),
         tags={str(key): str(value) for key, value in tags.items()},
         parent=config.sweep.dir,
@@ -46,12 +45,12 @@ def open_tracker(config: DictConfig, plan: Plan, run_dir: Path, summary: dict[st
     return tracker
 
 
-def default_run_name(config: DictConfig, plan: Plan, now: time.struct_time) -> str:
+def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> str:
     """What a run is, and when it began: `lm-hybrid-2w-20261124-083000`."""
     model = config.model
     *modules, function = model["_target_"].split(".")
     if model["_target_"] == SCRIPT:
-        name = Path(model.path).stem
+        name = Path(model["path"]).stem
     elif function == "build" and modules:
         name = modules[-1]
     else:
@@ -60,15 +59,15 @@ def default_run_name(config: DictConfig, plan: Plan, now: time.struct_time) -> s
     return "-".join((*action, name, plan.comm, f"{plan.workers}w", time.strftime("%Y%m%d-%H%M%S", now)))
 
 
-def _params(config: DictConfig) -> dict[str, Any]:
+def _params(config: RunConfig) -> dict[str, Any]:
     """The configuration; without the number of partitions where it is yet to be found, for parameters never change."""
-    params: Any = OmegaConf.to_container(config, resolve=True)
-    if config.get("partition", {}).get("name") == "search":
+    params: dict[str, Any] = plain(config)
+    if config.partition.name == "search":
         del params["partition"]["num"]
     return params
 
 
-def _checkpoint_of(config: DictConfig) -> Start | None:
+def _checkpoint_of(config: RunConfig) -> Start | None:
     if config.ckpt.resume == "never":
         return None
     from parallax_runner.checkpoints.files import read_sidecar

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from parallax_runner.checkpoints.files import newest_write_number, read_sidecar
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.config.resume_command import resume_command
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.blame.first_death import Failure
@@ -32,14 +31,14 @@ class Recovery:
     and the number of the newest checkpoint that the folder held already. Those up to it are not this run's."""
 
     run_dir: Path
-    config: DictConfig
+    config: RunConfig
     resume: str
     before: int
 
     @classmethod
-    def of(cls, config: DictConfig, resume: str) -> Recovery:
+    def of(cls, config: RunConfig, resume: str) -> Recovery:
         """For a run that is about to begin."""
-        before = newest_write_number(Path(config.ckpt.dir)) if config.ckpt.enabled else 0
+        before = newest_write_number(Path(config.ckpt.folder)) if config.ckpt.enabled else 0
         return cls(Path(config.run_dir), config, resume, before)
 
     @property
@@ -52,7 +51,7 @@ class Recovery:
         if not self.config.ckpt.enabled:
             return None
         try:
-            start = find_start("auto", Path(self.config.ckpt.dir))
+            start = find_start("auto", Path(self.config.ckpt.folder))
             is_own = start.prefix is not None and self._has_written(start.prefix)
         except (CheckpointError, OSError) as error:
             log.warning("%s", error)
@@ -68,18 +67,18 @@ class Recovery:
 
     def _has_written(self, prefix: Path) -> bool:
         try:
-            is_here = os.path.samefile(prefix.parent, self.config.ckpt.dir)
+            is_here = os.path.samefile(prefix.parent, self.config.ckpt.folder)
             return is_here and read_sidecar(prefix).write_number > self.before
         except (CheckpointError, OSError):  # the disk may be what failed
             return False
 
-    def again(self) -> DictConfig:
+    def again(self) -> RunConfig:
         """The configuration for another attempt: from the newest checkpoint, where there is one."""
-        config = DictConfig(OmegaConf.to_container(self.config, resolve=True))
         newest = self.newest()
-        if newest is not None:
-            config.ckpt.resume = str(newest)
-        return config
+        if newest is None:
+            return self.config
+        ckpt = dataclasses.replace(self.config.ckpt, resume=str(newest))
+        return dataclasses.replace(self.config, ckpt=ckpt)
 
     def command(self, ckpt_path: str | None) -> str | None:
         """What a person types to go on with this run, whose newest checkpoint is at `ckpt_path`."""
@@ -128,7 +127,7 @@ def forget_failure(run_dir: Path) -> None:
     (run_dir / FAILURE).unlink(missing_ok=True)
 
 
-def step_of(config: DictConfig) -> int:
+def step_of(config: RunConfig) -> int:
     """Steps that are done where a run with this settled configuration begins."""
     resume = config.ckpt.resume
     return 0 if resume == "never" else read_sidecar(Path(resume)).step

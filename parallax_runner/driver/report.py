@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
 from rich.console import Console
 
 from parallax_runner.calibration.table import constants_table
 from parallax_runner.checkpoints.files import step_of
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, objective_of
+from parallax_runner.config.schema import ProfileConfig, RunConfig
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.files.credentials import masked_values
 from parallax_runner.launch.blame.first_death import Failure
@@ -24,7 +24,6 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost_table import cost_table
 from parallax_runner.planning.table import plan_table
-from parallax_runner.profile.steps import Profile
 from parallax_runner.track.run_record import SUMMARY, RunRecord, counts_of, histogram_of, write_summary
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ def leave_outcome(plan: Plan, summary: Mapping[str, Any], done: Mapping[int, Map
         _console().print(outcome.outcome_table(found))
 
 
-def empty_summary(config: DictConfig) -> dict[str, Any]:
+def empty_summary(config: RunConfig) -> dict[str, Any]:
     """All fields of `summary.json` (README.md, «What a run leaves behind»), for a run of which nothing is known yet."""
     unknown = (
         "loss_first loss_last steps_per_sec examples_per_sec words_per_sec step_ms_p50 step_ms_p90 "
@@ -83,9 +82,9 @@ def empty_summary(config: DictConfig) -> dict[str, Any]:
     }
 
 
-def global_batch(config: DictConfig, contributors: int) -> int | None:
+def global_batch(config: RunConfig, contributors: int) -> int | None:
     """Examples in a step of so many replicas; None where a script feeds them, and only it knows how many."""
-    return None if config.model["_target_"] == SCRIPT else config.data.batch_size * contributors
+    return None if config.model["_target_"] == SCRIPT else int(config.data["batch_size"]) * contributors
 
 
 def summarize(record: RunRecord, done: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -171,7 +170,7 @@ def tell_printed(rank: int, stream: str, line: str) -> None:
     print(f"[worker {rank}] {line}", file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
 
 
-def tell_profile(profile: Profile) -> None:
+def tell_profile(profile: ProfileConfig) -> None:
     """Makes a trace and tables of what the ranks have profiled, and tells in one line what came of it."""
     if profile.name == "off":
         return

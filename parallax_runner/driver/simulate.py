@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from omegaconf import DictConfig
 from rich.console import Console
 
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.cost_model import constants_of, ps_options
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.whole import write_whole
@@ -28,7 +28,7 @@ PLOT = "plots/simulation.png"
 PLAIN_WIDTH = 160  # columns of the table where there is no terminal
 
 
-def run_simulation(config: DictConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
+def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
     """Simulates 1 to cluster.workers ranks from a file's measurement, or else what `measure` finds; leaves a table as
     JSON and Markdown and a plot in `run_dir`. Raises ConfigError where the file is none."""
     found = _given(config.simulate.profile) if config.simulate.profile is not None else measure()

@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from parallax_runner.config import frozen
 from parallax_runner.config.resource_info import read_hosts
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
@@ -105,11 +104,11 @@ def supervise(
             record.last_step = step
 
 
-def hosts_of(config: DictConfig, plan: Plan) -> Hosts | None:
+def hosts_of(config: RunConfig, plan: Plan) -> Hosts | None:
     """Where the processes of a plan go, None if all are on this machine."""
     if config.cluster.resource_info is None:
         return None
-    hosts = read_hosts(list(config.cluster.resource_info))
+    hosts = read_hosts(config.cluster.resource_info)
     workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
     places = [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
     return find_hosts(places, config.cluster.remote_shell)
@@ -154,7 +153,7 @@ def _listener(
     return on_message
 
 
-def _best_keeper(config: DictConfig) -> Callable[[int, float], None] | None:
+def _best_keeper(config: RunConfig) -> Callable[[int, float], None] | None:
     """What notes each validation beside the checkpoints, so that the best of them is kept."""
     if not config.ckpt.enabled or config.action != "train":
         return None
@@ -162,14 +161,14 @@ def _best_keeper(config: DictConfig) -> Callable[[int, float], None] | None:
 
     def keep(step: int, loss: float) -> None:
         try:
-            note_validated(Path(config.ckpt.dir), step, loss)
+            note_validated(Path(config.ckpt.folder), step, loss)
         except CheckpointError as error:  # of use to some, needed by none: training goes on
             log.warning("%s", error)
 
     return keep
 
 
-def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
+def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
     """What to start for a plan; `module` is what each worker runs. Raises LaunchError where the way to another host is
     not known."""
     hosts = hosts_of(config, plan)
@@ -203,7 +202,7 @@ def launch_spec(config: DictConfig, plan: Plan, run_dir: Path, *, module: str = 
         server=servers,
         under_mpirun=plan.comm != "local",
         hosts=hosts,
-        shared=(run_dir, Path(config.ckpt.dir)) if config.ckpt.enabled else (run_dir,),
+        shared=(run_dir, Path(config.ckpt.folder)) if config.ckpt.enabled else (run_dir,),
         hang_timeout_secs=config.train.hang_timeout_secs,
         stall_timeout_secs=config.train.stall_timeout_secs,
         together=plan.sync and not plan.backup_workers,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from parallax_runner.config.objective import VALIDATION_METRICS
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, PlanError
 from parallax_runner.plan.plan import Plan
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
-def lacks_examples(config: DictConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
+def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Whether a model that could be validated is not, since what there is to validate on is less than a batch."""
-    return single.validation_loss is not None and 0 < dataset.validation_size < config.data.batch_size
+    return single.validation_loss is not None and 0 < dataset.validation_size < config.data["batch_size"]
 
 
-def planned(config: DictConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:
+def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:
     """The plan with a note where nothing will be validated.
 
     Raises ConfigError where validation was asked for, and PlanError where the model cannot be validated as it says.
@@ -34,7 +33,7 @@ def planned(config: DictConfig, plan: Plan, single: SingleDeviceGraph, dataset: 
     asked = config.train.validate_steps
     if asked is not None and single.validation_loss is None:
         raise ConfigError(f"train.validate_steps={asked}: nothing can be validated: the model has no validation_loss")
-    if asked is not None and dataset.validation_size < config.data.batch_size:
+    if asked is not None and dataset.validation_size < config.data["batch_size"]:
         raise ConfigError(f"train.validate_steps={asked}: nothing can be validated: {_too_few(config, dataset)}")
     if not lacks_examples(config, single, dataset):
         return plan
@@ -57,7 +56,7 @@ def _check_metric(single: SingleDeviceGraph) -> None:
         )
 
 
-def _too_few(config: DictConfig, dataset: Dataset) -> str:
+def _too_few(config: RunConfig, dataset: Dataset) -> str:
     size = dataset.validation_size
     there = "there is 1 validation example" if size == 1 else f"there are {size} validation examples"
-    return f"{there}, less than a batch (data.batch_size={config.data.batch_size})"
+    return f"{there}, less than a batch (data.batch_size={config.data['batch_size']})"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from omegaconf import DictConfig
-
+from parallax_runner.config.frozen import plain
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, DataError
 from parallax_runner.process.stage_times import stage
@@ -25,25 +25,25 @@ OWN_MODELS = Path(__file__).parents[2] / "models"
 
 
 @stage("data")
-def load_dataset(config: DictConfig) -> Dataset:
+def load_dataset(config: RunConfig) -> Dataset:
     """The data that `config.data` describes."""
     from hydra.utils import instantiate
 
-    _find(config, "data")
-    arguments = {key: value for key, value in config.data.items() if key != "batch_size"}
+    _find("data", config.data)
+    arguments = {key: plain(value) for key, value in config.data.items() if key != "batch_size"}
     try:
-        with must_not_exit(f"data._target_={config.data._target_}", DataError):
+        with must_not_exit(f"data._target_={config.data['_target_']}", DataError):
             return _unwrapped(lambda: instantiate(arguments))
     except MemoryError as error:
-        raise DataError(f"data._target_={config.data._target_}: its data do not fit into memory: {error}") from error
+        raise DataError(f"data._target_={config.data['_target_']}: its data do not fit into memory: {error}") from error
 
 
-def build_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
     """The graph that the model's function builds for one replica; the same in every process."""
-    return _build(config, dataset, config.data.batch_size)
+    return _build(config, dataset, config.data["batch_size"])
 
 
-def build_serving_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+def build_serving_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
     """The same for batches of any size, if the model can."""
     return _build(config, dataset, None)
 
@@ -51,11 +51,11 @@ def build_serving_graph(config: DictConfig, dataset: Dataset) -> SingleDeviceGra
 class Source(Protocol):
     """Where a run's data and graph come from."""
 
-    def load_dataset(self, config: DictConfig) -> Dataset:
+    def load_dataset(self, config: RunConfig) -> Dataset:
         """The data."""
         ...
 
-    def build_graph(self, config: DictConfig, dataset: Dataset) -> SingleDeviceGraph:
+    def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
         """The single-device graph, the same in every process."""
         ...
 
@@ -70,7 +70,7 @@ class _Model:
 MODEL: Source = _Model()
 
 
-def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:
+def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> SingleDeviceGraph:
     from hydra.utils import instantiate
 
     if "tensorflow" not in sys.modules:
@@ -79,12 +79,12 @@ def _build(config: DictConfig, dataset: Dataset, batch_size: int | None) -> Sing
     from parallax_runner.graph.capture import capture
 
     _reach_models()
-    for group in ("model", "optimizer"):
-        _find(config, group)
+    _find("model", config.model)
+    _find("optimizer", config.optimizer)
 
     def build(features: dict[str, Any]) -> Any:
-        optimizer = _unwrapped(lambda: instantiate(config.optimizer))
-        return _unwrapped(lambda: instantiate(config.model, features, optimizer))
+        optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
+        return _unwrapped(lambda: instantiate(plain(config.model), features, optimizer))
 
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     with stage("graph"):
@@ -101,11 +101,11 @@ def _reach_models() -> None:
             path.append(str(OWN_MODELS))
 
 
-def _find(config: DictConfig, group: str) -> None:
+def _find(group: str, content: Mapping[str, Any]) -> None:
     """Raises ConfigError where a group names a function or class that is not there."""
     from hydra._internal.utils import _locate
 
-    target = config[group]["_target_"]
+    target = content["_target_"]
     try:
         with must_not_exit(f"{group}._target_={target}: cannot be imported", ConfigError):
             _locate(target)

@@ -43,7 +43,7 @@ _INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS})
 class _Child:
     """A process the driver itself started, and the members that end with it."""
 
-    process: subprocess.Popen
+    process: subprocess.Popen[bytes]
     members: Sequence[Member]
     exited_secs: float | None = None
 

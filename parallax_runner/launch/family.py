@@ -26,7 +26,7 @@ def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _belongs(process, sessions, secret)]
 
 
-def end_family(children: Iterable[Popen], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
+def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
     """Ends the children and all their descendants: SIGTERM, after 3 s, or once `hurry()` holds, SIGKILL; returns when
     they are gone. A stopped process cannot take a SIGTERM, so it gets SIGKILL at once."""
     children = list(children)

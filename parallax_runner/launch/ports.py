@@ -7,4 +7,5 @@ def pick_port(host: str) -> int:
     """A port that is free on `host`, which must be an address of this machine. Raises OSError if it is not."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
-        return probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port

@@ -13,7 +13,7 @@ from parallax_runner.launch import guard
 
 def spawn(
     argv: Sequence[str], env: Mapping[str, str], log_name: Path, *, said: bytes = b"", last_signal: int, anew: bool
-) -> subprocess.Popen:
+) -> subprocess.Popen[bytes]:
     """`env` is on top of this process's own, `said` its input; the kernel sends it `last_signal` when this one ends.
 
     Its log goes on, or is written `anew`. Raises LaunchError if it cannot be executed.

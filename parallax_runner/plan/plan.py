@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from parallax_runner.files.whole import write_whole
 
@@ -219,7 +220,7 @@ def of_json(text: str) -> Plan:
     )
 
 
-def _variable(entry: dict) -> VariablePlan:
+def _variable(entry: dict[str, Any]) -> VariablePlan:
     return VariablePlan(
         **entry
         | {

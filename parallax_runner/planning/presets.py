@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
 from parallax_runner.analysis.variable_info import GradientKind
 from parallax_runner.config.location import conf_dir
+from parallax_runner.config.schema import CommConfig
 from parallax_runner.errors import PlanError
 
 # The choices that come with this project.
@@ -29,7 +29,7 @@ class Preset:
         return {GradientKind.DENSE: self.dense, GradientKind.SPARSE: self.sparse}.get(gradient)
 
 
-def preset_of(comm: Any) -> Preset | None:
+def preset_of(comm: CommConfig) -> Preset | None:
     """Of the group `comm` of a configuration; None where the cost model chooses routes."""
     return None if comm.routes is None else Preset(dense=comm.routes.dense, sparse=comm.routes.sparse)
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.files import (
     HEAVIEST_TABLE,
@@ -18,7 +19,6 @@ from parallax_runner.profile.files import (
 )
 from parallax_runner.profile.heaviest import OpTotals
 from parallax_runner.profile.shares import Part, StepShares, shares_of_step, total_by_rank
-from parallax_runner.profile.steps import Profile
 from parallax_runner.profile.text import one_line, write_text
 from parallax_runner.profile.timeline import StepTimeline, read_timeline
 from parallax_runner.profile.trace import TraceWriter
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @stage("summarize the profile")
-def summarize_profile(profile: Profile) -> str | None:
+def summarize_profile(profile: ProfileConfig) -> str | None:
     """Writes all that is made of RunMetadata to the profile's folder, and returns one line that says what came out.
 
     None where nothing is profiled; where something went wrong the line says what.

@@ -7,8 +7,9 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.profile.files import run_metadata_path
-from parallax_runner.profile.steps import Profile, profiled_steps
+from parallax_runner.profile.steps import profiled_steps
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 class StepProfiler:
     """Knows which steps this rank profiles, and writes what it is given of them."""
 
-    def __init__(self, profile: Profile, rank: int) -> None:
+    def __init__(self, profile: ProfileConfig, rank: int) -> None:
         self._rank = rank
         self._folder = None if profile.dir is None else Path(profile.dir)
         takes_part = self._folder is not None and profile.worker in (None, rank)

@@ -6,13 +6,14 @@ import contextlib
 import logging
 from pathlib import Path
 
+from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.profile.files import DERIVED, run_metadata_files
-from parallax_runner.profile.steps import Profile, listed_until
+from parallax_runner.profile.steps import listed_until
 
 log = logging.getLogger(__name__)
 
 
-def prepare(profile: Profile, *, first_step: int) -> None:
+def prepare(profile: ProfileConfig, *, first_step: int) -> None:
     """Called before each attempt, which begins when `first_step` steps are done.
 
     Removes the RunMetadata of later steps: they will be done again, and a trace of which one rank is from this attempt

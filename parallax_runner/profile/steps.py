@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Protocol
+from collections.abc import Container
+
+from parallax_runner.config.schema import ProfileConfig
 
 
-class Profile(Protocol):
-    """The configuration's group `profile`. `range` is [start, end): the end is not profiled."""
-
-    name: str
-    dir: str | None
-    steps: Sequence[int]
-    range: Sequence[int]
-    worker: int | None
-
-
-def profiled_steps(profile: Profile) -> Container[int]:
+def profiled_steps(profile: ProfileConfig) -> Container[int]:
     """The numbers of the steps, counted from 1, as in `train.steps`; to ask for one takes the same time for any."""
     if profile.name == "steps":
         return frozenset(profile.steps)
@@ -25,7 +16,7 @@ def profiled_steps(profile: Profile) -> Container[int]:
     return frozenset()
 
 
-def listed_until(profile: Profile, last: int) -> list[int]:
+def listed_until(profile: ProfileConfig, last: int) -> list[int]:
     """The steps to be profiled that are not beyond the step `last`, in order."""
     if profile.name == "range":
         start, end = profile.range

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from parallax_runner.config.frozen import SCRIPT
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan, Route, VariablePlan
 from parallax_runner.search.candidates import Range
@@ -13,7 +12,7 @@ from parallax_runner.search.candidates import Range
 PIECES_PER_SERVER = 64
 
 
-def may_change(config: DictConfig, plan: Plan) -> bool:
+def may_change(config: RunConfig, plan: Plan) -> bool:
     """Whether a run's number of pieces may change while its processes live: where all steps are of all ranks, so that
     between two of them nobody uses a variable, and where the loop of steps is our own, not a script's."""
     return (

@@ -85,8 +85,9 @@ def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.nda
         [_solve(matrix, np.concatenate([root @ each, one])) for each, one in zip(moved, thetas0, strict=True)]
     )
     left = moved - thetas @ rows.T
-    found = thetas @ _terms(partitions) + drawn[:, number]
-    return found + left @ np.linalg.solve(scale**2 * covariance, misfits[:number, number])
+    found: np.ndarray = thetas @ _terms(partitions) + drawn[:, number]
+    found += left @ np.linalg.solve(scale**2 * covariance, misfits[:number, number])
+    return found
 
 
 def _measured(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -100,7 +101,8 @@ def _measured(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def _misfit(partitions: np.ndarray, typical_secs: float) -> np.ndarray:
     apart = np.log2(partitions[:, None] / partitions[None, :]) / MISFIT_DOUBLINGS
-    return (MISFIT_SHARE * typical_secs) ** 2 * np.exp(-(apart**2) / 2)
+    misfit: np.ndarray = (MISFIT_SHARE * typical_secs) ** 2 * np.exp(-(apart**2) / 2)
+    return misfit
 
 
 def _prior(trials: Sequence[Trial]) -> np.ndarray:
@@ -113,4 +115,5 @@ def _terms(partitions: float) -> np.ndarray:
 
 
 def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    return nnls(matrix, wanted)[0]
+    found: np.ndarray = nnls(matrix, wanted)[0]
+    return found

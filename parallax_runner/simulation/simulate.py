@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Compression, PsOptions
@@ -168,6 +169,6 @@ def _assumptions(measured: Measured, constants: Constants, workers_per_host: int
     )
 
 
-def as_json(simulation: Simulation) -> dict:
+def as_json(simulation: Simulation) -> dict[str, Any]:
     """Points and assumptions."""
     return {"modelled": True} | dataclasses.asdict(simulation)

@@ -14,10 +14,11 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict, read_write
 
 from parallax_runner.config import job_folder
+from parallax_runner.config.frozen import job_config, run_config
 from parallax_runner.config.objective import Objective
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import as_typed
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
@@ -27,8 +28,8 @@ from parallax_runner.sweep.signals import ends_job, one_of_joblibs
 job_folder.register()
 
 
-def run(config: DictConfig) -> float | None:
-    """Runs a job and returns its objective.
+def run(composed: object) -> float | None:
+    """Runs the job that Hydra has composed, and returns its objective.
 
     Raises SystemExit with the status of a plain run that failed or was stopped. Of a sweep's job it does so only where
     the sweep is to end; a failed job among others returns the worst objective there is, or None.
@@ -36,9 +37,9 @@ def run(config: DictConfig) -> float | None:
     keep_going()  # this may be one of joblib's processes
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
-        return _run_in_sweep(config, hydra)
+        return _run_in_sweep(composed, hydra)
     try:
-        objective = _drive(config)
+        objective = _drive(run_config(composed))
         return None if objective is None else objective.value
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         status = tell(error)
@@ -47,12 +48,14 @@ def run(config: DictConfig) -> float | None:
         return None
 
 
-def _run_in_sweep(config: DictConfig, hydra: Any) -> float | None:
+def _run_in_sweep(composed: object, hydra: Any) -> float | None:
     sweep_dir = Path(hydra.sweep.dir)
     ledger = Ledger(sweep_dir)
+    config = run_config(composed)
     job = Job.of(sweep_dir, config.run_dir, *as_typed(hydra))
+    config = job_config(composed, sweep_dir, job.title)
     with one_of_joblibs(ledger), ends_job():
-        standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config, sweep_dir)
+        standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config)
     if standing.status == "finished":
         # A resumed job that had no step left may have none, and one that diverged may have NaN: Optuna takes neither.
         is_number = standing.objective is not None and not math.isnan(standing.objective)
@@ -64,12 +67,8 @@ def _run_in_sweep(config: DictConfig, hydra: Any) -> float | None:
     return _worst(hydra)
 
 
-def _record(ledger: Ledger, job: Job, config: DictConfig, sweep_dir: Path) -> Standing:
+def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
     """Runs a job whose start is in the ledger, and adds its end there, whatever it is."""
-    with read_write(config), open_dict(config):
-        config.sweep.dir = str(sweep_dir)
-        if config.tracking.enabled and config.tracking.run_name is None:
-            config.tracking.run_name = job.title
     name, objective, status, told = None, None, 0, None
     try:
         name, objective = _drive(config) or (None, None)
@@ -94,7 +93,7 @@ def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
     return False
 
 
-def _drive(config: DictConfig) -> Objective | None:
+def _drive(config: RunConfig) -> Objective | None:
     from parallax_runner.driver.pipeline import drive
 
     return drive(config)

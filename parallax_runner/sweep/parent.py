@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
+from parallax_runner.config.frozen import plain
 from parallax_runner.config.objective import direction_of
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.track import journal as journals
@@ -40,12 +39,12 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
     from parallax_runner.track.journal_tracker import JournalTracker
 
     uri = chosen_uri(tracking.uri)
-    check_store(uri, tracking.experiment)
+    check_store(uri, tracking.experiment_name)
     swept = " ".join(f"{key}={value}" for key, value in sweep.swept.items())
     tags = {**origin_tags(Path.cwd()), **tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)}
     header = Header(
         uri=uri,
-        experiment=tracking.experiment,
+        experiment=tracking.experiment_name,
         run_name=tracking.run_name or f"sweep {sweep.dir.name}",
         tags={str(key): str(value) for key, value in tags.items()},
     )
@@ -57,11 +56,11 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
     return tracker
 
 
-def params(configs: Sequence[DictConfig]) -> dict[str, str]:
+def params(configs: Sequence[RunConfig]) -> dict[str, str]:
     """The jobs' parameters together: one value where they agree, else a JSON list of those that occur."""
     together: dict[str, list[str]] = {}
     for config in configs:
-        for key, value in flatten(_plain(config)).items():
+        for key, value in flatten(plain(config)).items():
             if key not in OWN_KEYS:
                 together.setdefault(key, []).append(value)
     return {
@@ -86,12 +85,6 @@ def log_objectives(tracker: Tracker, objectives: Sequence[float], name: str | No
 def _has_run(sweep_dir: Path, uri: str) -> bool:
     present = journals.begun(sweep_dir)
     return bool(present) and masked_uri(journals.read_header(present[-1]).uri) == masked_uri(uri)
-
-
-def _plain(config: DictConfig) -> Mapping[str, Any]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 def _distinct(values: Sequence[str]) -> list[str]:

@@ -189,7 +189,7 @@ def _experiment_id(client: MlflowClient, name: str, database: Path | None) -> st
     if found is None:
         artifacts = None if database is None else (database.parent / "mlartifacts").as_uri()
         try:
-            return client.create_experiment(name, artifact_location=artifacts)
+            return str(client.create_experiment(name, artifact_location=artifacts))
         except MlflowException as error:
             # Another job made it in between; on a server no lock of ours prevents that.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
@@ -200,7 +200,7 @@ def _experiment_id(client: MlflowClient, name: str, database: Path | None) -> st
             f"tracking.experiment={name} was deleted in MLflow: choose another name, "
             f"or restore it with `mlflow experiments restore`"
         )
-    return found.experiment_id
+    return str(found.experiment_id)
 
 
 def _continued(client: MlflowClient, header: Header) -> Run | None:

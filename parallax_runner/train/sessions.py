@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import tensorflow.compat.v1 as tf
-from omegaconf import DictConfig
 
 from parallax_runner.checkpoints.literal_path import literal
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.cluster_size import devices_of_worker, visible_gpus
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
@@ -19,7 +19,7 @@ from parallax_runner.train.gpu_limits import GpuLimits
 
 
 def open_session_of(
-    config: DictConfig,
+    config: RunConfig,
     client: ControlClient,
     plan: Plan,
     distributed: DistributedGraph,
@@ -74,7 +74,7 @@ def open_session(
     return tf.Session(server.target, graph=distributed.graph, config=merged(config, sess_config))
 
 
-def session_config_of(config: DictConfig, distributed: DistributedGraph) -> tf.ConfigProto:
+def session_config_of(config: RunConfig, distributed: DistributedGraph) -> tf.ConfigProto:
     """Of a session on this rank's place in the cluster."""
     return session_config(
         config.cluster.threads_per_worker,
@@ -85,7 +85,7 @@ def session_config_of(config: DictConfig, distributed: DistributedGraph) -> tf.C
     )
 
 
-def gpu_limits(config: DictConfig, rank: int) -> GpuLimits:
+def gpu_limits(config: RunConfig, rank: int) -> GpuLimits:
     """What this rank may take of this machine's GPUs."""
     cluster = config.cluster
     return GpuLimits(

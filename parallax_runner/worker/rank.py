@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from omegaconf import DictConfig
 from rich.console import Console
 
 from parallax_runner.checkpoints.files import Sidecar, read_sidecar
@@ -18,6 +17,7 @@ from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.checkpoints.part import CheckpointPart
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.errors import PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
@@ -63,7 +63,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
         distributed.graph.finalize()
     with open_session_of(config, client, plan, distributed) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
-        feed = Feed(dataset, config.data.batch_size, rank, plan.workers, plan.replicas_per_worker)
+        feed = Feed(dataset, config.data["batch_size"], rank, plan.workers, plan.replicas_per_worker)
         loop = Loop(
             session=session,
             distributed=distributed,
@@ -78,7 +78,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
         )
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)
-        outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
+        outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
         loop.session.close()
         stopped = client.stop_requested.is_set()
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
@@ -111,7 +111,7 @@ def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str |
 
 
 def segments_of(
-    config: DictConfig, client: ControlClient, single: SingleDeviceGraph, plan: Plan, rank: int
+    config: RunConfig, client: ControlClient, single: SingleDeviceGraph, plan: Plan, rank: int
 ) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
     """Who asks the driver how the training goes on; None where the plan stays what it is."""
     if not may_change(config, plan):
@@ -129,7 +129,7 @@ def segments_of(
 
 
 def rewrite(
-    config: DictConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
+    config: RunConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
 ) -> DistributedGraph:
     """This worker's graph, as the configuration says; passes may still be followed by ops of others."""
     return rewrite_for_rank(
@@ -143,7 +143,7 @@ def rewrite(
     )
 
 
-def export_graph(config: DictConfig, distributed: DistributedGraph) -> None:
+def export_graph(config: RunConfig, distributed: DistributedGraph) -> None:
     """Leaves this worker's graph as a MetaGraph, which `tf.train.import_meta_graph` reads, if that is asked for."""
     if config.export_graph_path is not None:
         folder = Path(config.export_graph_path)
@@ -168,7 +168,7 @@ def join_ranks(plan: Plan) -> None:
 
 
 def _export(
-    config: DictConfig, single: SingleDeviceGraph, dataset: Dataset, last: Path, client: ControlClient
+    config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, last: Path, client: ControlClient
 ) -> dict[str, str | None]:
     """Leaves the model for serving, if it is to become an artifact; returns what the summary says of it."""
     which = config.tracking.log_checkpoints
@@ -183,21 +183,23 @@ def _export(
 
 
 def _verify(
-    loop: Loop, checkpoints: CheckpointOps, single: SingleDeviceGraph, plan: Plan, config: DictConfig, start: Sidecar
+    loop: Loop, checkpoints: CheckpointOps, single: SingleDeviceGraph, plan: Plan, config: RunConfig, start: Sidecar
 ) -> dict[str, Any]:
     """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
     loop.saver, loop.validates = None, False
     is_chief = loop.distributed.rank == 0
     initial = checkpoints.snapshot(loop.session)
-    outcome = loop.run(first_step=start.step, steps=config.train.steps, first_example=start.examples)
-    if outcome["steps"] < config.train.steps:  # stopped: there is nothing to compare with
+    outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
+    if outcome["steps"] < config.train.total_steps:  # stopped: there is nothing to compare with
         return outcome
     final = checkpoints.snapshot(loop.session)
     loop.control.doing = "comparing with one device"
     if not is_chief:
         return outcome
     feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
-    positions = [start.examples + number * loop.feed.global_batch for number in range(config.train.steps - start.step)]
+    positions = [
+        start.examples + number * loop.feed.global_batch for number in range(config.train.total_steps - start.step)
+    ]
     comparison = prove(
         single,
         plan,
@@ -212,7 +214,7 @@ def _verify(
     return outcome | {"first_step": start.step, "comparison": comparison.as_json()}
 
 
-def start_of(config: DictConfig) -> Sidecar:
+def start_of(config: RunConfig) -> Sidecar:
     """What a run begins with: the facts of the checkpoint that it resumes, or those of step 0.
 
     Raises CheckpointError where the checkpoint's facts cannot be read.
@@ -222,7 +224,7 @@ def start_of(config: DictConfig) -> Sidecar:
     return Sidecar(step=0, examples=0, seed=config.train.seed, fingerprint="", mlflow_run_id=None)
 
 
-def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> None:
+def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> None:
     """Tells the driver; a checkpoint that is to become an artifact is held before a later one can push it out."""
     if config.tracking.enabled and config.tracking.log_checkpoints == "all":
         try:
@@ -233,7 +235,7 @@ def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> N
 
 
 def saver_of(
-    config: DictConfig,
+    config: RunConfig,
     checkpoints: CheckpointOps,
     single: SingleDeviceGraph,
     client: ControlClient,
@@ -246,7 +248,7 @@ def saver_of(
 
 
 def make_saver(
-    config: DictConfig,
+    config: RunConfig,
     checkpoints: CheckpointOps,
     single: SingleDeviceGraph,
     client: ControlClient,
@@ -260,7 +262,7 @@ def make_saver(
     trained = {gradient.variable for gradient in single.gradients}
     return CheckpointSaver(
         ops=checkpoints,
-        folder=Path(config.ckpt.dir),
+        folder=Path(config.ckpt.folder),
         save_steps=config.ckpt.save_steps,
         save_secs=config.ckpt.save_secs,
         keep=config.ckpt.keep,

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from omegaconf import DictConfig
-
 from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ScriptError
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.worker.printed import Printed
@@ -46,7 +45,7 @@ class Worker:
     run_dir: Path
     rank: int
     client: ControlClient
-    config: DictConfig
+    config: RunConfig
     generators: Borrowed | None = None
     session: ScriptSession | None = None
 
@@ -70,7 +69,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
     try:
         from parallax_runner.graph.generators import FILE_NAME, Borrowed
 
-        worker.generators = Borrowed(Path(config.model.first_process) / FILE_NAME)
+        worker.generators = Borrowed(Path(config.model["first_process"]) / FILE_NAME)
         try:
             _run(config)
         except SystemExit as end:
@@ -103,14 +102,14 @@ def _leave(session: ScriptSession, client: ControlClient) -> None:
         client.leave(session.training.step)
 
 
-def _run(config: DictConfig) -> None:
-    sys.argv[:] = [config.model.path, *config.model.arguments]
-    if config.model.module is not None:
+def _run(config: RunConfig) -> None:
+    sys.argv[:] = [config.model["path"], *config.model["arguments"]]
+    if config.model["module"] is not None:
         sys.path[0] = ""
-        runpy.run_module(config.model.module, run_name="__main__", alter_sys=True)
+        runpy.run_module(config.model["module"], run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = str(Path(config.model.path).parent)
-        runpy.run_path(config.model.path, run_name="__main__")
+        sys.path[0] = str(Path(config.model["path"]).parent)
+        runpy.run_path(config.model["path"], run_name="__main__")
 
 
 def _check(end: SystemExit) -> None:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from parallax_runner.calibration.samples import Sample
@@ -22,6 +21,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import validated
 from parallax_runner.driver.cost_model import constants_path
 from parallax_runner.driver.supervise import launch_spec
@@ -64,12 +64,12 @@ def main(overrides: Sequence[str]) -> int:
     return 0
 
 
-def composed(overrides: Sequence[str]) -> DictConfig:
+def composed(overrides: Sequence[str]) -> RunConfig:
     """The configuration of a run with these overrides. Raises ConfigError."""
     return size_cluster(validated(Composer().job(list(overrides))))
 
 
-def calibrate(config: DictConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
+def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
     """Of two ranks, and of all if there are more: by several numbers, what a round costs is told from the rest."""
     from parallax_runner.calibration.fit import fit
 
@@ -81,17 +81,17 @@ def calibrate(config: DictConfig, folder: Path, interrupts: Interrupts) -> const
     return fit(samples, source=f"calibrated {datetime.date.today()} on {platform.node()} with {told} ranks")
 
 
-def measured(config: DictConfig, ranks: int, folder: Path, interrupts: Interrupts) -> list[Sample]:
+def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts) -> list[Sample]:
     """The samples of one launch: on this machine with one server, otherwise with one a host.
 
     Raises LaunchError where it fails.
     """
-    content = DictConfig(OmegaConf.to_container(config, resolve=True))
-    content.run_dir, content.ckpt.enabled = str(folder), False
-    hosts = 1
-    if config.cluster.resource_info is not None:
-        placed = spread(read_hosts(list(config.cluster.resource_info)), ranks)
-        content.cluster.resource_info, hosts = [str(host) for host in placed], len(placed)
+    hosts, cluster = 1, config.cluster
+    if cluster.resource_info is not None:
+        placed = spread(read_hosts(cluster.resource_info), ranks)
+        hosts, cluster = len(placed), dataclasses.replace(cluster, resource_info=tuple(map(str, placed)))
+    ckpt = dataclasses.replace(config.ckpt, enabled=False)
+    content = dataclasses.replace(config, run_dir=str(folder), cluster=cluster, ckpt=ckpt)
     frozen.freeze(content, folder)
     made = plan.Plan(
         comm="hybrid", workers=ranks, servers=hosts, average_sparse=True, fingerprint="", variables=(), notes=()

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from parallax_runner.config import frozen
+from parallax_runner.config.schema import CkptConfig, PartitionConfig, ProfileConfig, RunConfig, TrackingConfig
 from parallax_runner.driver import recovery, report
 from parallax_runner.driver.partition_search import PartitionSearch, tell, with_partitions
 from parallax_runner.driver.recovery import Recovery, step_of
@@ -44,14 +43,15 @@ def search_apart(
     max_restarts = config.train.max_restarts if config.action == "train" else 0
     while True:
         search.next_plan()
-        if search.choice is not None or (goes_on and step_of(config) + search.trial_steps > config.train.steps):
+        if search.choice is not None or (goes_on and step_of(config) + search.trial_steps > config.train.total_steps):
             break
         folder = start.run_dir / record.FOLDER / f"partitions_{search.partitions}"
         trial = _trial_config(config, search, folder, goes_on)
         result, by_rank = _run_trial(trial, search, start.run_dir, interrupts)
         if goes_on:
             config = with_partitions(config, config.partition.num)
-            config.ckpt.resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
+            resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
+            config = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume=resume))
         if result.status != "finished":
             result, restarts = _named(result, search.partitions, folder), summary["restarts"]
             failure = recovery.to_try_again(
@@ -82,7 +82,7 @@ def _left_by(result: processes.RunResult) -> str | None:
 
 
 def _run_trial(
-    config: DictConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
+    config: RunConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
 ) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
     """Returns how the trial ended, and the seconds of each rank's steps. `run_dir` belongs to the run that searches."""
     from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
@@ -103,22 +103,22 @@ def _run_trial(
     return result, by_rank
 
 
-def _trial_config(config: DictConfig, search: PartitionSearch, folder: Path, goes_on: bool) -> DictConfig:
-    trial = with_partitions(config, search.partitions)
-    trial.action = "search"  # by which ranks know that nothing is to be validated
-    trial.run_dir = str(folder)
-    trial.partition = {"name": "fixed", "num": search.partitions, "cut": Cut.BY_BYTES.value}
-    first = step_of(config) if goes_on else 0
-    trial.train.steps = first + search.trial_steps
-    trial.train.log_every = search.trial_steps
+def _trial_config(config: RunConfig, search: PartitionSearch, folder: Path, goes_on: bool) -> RunConfig:
+    first, ckpt = step_of(config) if goes_on else 0, config.ckpt
     if not goes_on:
-        trial.ckpt = {"enabled": False, "resume": "never"}
-    elif not config.ckpt.enabled:
-        passed_on = {"enabled": True, "dir": str(_passed_on(Path(config.run_dir))), "keep": 1}
-        trial.ckpt = passed_on | {"resume": config.ckpt.resume}
-    trial.tracking = {"enabled": False}
-    trial.profile = {"name": "off"}
-    return trial
+        ckpt = CkptConfig(enabled=False, resume="never")
+    elif not ckpt.enabled:
+        ckpt = CkptConfig(enabled=True, dir=str(_passed_on(Path(config.run_dir))), keep=1, resume=ckpt.resume)
+    return dataclasses.replace(
+        config,
+        action="search",  # by which ranks know that nothing is to be validated
+        run_dir=str(folder),
+        partition=PartitionConfig(name="fixed", num=search.partitions, cut=Cut.BY_BYTES.value),
+        train=dataclasses.replace(config.train, steps=first + search.trial_steps, log_every=search.trial_steps),
+        ckpt=ckpt,
+        tracking=TrackingConfig(enabled=False),
+        profile=ProfileConfig(name="off"),
+    )
 
 
 def _passed_on(run_dir: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import logging
@@ -10,11 +11,10 @@ import platform
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from omegaconf import DictConfig, OmegaConf
+from typing import TYPE_CHECKING
 
 from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.data.token_cache import cache_root
 from parallax_runner.driver.supervise import launch_spec
@@ -34,7 +34,7 @@ FOLDER = "measure"
 MODULE = "parallax_runner.worker.row_trial"
 
 
-def known(config: DictConfig, fingerprint: str) -> Measured | None:
+def known(config: RunConfig, fingerprint: str) -> Measured | None:
     """What an earlier trial of the same graph, data, ranks and machine has found; None where there was none."""
     try:
         return measured.load(_kept(config, fingerprint))
@@ -43,7 +43,7 @@ def known(config: DictConfig, fingerprint: str) -> Measured | None:
 
 
 def measure(
-    config: DictConfig,
+    config: RunConfig,
     single: SingleDeviceGraph,
     alone: plan.Plan,
     run_dir: Path,
@@ -67,20 +67,21 @@ def measure(
 
 
 def _trial(
-    config: DictConfig, single: SingleDeviceGraph, alone: plan.Plan, folder: Path, interrupts: Interrupts | None
+    config: RunConfig, single: SingleDeviceGraph, alone: plan.Plan, folder: Path, interrupts: Interrupts | None
 ) -> Measured:
     from parallax_runner.graph import fingerprint
 
     shutil.rmtree(folder, ignore_errors=True)
-    content = DictConfig(OmegaConf.to_container(config, resolve=True))
-    content.run_dir = str(folder)
-    frozen.freeze(content, folder)
+    frozen.freeze(dataclasses.replace(config, run_dir=str(folder)), folder)
     plan.save(alone, folder / plan.FILE_NAME)
     fingerprint.Outline.of(single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)
-    content.ckpt.enabled = False
-    # Of several hosts one will do: this machine.
-    content.cluster.resource_info = None
-    spec = launch_spec(content, alone, folder, module=MODULE)
+    here = dataclasses.replace(
+        config,
+        run_dir=str(folder),
+        ckpt=dataclasses.replace(config.ckpt, enabled=False),
+        cluster=dataclasses.replace(config.cluster, resource_info=None),  # one of several hosts will do
+    )
+    spec = launch_spec(here, alone, folder, module=MODULE)
     result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
     if result.status == "interrupted":
         raise Interrupted
@@ -92,16 +93,16 @@ def _trial(
         raise StorageError(f"{folder / measured.FILE_NAME}: cannot be read back: {error}") from error
 
 
-def _kept(config: DictConfig, fingerprint: str) -> Path:
+def _kept(config: RunConfig, fingerprint: str) -> Path:
     """Where a measurement is kept: named by all that it depends on; other seeds draw other rows, but as many."""
-    content: Any = OmegaConf.to_container(config, resolve=True)
+    data = frozen.plain(config.data)
     depends_on = [
         measured.FORMAT,
         fingerprint,
-        drawn_from(content["data"]),
-        state_of(content["data"]),
-        min(content["cluster"]["workers"], measured.MOST_RANKS),
-        content["cluster"]["threads_per_worker"],
+        drawn_from(data),
+        state_of(data),
+        min(config.cluster.workers, measured.MOST_RANKS),
+        config.cluster.threads_per_worker,
         [platform.node(), os.cpu_count()],
     ]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:32]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from parallax_runner.config.explain import nearest, refusal
 from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.planning.presets import CHOICES, preset_named, preset_of
 from parallax_runner.planning.routes.registry import route_named, route_names
 
 AUTO = "auto"
 
 
-def check_routes(config: DictConfig, origins: Origins) -> None:
+def check_routes(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError where `comm` names no route, or has an option that none of its routes reads."""
     _check_names(config, origins)
     has_servers = uses_servers(config)
@@ -27,13 +26,13 @@ def check_routes(config: DictConfig, origins: Origins) -> None:
         raise refusal(chosen, origins, needed, value="search")
 
 
-def uses_servers(config: DictConfig) -> bool:
+def uses_servers(config: RunConfig) -> bool:
     """Whether variables of this configuration may live on servers."""
     preset = preset_of(config.comm)
     return preset is None or any(route_named(name).on_servers for name in (preset.dense, preset.sparse))
 
 
-def _check_names(config: DictConfig, origins: Origins) -> None:
+def _check_names(config: RunConfig, origins: Origins) -> None:
     comm, preset = config.comm, preset_of(config.comm)
     if preset is None:
         if comm.name != AUTO:

@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.entry import run_child
 from parallax_runner.plan import plan
@@ -67,7 +66,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
             single,
             alone,
             dataset,
-            batch_size=config.data.batch_size,
+            batch_size=config.data["batch_size"],
             ranks=ranks,
             steps=steps,
             seed=config.train.seed,
@@ -77,13 +76,13 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
     with stage("time steps"):
         distributed = rewrite_for_rank(single, alone, rank=0, seed=config.train.seed)
         with open_session(distributed) as session:
-            step_secs = _step_secs(session, distributed, Feed(dataset, config.data.batch_size, 0, 1))
+            step_secs = _step_secs(session, distributed, Feed(dataset, config.data["batch_size"], 0, 1))
     found = measured.Measured(
         fingerprint=single.fingerprint,
         ranks=ranks,
         steps=steps,
         step_secs=step_secs,
-        batch_size=config.data.batch_size,
+        batch_size=config.data["batch_size"],
         words_per_example=dataset.words_per_example,
         variables=variables,
         rows=tuple(count_rows(name, rows[name], batches) for name, batches in ids.items()),
@@ -94,7 +93,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
 
 
 def _open_session(
-    config: DictConfig, client: ControlClient, alone: plan.Plan, distributed: DistributedGraph
+    config: RunConfig, client: ControlClient, alone: plan.Plan, distributed: DistributedGraph
 ) -> tf.Session:
     """On the devices that rank 0 would have."""
     from parallax_runner.train.sessions import open_session_of

@@ -62,7 +62,10 @@ def ids_by_variable(
 
 
 def _run(
-    session: tf.Session, fetches: Mapping[str, list[tf.Tensor]], distributed: DistributedGraph, batch: Mapping
+    session: tf.Session,
+    fetches: Mapping[str, list[tf.Tensor]],
+    distributed: DistributedGraph,
+    batch: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     (features,) = distributed.features
     fetched = session.run(dict(fetches), {features[name]: array for name, array in batch.items()})

@@ -9,22 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 import parallax_runner as parallax
 from parallax_runner.api.overrides import overrides_of, value_of
 from parallax_runner.config.compose import Composer, resolve
-from parallax_runner.config.schema import PsConfig
+from parallax_runner.config.frozen import plain
+from parallax_runner.config.schema import PsConfig, RunConfig
 from parallax_runner.config.validate import validate
 from parallax_runner.errors import ConfigError
 
 
-def composed(config: parallax.Config, **options: Any) -> DictConfig:
+def composed(config: parallax.Config, **options: Any) -> RunConfig:
     asked = {"resource_info": None, "sync": True, "has_partitioner": False} | options
     job = Composer().job([*overrides_of(config, **asked), "model.path=train.py"])
-    told = resolve(job)
-    validate(told, job.origins)
-    return told
+    return validate(resolve(job), job.origins)
 
 
 def test_defaults_are_the_originals() -> None:
@@ -121,7 +120,7 @@ SAID = {
 def test_what_is_set_is_said(tmp_path: Path) -> None:
     told = composed(everything(tmp_path), sync=False, has_partitioner=True, resource_info=["localhost: 0,1"])
     assert told.run_dir == str(tmp_path / "run")
-    assert {key: OmegaConf.select(told, key) for key in SAID} == SAID
+    assert {key: OmegaConf.select(OmegaConf.create(plain(told)), key) for key in SAID} == SAID
 
 
 def test_each_option_of_ps_config_is_passed_on() -> None:
@@ -145,7 +144,7 @@ def test_options_for_mpi() -> None:
 
 def test_profile_steps() -> None:
     told = composed(parallax.Config(profile_config=parallax.ProfileConfig(profile_steps=[2, 7])))
-    assert (told.profile.name, list(told.profile["steps"])) == ("steps", [2, 7])
+    assert (told.profile.name, list(told.profile.steps)) == ("steps", [2, 7])
 
 
 def test_save_ckpt_secs() -> None:
@@ -186,7 +185,7 @@ def test_an_empty_path_is_none() -> None:
 
 def test_profile_steps_of_an_array() -> None:
     given = parallax.ProfileConfig(profile_steps=np.array([2, 7]))
-    assert list(composed(parallax.Config(profile_config=given)).profile["steps"]) == [2, 7]
+    assert list(composed(parallax.Config(profile_config=given)).profile.steps) == [2, 7]
 
 
 def test_profile_steps_and_range_are_never_both() -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from parallax_runner.checkpoints import folder as checkpoint_folder
 from parallax_runner.checkpoints.files import sidecar_path
 from parallax_runner.checkpoints.start import Start, find_start
+from parallax_runner.config.frozen import from_plain
 from parallax_runner.driver.pipeline import _with_start
 from parallax_runner.errors import CheckpointError
 from tests.single.checkpoints.test_checkpoint_files import SUFFIXES, names, partial, written
@@ -199,7 +199,7 @@ def test_a_leftover_that_cannot_be_removed_is_told_once(
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
 
     monkeypatch.setattr(checkpoint_folder, "remove", refuse)
-    config = OmegaConf.create(
+    config = from_plain(
         {
             "action": "train",
             "model": {"_target_": "models.linear"},

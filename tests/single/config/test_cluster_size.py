@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
 
 from parallax_runner.config import cluster_size, resource_info
 from parallax_runner.config.cluster_size import size_cluster, visible_gpus
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, load
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
 from parallax_runner.errors import ConfigError
 
@@ -29,11 +29,9 @@ def set_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(resource_info.read_hosts, "__kwdefaults__", {"gpus": detected})
 
 
-def compose(*lines: str) -> DictConfig:
+def compose(*lines: str) -> RunConfig:
     job = Composer().job(lines)
-    config = resolve(job)
-    validate(config, job.origins)
-    return config
+    return validate(resolve(job), job.origins)
 
 
 def numbers(*lines: str) -> tuple[int, int, int]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
 
+from parallax_runner.config.frozen import from_plain
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.track import plots
 from parallax_runner.track.journal import Header, Journal
@@ -29,8 +30,8 @@ class Recorder(NoTracker):
         self.events.append((kind, paths))
 
 
-def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> DictConfig:
-    return OmegaConf.create(
+def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> RunConfig:
+    return from_plain(
         {
             "tracking": {"enabled": tracked, "log_checkpoints": "last"},
             "ckpt": {"enabled": True, "dir": str(run_dir / "ckpt")},

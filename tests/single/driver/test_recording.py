@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
-from parallax_runner.config.frozen import SCRIPT
+from parallax_runner.config.frozen import SCRIPT, from_plain
 from parallax_runner.driver import recording
 from parallax_runner.plan.plan import Plan
 from parallax_runner.track.continuing import Start
@@ -30,7 +29,7 @@ def test_a_job_of_a_sweep_names_the_run_that_it_starts_from(
     monkeypatch.setattr(recording, "JournalTracker", tracker)
     start = Start(tmp_path / "source" / "ckpt" / "model.ckpt-3", "theirs")
     monkeypatch.setattr(recording, "_checkpoint_of", lambda _: start)
-    config = OmegaConf.create(
+    config = from_plain(
         {
             "tracking": {"enabled": True, "uri": "http://x", "experiment": "e", "run_name": None, "tags": {}},
             "action": "train",
@@ -57,7 +56,7 @@ def test_a_job_of_a_sweep_names_the_run_that_it_starts_from(
     ],
 )
 def test_a_default_name_says_what_a_run_is(fields: dict[str, Any], name: str) -> None:
-    config = OmegaConf.create({"action": "train", **fields})
+    config = from_plain({"action": "train", **fields})
     plan = Plan(comm="mpi", workers=2, servers=0, average_sparse=False, fingerprint="f", variables=(), notes=())
     now = time.strptime("2026-11-24 08:30:00", "%Y-%m-%d %H:%M:%S")
     assert recording.default_run_name(config, plan, now) == name

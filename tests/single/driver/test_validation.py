@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
-from omegaconf import DictConfig, OmegaConf
 
+from parallax_runner.config.frozen import from_plain
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import validation
 from parallax_runner.errors import CaptureError, ConfigError, PlanError
@@ -22,8 +23,8 @@ from tests.single.train.test_loop import dataset
 PLAN = Plan("mpi", 2, 0, True, "f", (), ("a note",))
 
 
-def config(batch_size: int, validate_steps: int | None = None) -> DictConfig:
-    return OmegaConf.create({"data": {"batch_size": batch_size}, "train": {"validate_steps": validate_steps}})
+def config(batch_size: int, validate_steps: int | None = None) -> RunConfig:
+    return from_plain({"data": {"batch_size": batch_size}, "train": {"validate_steps": validate_steps}})
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def single() -> SingleDeviceGraph:
     return found
 
 
-def notes(config: DictConfig, single: SingleDeviceGraph, data: Dataset) -> tuple[str, ...]:
+def notes(config: RunConfig, single: SingleDeviceGraph, data: Dataset) -> tuple[str, ...]:
     return validation.planned(config, PLAN, single, data).notes
 
 

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
+from parallax_runner.config.frozen import from_plain
+from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import CaptureError, ConfigError, DataError, Interrupted
 from parallax_runner.graph import build
 from parallax_runner.graph.capture import capture
@@ -43,8 +44,8 @@ def write(path: Path, *, at_import: bool = False, status: object = 0) -> None:
     path.write_text(MODULE.format(at_import=at_import, status=status))
 
 
-def config(folder: Path, module: str) -> object:
-    return OmegaConf.create(
+def config(folder: Path, module: str) -> RunConfig:
+    return from_plain(
         {
             "run_dir": str(folder),
             "train": {"seed": 1},
@@ -60,7 +61,7 @@ def test_a_module_that_exits_while_it_is_imported(status: object, folder: Path) 
     name = f"exits_{type(status).__name__}_{status and 'one'}"
     write(folder / f"{name}.py", at_import=True, status=status)
     with pytest.raises(ConfigError) as raised:
-        build.load_dataset(config(folder, name))  # type: ignore[arg-type]
+        build.load_dataset(config(folder, name))
     said = str(raised.value)
     assert said.startswith(f"data._target_={name}.load: cannot be imported: it ends the process at ")
     assert f"{folder / name}.py:4 (sys.exit({status!r})): SystemExit" in said
@@ -69,7 +70,7 @@ def test_a_module_that_exits_while_it_is_imported(status: object, folder: Path) 
 def test_data_that_end_the_process(folder: Path) -> None:
     write(folder / "exits_in_data.py")
     with pytest.raises(DataError, match=r"exits_in_data\.py:12 .*: Stop: no data today"):
-        build.load_dataset(config(folder, "exits_in_data"))  # type: ignore[arg-type]
+        build.load_dataset(config(folder, "exits_in_data"))
 
 
 def test_models_of_the_working_directory_that_exit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ def test_models_of_the_working_directory_that_exit(folder: Path, monkeypatch: py
         monkeypatch.delitem(sys.modules, name)
     build._reach_models()
     with pytest.raises(ConfigError, match=r"model\._target_=models\.model: cannot be imported: .*models\.py:4"):
-        build._find(config(folder, "models"), "model")  # type: ignore[arg-type]
+        build._find("model", config(folder, "models").model)
 
 
 def test_a_model_that_exits() -> None:

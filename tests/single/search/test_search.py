@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from omegaconf import OmegaConf
 
-from parallax_runner.config.frozen import SCRIPT
+from parallax_runner.config.frozen import SCRIPT, from_plain
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
 from parallax_runner.search import plot, record
@@ -288,20 +287,20 @@ def test_there_is_nothing_to_cut_without_sparse_variables_on_servers() -> None:
     assert range_of(plan(100, route=Route.ALLGATHER), least=1, most=None) is None
 
 
-def asked(**fields: str) -> Mapping[str, object]:
+def asked(**fields: object) -> Mapping[str, object]:
     content = {"partition": {"name": "search"}, "action": "train", "model": {"_target_": "models.lm.build"}}
-    return OmegaConf.merge(content, {key: value for key, value in fields.items()})
+    return content | fields
 
 
 def test_plans_change_only_between_steps_that_all_ranks_take_together() -> None:
     made = plan(100)
-    assert may_change(OmegaConf.create(asked()), made)
-    assert may_change(OmegaConf.create(asked(action="search")), made)
+    assert may_change(from_plain(asked()), made)
+    assert may_change(from_plain(asked(action="search")), made)
     for other in ({"partition": {"name": "fixed"}}, {"action": "verify"}, {"model": {"_target_": SCRIPT}}):
-        assert not may_change(OmegaConf.create(asked(**other)), made)
+        assert not may_change(from_plain(asked(**other)), made)
     for changes in ({"sync": False}, {"backup_workers": 1}):
-        assert not may_change(OmegaConf.create(asked()), dataclasses.replace(made, **changes))
-    assert not may_change(OmegaConf.create(asked()), plan(100, gradient="dense"))
+        assert not may_change(from_plain(asked()), dataclasses.replace(made, **changes))
+    assert not may_change(from_plain(asked()), plan(100, gradient="dense"))
 
 
 def test_trials_and_choice_come_back_for_the_same_graph_and_cluster_only(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hydra._internal.utils import get_args_parser
-from omegaconf import OmegaConf
 
+from parallax_runner.config.frozen import from_plain
 from parallax_runner.driver.check import check
 from parallax_runner.sweep.parent import _has_run, log_objectives, open_parent, params
 from parallax_runner.track.journal import Header, Journal
@@ -17,16 +17,16 @@ from parallax_runner.track.tracker import NoTracker
 
 def test_shared_values_and_lists() -> None:
     configs = [
-        OmegaConf.create({"run_dir": "a", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
-        OmegaConf.create({"run_dir": "b", "train": {"seed": 2, "steps": 5}, "comm": {"name": "mpi", "more": True}}),
-        OmegaConf.create({"run_dir": "c", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
+        from_plain({"run_dir": "a", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
+        from_plain(
+            {"run_dir": "b", "train": {"seed": 2, "steps": 5}, "comm": {"name": "mpi"}, "model": {"more": True}}
+        ),
+        from_plain({"run_dir": "c", "train": {"seed": 1, "steps": 5}, "comm": {"name": "mpi"}}),
     ]
-    assert params(configs) == {
-        "train.seed": '["1", "2"]',
-        "train.steps": "5",
-        "comm.name": "mpi",
-        "comm.more": '["true"]',
-    }
+    together = params(configs)
+    assert (together["train.seed"], together["train.steps"], together["comm.name"]) == ('["1", "2"]', "5", "mpi")
+    assert together["model.more"] == '["true"]'
+    assert "run_dir" not in together
 
 
 class Noting(NoTracker):

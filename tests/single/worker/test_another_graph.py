@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
-from omegaconf import DictConfig
 
 from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.validate import validate
 from parallax_runner.driver.jobs import partition_trials as trials_apart
 from parallax_runner.driver.jobs import row_trial as measurement
 from parallax_runner.errors import PlanError
@@ -39,8 +40,9 @@ def plan_of(single: SingleDeviceGraph) -> Plan:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> DictConfig:
-    return resolve(Composer().job(["model=simple", f"run_dir={tmp_path / 'trial'}"]))
+def config(tmp_path: Path) -> RunConfig:
+    job = Composer().job(["model=simple", f"run_dir={tmp_path / 'trial'}"])
+    return validate(resolve(job), job.origins)
 
 
 def worker(folder: Path, *_: object, **__: object) -> None:
@@ -48,12 +50,12 @@ def worker(folder: Path, *_: object, **__: object) -> None:
     check_graph(built(2), plans.load(folder / plans.FILE_NAME), folder, rank=0)
 
 
-def folder_of(config: DictConfig, plan: Plan, folder: Path, **_: object) -> Path:
+def folder_of(config: RunConfig, plan: Plan, folder: Path, **_: object) -> Path:
     """Stands in for `launch_spec`; only the run directory matters here."""
     return folder
 
 
-def test_of_a_measurement(config: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_measurement(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "launch_spec", folder_of)
     monkeypatch.setattr(measurement.processes, "run", worker)
     single = built(1)
@@ -61,7 +63,7 @@ def test_of_a_measurement(config: DictConfig, tmp_path: Path, monkeypatch: pytes
         measurement.measure(config, single, plan_of(single), tmp_path)
 
 
-def test_of_a_trial_apart(config: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_trial_apart(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials_apart, "launch_spec", folder_of)
     monkeypatch.setattr(trials_apart.processes, "run", worker)
     single = built(1)

@@ -172,7 +172,7 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]
     wave: dict[tf.Operation, int] = {}
     for op in sorted(by_op, key=lambda op: (len(needs[op] & by_op.keys()), op.name)):
         wave[op] = 1 + max((wave[other] for other in needs[op] & by_op.keys() if other is not op), default=-1)
-    groups: dict[tuple, list[Lookup]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[Lookup]] = defaultdict(list)
     for op, lookup in sorted(by_op.items(), key=lambda item: item[0].name):
         fetches = tuple(op in found for found in reached)
         waits_for = tuple(sorted(control.name for control in op.control_inputs))

@@ -1,0 +1,45 @@
+"""The schema as OmegaConf needs it to compose a configuration: mutable, with `list` and `dict`."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import GenericAlias
+from typing import Any, cast, get_args, get_origin
+
+from parallax_runner.config.schema import RunConfig
+
+
+def mutable(schema: type[Any]) -> type[Any]:
+    """The dataclass with the same name, fields, defaults and metadata as a frozen one."""
+    return dataclasses.make_dataclass(schema.__name__, [_field(entry) for entry in dataclasses.fields(schema)])
+
+
+def _field(entry: "dataclasses.Field[Any]") -> tuple[str, Any, Any]:
+    if dataclasses.is_dataclass(entry.type):
+        group = mutable(cast(type[Any], entry.type))
+        return entry.name, group, dataclasses.field(default_factory=group, metadata=entry.metadata)
+    default: Any = entry.default
+    if isinstance(default, tuple):
+        return entry.name, _known(entry.type), dataclasses.field(default_factory=list, metadata=entry.metadata)
+    made = dataclasses.field(default=default, default_factory=entry.default_factory, metadata=entry.metadata)
+    return entry.name, _known(entry.type), made
+
+
+def _known(kind: Any) -> Any:
+    """The type that OmegaConf has for this one; it knows no union with a list."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return GenericAlias(list, arguments[:1])
+    if origin is Mapping:
+        return GenericAlias(dict, arguments)
+    group = group_in(kind)
+    if group is not None:
+        return mutable(group) | None
+    return Any if any(get_origin(one) is tuple for one in arguments) else kind
+
+
+def group_in(kind: Any) -> type[Any] | None:
+    """The dataclass in the type of a group that may be null; None for any other type."""
+    return next((cast(type[Any], one) for one in get_args(kind) if dataclasses.is_dataclass(one)), None)
+
+
+STRUCTURED = mutable(RunConfig)
