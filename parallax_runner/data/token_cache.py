@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import logging
-import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -19,6 +16,7 @@ from parallax_runner.data.checksums import damage_of, write_sums
 from parallax_runner.data.mapped_file import MappedFile
 from parallax_runner.data.tokens import Corpus, TextFile, Tokenizer, tokenize_files
 from parallax_runner.errors import DataError
+from parallax_runner.files.cache import cache_key, cache_root
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +63,7 @@ def fingerprint(
     Raises DataError for a file that is not there.
     """
     described = [FORMAT, tokenizer.name, vocab_size, _describe(files), _describe(validation_files or ())]
-    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
+    return cache_key(described)
 
 
 def _describe(files: Sequence[TextFile]) -> list[tuple[str, int, int]]:
@@ -74,13 +72,6 @@ def _describe(files: Sequence[TextFile]) -> list[tuple[str, int, int]]:
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read: {error.strerror}.") from error
     return [(file.name, state.st_size, state.st_mtime_ns) for file, state in zip(files, states, strict=True)]
-
-
-def cache_root(cache_dir: str | None) -> Path:
-    """The folder for what is kept between runs: `cache_dir`, or by default the user's."""
-    if cache_dir is not None:
-        return Path(cache_dir).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parallax_runner"
 
 
 def _is_whole(folder: Path) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 import platform
 from pathlib import Path
 
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.token_cache import cache_root
+from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.plan.plan import Compression, PsOptions
 from parallax_runner.planning.cost import constants
 from parallax_runner.planning.cost.constants import DEFAULTS, Constants
@@ -64,5 +62,4 @@ def constants_path(config: RunConfig) -> Path:
     """Where the constants of the configuration's cluster are kept: it is told by its hosts and their cores."""
     lines, threads = config.cluster.resource_info, config.cluster.threads_per_worker
     described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), threads]
-    key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
-    return cache_root(None) / "calibration" / f"{key}.json"
+    return cache_root() / "calibration" / f"{cache_key(described)}.json"

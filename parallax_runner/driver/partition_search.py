@@ -15,10 +15,10 @@ from typing import Any
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
-from parallax_runner.data.token_cache import cache_root
 from parallax_runner.driver import report
 from parallax_runner.driver.partition_results import fields_of, track
 from parallax_runner.errors import PlanError
+from parallax_runner.files.cache import cache_root
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cut import Cut
@@ -78,7 +78,7 @@ class PartitionSearch:
         assert allowed is not None
         self._allowed = allowed
         self._made_for = _made_for(config, plan)
-        self._paths = (record.in_run(run_dir), record.in_cache(cache_root(None), self._made_for))
+        self._paths = (record.in_run(run_dir), record.in_cache(cache_root(), self._made_for))
         self._by_rank: dict[int, Sequence[float]] = {}
         self.plan, self.partitions = plan, 0
         self._has_shown, self._was_tracked = False, False

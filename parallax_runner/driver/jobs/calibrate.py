@@ -17,16 +17,14 @@ from rich.console import Console
 
 from parallax_runner.calibration.samples import Sample
 from parallax_runner.calibration.table import constants_table
-from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import validated
 from parallax_runner.driver.cost_model import constants_path
-from parallax_runner.driver.supervise import launch_spec
-from parallax_runner.errors import LaunchError, StorageError
-from parallax_runner.launch import processes
+from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
+from parallax_runner.errors import StorageError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.plan import plan
 from parallax_runner.planning.cost import constants
@@ -92,18 +90,12 @@ def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts
         hosts, cluster = len(placed), dataclasses.replace(cluster, resource_info=tuple(map(str, placed)))
     ckpt = dataclasses.replace(config.ckpt, enabled=False)
     content = dataclasses.replace(config, run_dir=str(folder), cluster=cluster, ckpt=ckpt)
-    frozen.freeze(content, folder)
     made = plan.Plan(
         comm="hybrid", workers=ranks, servers=hosts, average_sparse=True, fingerprint="", variables=(), notes=()
     )
-    plan.save(made, folder / plan.FILE_NAME)
     print(f"calibrate: {ranks} ranks and {hosts} server(s)", file=sys.stderr, flush=True)
-    spec = launch_spec(content, made, folder, module=MODULE)
-    result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
-    if result.status == "interrupted":
-        raise Interrupted
-    if result.status != "finished":
-        raise LaunchError(f"calibrate: {result.failure} (logs: {folder / 'logs'})")
+    result = run_child_job(content, made, module=MODULE, interrupts=interrupts)
+    require_finished(result, "calibrate", folder)
     return [Sample(**sample) for sample in result.done["worker", 0]["samples"]]
 
 

@@ -18,14 +18,13 @@ from typing import Any
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import CkptConfig, PartitionConfig, ProfileConfig, RunConfig, TrackingConfig
 from parallax_runner.driver import recovery, report
+from parallax_runner.driver.jobs.child_job import run_child_job
 from parallax_runner.driver.partition_search import PartitionSearch, tell, with_partitions
 from parallax_runner.driver.recovery import Recovery, step_of
-from parallax_runner.driver.supervise import launch_spec
 from parallax_runner.errors import TrainingError
 from parallax_runner.files.link_or_copy import link_or_copy
 from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.plan import plan as plans
 from parallax_runner.planning.cut import Cut
 from parallax_runner.search import record
 from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
@@ -89,8 +88,7 @@ def _run_trial(
 
     folder = Path(config.run_dir)
     shutil.rmtree(folder, ignore_errors=True)  # an earlier search's logs
-    frozen.freeze(config, folder)
-    plans.save(search.plan, folder / plans.FILE_NAME)
+    folder.mkdir(parents=True, exist_ok=True)
     link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
     by_rank: dict[int, list[float]] = defaultdict(list)
 
@@ -98,8 +96,9 @@ def _run_trial(
         if message.role == "worker" and message.kind == "progress":
             by_rank[message.index] += message.fields["step_secs"]
 
-    spec = launch_spec(config, search.plan, folder)
-    result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
+    result = run_child_job(
+        config, search.plan, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts
+    )
     return result, by_rank
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import logging
 import os
 import platform
@@ -16,11 +14,10 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
-from parallax_runner.data.token_cache import cache_root
-from parallax_runner.driver.supervise import launch_spec
-from parallax_runner.errors import LaunchError, StorageError
-from parallax_runner.launch import processes
-from parallax_runner.launch.interrupts import Interrupted, Interrupts
+from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
+from parallax_runner.errors import StorageError
+from parallax_runner.files.cache import cache_key, cache_root
+from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.plan import plan
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.measured import Measured
@@ -72,8 +69,7 @@ def _trial(
     from parallax_runner.graph import fingerprint
 
     shutil.rmtree(folder, ignore_errors=True)
-    frozen.freeze(dataclasses.replace(config, run_dir=str(folder)), folder)
-    plan.save(alone, folder / plan.FILE_NAME)
+    folder.mkdir(parents=True)
     fingerprint.Outline.of(single.meta_graph.graph_def).save(folder / fingerprint.FILE_NAME)
     here = dataclasses.replace(
         config,
@@ -81,12 +77,8 @@ def _trial(
         ckpt=dataclasses.replace(config.ckpt, enabled=False),
         cluster=dataclasses.replace(config.cluster, resource_info=None),  # one of several hosts will do
     )
-    spec = launch_spec(here, alone, folder, module=MODULE)
-    result = processes.run(spec, on_message=lambda message: None, interrupts=interrupts)
-    if result.status == "interrupted":
-        raise Interrupted
-    if result.status != "finished":
-        raise LaunchError(f"measure: {result.failure} (logs: {folder / 'logs'})")
+    result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
+    require_finished(result, "measure", folder)
     try:
         return measured.load(folder / measured.FILE_NAME)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -105,5 +97,4 @@ def _kept(config: RunConfig, fingerprint: str) -> Path:
         config.cluster.threads_per_worker,
         [platform.node(), os.cpu_count()],
     ]
-    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:32]
-    return cache_root(None) / "measured" / f"{key}.json"
+    return cache_root() / "measured" / f"{cache_key(depends_on)}.json"

@@ -160,7 +160,9 @@ def test_optuna_looks_in_the_direction_of_the_objective(tmp_path: Path) -> None:
 
 
 def test_optuna_never_prefers_a_job_that_is_measured_otherwise(tmp_path: Path) -> None:
-    body = "rate = config.optimizer['learning_rate']\n    return rate if rate > 0.1 else Objective('training loss', 0.001)"
+    body = (
+        "rate = config.optimizer['learning_rate']\n    return rate if rate > 0.1 else Objective('training loss', 0.001)"
+    )
     arguments = (*OPTUNA, "optimizer.learning_rate=choice(0.1,0.2,0.3)", "hydra.sweeper.sampler.seed=3")
     result = run(body, *arguments, "hydra.sweep.dir=s", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -1,0 +1,40 @@
+"""Runs a short job in a folder of its own, below the run that wants to know something: row trials, calibrations and
+trials of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from parallax_runner.config import frozen
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.supervise import WORKER, launch_spec
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import processes
+from parallax_runner.launch.interrupts import Interrupted, Interrupts
+from parallax_runner.plan import plan as plans
+
+
+def run_child_job(
+    config: RunConfig,
+    plan: plans.Plan,
+    *,
+    module: str = WORKER,
+    interrupts: Interrupts | None = None,
+    on_message: Callable[[processes.Message], None] = lambda message: None,
+    on_stall: Callable[[str], None] | None = None,
+) -> processes.RunResult:
+    """Runs the processes of `plan` in `config.run_dir` to their end; each worker runs `module`."""
+    folder = Path(config.run_dir)
+    frozen.freeze(config, folder)
+    plans.save(plan, folder / plans.FILE_NAME)
+    spec = launch_spec(config, plan, folder, module=module)
+    return processes.run(spec, on_message=on_message, on_stall=on_stall, interrupts=interrupts)
+
+
+def require_finished(result: processes.RunResult, what: str, folder: Path) -> None:
+    """Raises Interrupted where the user ended the job, LaunchError where it failed."""
+    if result.status == "interrupted":
+        raise Interrupted
+    if result.status != "finished":
+        raise LaunchError(f"{what}: {result.failure} (logs: {folder / 'logs'})")
