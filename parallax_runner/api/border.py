@@ -11,8 +11,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.api.steps import Steps
 from parallax_runner.errors import TrainingError
 from parallax_runner.graph import edit
-from parallax_runner.plan.plan import Plan, Route
+from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.rewrite.routes import needs_all_ranks, shared_variables
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ class Border:
 
     def __init__(self, plan: Plan, steps: Steps, distributed: DistributedGraph) -> None:
         self._plan, self._steps, self._distributed = plan, steps, distributed
-        self._on_servers = {name for each in plan.by_route(Route.PS) for name in (each.name, *each.slots)}
+        self._on_servers = shared_variables(plan)
 
     def check_part(self, updates: frozenset[str]) -> None:
         """Refuses to run some updates alone, where they are on servers."""
@@ -78,7 +79,7 @@ class Border:
     @functools.cache  # noqa: B019
     def _check_reachable(self, name: str) -> None:
         """Refuses what only the chief's step has, or what is spread over servers or over the workers."""
-        if not self._plan.servers and not self._plan.by_route(Route.ALLTOALL):
+        if not self._plan.servers and not needs_all_ranks(self._plan):
             return
         for op in edit.ancestors([self._distributed.graph.get_tensor_by_name(name).op], control=False):
             if op.name in self._moved:

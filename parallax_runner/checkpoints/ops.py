@@ -52,10 +52,11 @@ class CheckpointOps:
                 Slice(variable.name, variable.dtype, variable.shape, piece.offset, piece.shape, piece.step)
                 for variable, piece in pairs
             )
-            self.is_collective = any(piece.own is not None for _, piece in pairs)
+            self.is_collective = any(piece.needs_all_ranks for _, piece in pairs)
             if self.is_chief or self.is_collective:
-                self._add_reads([pair for pair in pairs if self.is_chief or pair[1].own], distributed)
-            mine = [pair for pair in pairs if distributed.rank == 0 or not pair[1].on_server]
+                read = [piece for _, piece in pairs if self.is_chief or piece.needs_all_ranks]
+                self._add_reads(read, distributed)
+            mine = [pair for pair in pairs if self.is_chief or not pair[1].is_shared]
             mine += [(copy, piece) for copy in distributed.copies for piece in copy.pieces]
             self.restore = tf.group(*self._restore(mine))
 
@@ -68,7 +69,7 @@ class CheckpointOps:
 
     def read_with_step(self, session: tf.Session) -> tuple[list[np.ndarray], int | None]:
         """What `read` returns, and of how many steps it is where steps do not wait for the chief; None otherwise."""
-        values, step, *_ = session.run([self.values, self.step, self.tell_read, self.end_turn])
+        values, step, *_ = session.run([self.values, self.step, self.tell_read, self.release_mutex])
         return values, _step_or_none(step)
 
     def wait_until_read(self, session: tf.Session) -> int | None:
@@ -83,32 +84,30 @@ class CheckpointOps:
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
         """All saved variables under logical names, in full shapes; nothing on other ranks than the chief."""
         found: dict[str, np.ndarray] = {}
-        values = session.run([self.values, self.end_turn])[0] if self.is_chief or self.is_collective else []
+        values = session.run([self.values, self.release_mutex])[0] if self.is_chief or self.is_collective else []
         for part, value in zip(self.slices, values, strict=True) if self.is_chief else ():
             whole = found.setdefault(part.name, np.empty(part.full_shape, value.dtype))
             whole[part.where] = value
         return found
 
-    def _add_reads(self, pairs: list[tuple[LogicalVariable, Piece]], distributed: DistributedGraph) -> None:
-        """Where there are turns, nobody updates between the first read and the last (rewrite/routes/ps/mutex.py)."""
-        held, turn = None, distributed.turn
-        if turn is not None:
-            with tf.device(turn.device):
-                held = tf.raw_ops.MutexLock(mutex=turn)
+    def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
+        """Where there is a mutex, nobody updates between the first read and the last (rewrite/routes/ps/mutex.py)."""
+        held, mutex = None, distributed.mutex
+        if mutex is not None:
+            with tf.device(mutex.device):
+                held = tf.raw_ops.MutexLock(mutex=mutex)
         with tf.control_dependencies([] if held is None else [held.op]):
-            read = [_read(variable, piece) for variable, piece in pairs if piece.own is None]
-            # On a server where there are turns: this process may be busy with a step.
+            found = [piece.read() for piece in pieces]
+            # On a server where there is a mutex: this process may be busy with a step.
             with tf.device(None if held is None else held.device):
                 self.step = _read_step(distributed.admission)
-        own = [piece.own.read for _, piece in pairs if piece.own is not None]
-        reads = [value.op for value in (*read, *own, self.step)]
-        values = iter(read)
-        self.values = [next(values) if piece.own is None else piece.own.whole for _, piece in pairs]
+        self.values = [each.values for each in found]
+        reads = [*(each.read for each in found), self.step.op]
         with tf.control_dependencies(reads):
-            self.end_turn = tf.no_op()
+            self.release_mutex = tf.no_op()
             if held is not None:
                 with tf.device(held.device):
-                    self.end_turn = tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
+                    self.release_mutex = tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
         # A queue, and not the end of `read` itself: values of servers arrive long after they were read there.
         queue = tf.FIFOQueue(capacity=2, dtypes=[tf.int64], shapes=[[]], name="read")
         with tf.control_dependencies(reads):
@@ -128,13 +127,7 @@ class CheckpointOps:
             value = by_key[key]
             if piece.step > 1:  # taken here, and not on the server, which is to get its own rows only
                 value = tf.ensure_shape(value, variable.shape)[piece.where]
-            with tf.device(piece.handle.op.device or None):
-                restored = tf.ensure_shape(value, piece.shape)
-                if piece.own is None:
-                    ops.append(tf.raw_ops.AssignVariableOp(resource=piece.handle, value=restored))
-                    continue
-                own = piece.own.shard
-                ops.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(restored)))
+            ops.append(piece.assign(value))
         return ops
 
 
@@ -177,11 +170,6 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
                 f"checkpoint {prefix} has «{variable.full_name}» in shape {shapes[variable.full_name]}, the model in "
                 f"{list(variable.full_shape)}: sizes have changed since; ckpt.resume=never starts afresh"
             )
-
-
-def _read(variable: LogicalVariable, piece: Piece) -> tf.Tensor:
-    with tf.device(piece.handle.op.device or None):
-        return tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype)
 
 
 def _read_step(admission: Admission | None) -> tf.Tensor:

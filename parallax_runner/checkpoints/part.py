@@ -29,7 +29,7 @@ class CheckpointPart:
         """Nothing: the chief does not read other ranks' rows before it needs them."""
 
     def is_due(self, step: int, passed: int = 1) -> bool:
-        """Never: the chief decides, and its wish reaches all ranks."""
+        """Never: the chief decides, and its vote reaches all ranks."""
         return False
 
     def save(self, session: tf.Session, *, step: int, examples: int) -> None:

@@ -12,6 +12,11 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 PS, WORKER = "ps", "worker"
 
 
+def server_device(server: int) -> str:
+    """The device of a server's variables."""
+    return f"/job:{PS}/task:{server}/device:CPU:0"
+
+
 def scopes_of(graph_def: tf.GraphDef) -> Iterator[tuple[str, tf.DeviceSpec]]:
     """(name, device) of every op, also inside functions, that stands in a device scope."""
     for node in _nodes(graph_def):

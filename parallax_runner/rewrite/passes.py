@@ -2,69 +2,50 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.errors import PlanError
-from parallax_runner.graph.boundary import find_boundary
-from parallax_runner.graph.devices import leave_devices, named_workers
-from parallax_runner.graph.named_apart import named_apart
-from parallax_runner.graph.seeds import derive_seeds
-from parallax_runner.graph.shard_ids import set_shards
-from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
-from parallax_runner.plan.plan import Plan, Route
-from parallax_runner.rewrite.distributed_graph import (
-    Aggregate,
-    DistributedGraph,
-    LogicalVariable,
-    Piece,
-    Rewrite,
-    Shard,
-)
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.plan import Plan
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.every_route.fed_alike import check_fed_alike
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
 from parallax_runner.rewrite.every_route.integrity import check
+from parallax_runner.rewrite.every_route.leave import leave_together
 from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
 from parallax_runner.rewrite.every_route.place import place_on_worker
 from parallax_runner.rewrite.every_route.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.every_route.skip_nonfinite import skip_nonfinite_steps
+from parallax_runner.rewrite.every_route.votes import add_votes
 from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
-from parallax_runner.rewrite.routes.allgather.gather import allgather_sparse_gradients
-from parallax_runner.rewrite.routes.allreduce.dense import allreduce_dense_gradients
-from parallax_runner.rewrite.routes.allreduce.densified import allreduce_sparse_gradients
-from parallax_runner.rewrite.routes.alltoall.own_rows import own_rows, spread_over_ranks
-from parallax_runner.rewrite.routes.alltoall.update_own_rows import update_own_rows
-from parallax_runner.rewrite.routes.alltoall.votes import ask_all
-from parallax_runner.rewrite.routes.ps.aggregate_within_worker import aggregate_within_worker
-from parallax_runner.rewrite.routes.ps.asynchronous import share_counters, update_at_once
-from parallax_runner.rewrite.routes.ps.backup_workers import update_with_backup
-from parallax_runner.rewrite.routes.ps.replicate_variables import replicate_dense_variables
-from parallax_runner.rewrite.routes.ps.shards import shard_variables
-from parallax_runner.rewrite.routes.ps.staleness import leave_together
-from parallax_runner.rewrite.routes.ps.synchronous import update_on_servers
+from parallax_runner.rewrite.logical_variables import logical_variables
+from parallax_runner.rewrite.replica import start_replica
+from parallax_runner.rewrite.rewrite_pass import RewritePass, check_order
+from parallax_runner.rewrite.route import RouteRewriting
+from parallax_runner.rewrite.routes import needs_all_ranks, rewritings
 from parallax_runner.rewrite.schedule.send_early import send_early
+from parallax_runner.rewrite.state import Rewrite
 
-PASSES: tuple[Callable[[Rewrite], None], ...] = (
-    check_fed_alike,
-    merge_sparse_gradients,
-    skip_deduplication,
-    allreduce_dense_gradients,
-    allreduce_sparse_gradients,
-    allgather_sparse_gradients,
-    aggregate_within_worker,
-    shard_variables,
-    spread_over_ranks,
-    share_counters,
-    update_at_once,
-    update_with_backup,
-    update_on_servers,
-    update_own_rows,
-    skip_nonfinite_steps,
-    replicate_dense_variables,
-    send_early,
-)
+
+def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
+    """The passes of every route among the routes' own. Raises PassOrderError where one reads what is not there yet."""
+    passes = (
+        *(check_fed_alike, merge_sparse_gradients, skip_deduplication),
+        *(one for route in routes for one in route.exchange),
+        *(one for route in routes for one in route.place),
+        *(one for route in routes for one in route.update),
+        skip_nonfinite_steps,
+        *(one for route in routes for one in route.after),
+        send_early,
+    )
+    check_order(passes)
+    return passes
+
+
+def all_passes() -> tuple[RewritePass, ...]:
+    """The passes of all routes. One whose route a plan does not take changes nothing."""
+    return order_of(rewritings())
 
 
 def rewrite_for_rank(
@@ -100,11 +81,13 @@ def rewrite_for_rank(
             # Before the next replica is there, whose ops have a place of their own.
             place_on_worker(rewrite)
             replicas.append(rewrite)
-        for run_pass in PASSES:
+        passes = all_passes()
+        updated_after = passes[passes.index(skip_nonfinite_steps) - 1]
+        for one in passes:
             for rewrite in replicas:
                 with tf.device(rewrite.worker_device):
-                    run_pass(rewrite)
-                check(rewrite, after=run_pass.__name__)
+                    one(rewrite)
+                check(rewrite, after=one.name, is_updated=one is updated_after)
         return _joined(replicas, worker=rank)
 
 
@@ -117,14 +100,12 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
     train_op = tf.group(*[op for rewrite in replicas for op in (rewrite.train_op, *rewrite.step_ops)], name="step")
     losses = [rewrite.tensor(single.loss) for rewrite in replicas]
     loss = losses[0] if len(losses) == 1 else tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
-    stale = [rewrite.staleness for rewrite in replicas if rewrite.staleness is not None]
+    stale = [one.coordination.staleness for one in replicas if one.coordination.staleness is not None]
+    may_start = [one.coordination.may_start for one in replicas if one.coordination.may_start is not None]
     staleness = tf.stack(stale) if stale else None
-    may_start = [rewrite.may_start for rewrite in replicas if rewrite.may_start is not None]
     bounded = tf.group(*may_start) if may_start else None
-    # Nobody goes while others may still run ops on its devices.
-    apart = bool(stale or first.admission) or (first.plan.servers and named_workers(single.meta_graph.graph_def))
-    leave = leave_together(first) if apart else None
-    wish, wishes = ask_all(first) if first.plan.by_route(Route.ALLTOALL) else (None, None)
+    leave = leave_together(first)
+    vote, votes = add_votes(first) if needs_all_ranks(first.plan) else (None, None)
     place_on_worker(first)
     return DistributedGraph(
         graph=first.graph,
@@ -144,127 +125,20 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         agree=initialization.agree,
         sent_bytes=sent_bytes,
         applied=first.applied,
-        variables=_logical_variables(first),
+        variables=logical_variables(first),
         copies=tuple(
             variable
             for rewrite in replicas[1:]
-            for variable in _logical_variables(rewrite)
-            if not any(piece.on_server for piece in variable.pieces)
+            for variable in logical_variables(rewrite)
+            if not any(piece.is_shared for piece in variable.pieces)
         ),
         rank=worker,
         device=first.worker_device,
-        wish=wish,
-        wishes=wishes,
-        turn=first.turn,
+        vote=vote,
+        votes=votes,
+        mutex=first.coordination.mutex,
         staleness=staleness,
         may_start=bounded,
         leave=leave,
-        admission=first.admission,
+        admission=first.coordination.admission,
     )
-
-
-def start_replica(
-    single: SingleDeviceGraph,
-    plan: Plan,
-    graph: tf.Graph,
-    *,
-    replica: int,
-    seed: int,
-    first_step: int = 0,
-    skip_nonfinite: bool = False,
-    device_type: str = "CPU",
-) -> Rewrite:
-    """Imports a replica of the single-device graph into `graph`, the default one, and finds what passes start from."""
-    if plan.fingerprint != single.fingerprint:
-        raise PlanError(
-            f"replica {replica} has another graph than the driver planned for: the model's function must build the "
-            "same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
-            "strings"
-        )
-    graph_def = derive_seeds(
-        single.meta_graph.graph_def,
-        seed=seed,
-        rank=replica,
-        first_step=first_step,
-        initializers=[variable.initializer for variable in single.variables],
-    )
-    graph_def = set_shards(graph_def, num_shards=plan.replicas, shard_id=replica)
-    leave_devices(graph_def, {moved.device for moved in plan.moved})
-    number = replica % plan.replicas_per_worker
-    prefix = f"replica_{number}/" if number else ""
-    if prefix:
-        graph_def = named_apart(graph_def, prefix)
-    for node in graph_def.node:
-        # Colocation was a hint on one device; across processes the plan decides.
-        node.attr.pop("_class", None)
-    tf.import_graph_def(graph_def, name=prefix.rstrip("/"))
-    gradients = [
-        dataclasses.replace(
-            gradient,
-            values=prefix + gradient.values,
-            indices=None if gradient.indices is None else prefix + gradient.indices,
-        )
-        for gradient in single.gradients
-    ]
-    return Rewrite(
-        single=single,
-        plan=plan,
-        rank=replica,
-        graph=graph,
-        region=find_boundary(graph, prefix + single.train_op, gradients).region,
-        gradients=_aggregates(graph, gradients),
-        train_op=graph.get_operation_by_name(prefix + single.train_op),
-        skip_nonfinite=skip_nonfinite,
-        prefix=prefix,
-        first_step=first_step,
-        device_type=device_type if plan.replicas_per_worker > 1 else None,
-    )
-
-
-def _aggregates(graph: tf.Graph, gradients: Sequence[Gradient]) -> list[Aggregate]:
-    """One entry a tensor: two variables may have the same gradient (y = x + b + c)."""
-    by_tensor: dict[tuple[str, str | None], Aggregate] = {}
-    for gradient in gradients:
-        key = (gradient.values, gradient.indices)
-        if key in by_tensor:
-            by_tensor[key].variables += (gradient.variable,)
-        else:
-            by_tensor[key] = Aggregate(
-                name=f"{gradient.variable}/gradient_{len(by_tensor)}",
-                variables=(gradient.variable,),
-                values=graph.get_tensor_by_name(gradient.values),
-                indices=graph.get_tensor_by_name(gradient.indices) if gradient.indices else None,
-            )
-    return list(by_tensor.values())
-
-
-def _logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
-    pieces: dict[str, list[Piece]] = {}
-    shapes: dict[str, tuple[tuple[int, ...], str]] = {}
-    for variable in rewrite.single.variables:
-        if not variable.saved:
-            continue
-        shapes[variable.full_name] = (variable.full_shape, variable.dtype)
-        mine = pieces.setdefault(variable.full_name, [])
-        if not rewrite.is_sharded(variable.name):
-            handle = rewrite.op(variable.name).outputs[0]
-            on_server = variable.name in rewrite.counters
-            mine.append(Piece(handle=handle, offset=variable.offset, shape=variable.shape, on_server=on_server))
-        mine += _placed_pieces(rewrite, variable, rewrite.shards.get(rewrite.prefix + variable.name, []))
-    return tuple(
-        LogicalVariable(name=name, shape=shape, dtype=tf.as_dtype(dtype), pieces=tuple(pieces[name]))
-        for name, (shape, dtype) in shapes.items()
-    )
-
-
-def _placed_pieces(rewrite: Rewrite, variable: Variable, shards: list[Shard]) -> list[Piece]:
-    if shards and shards[0].modulo is not None:
-        own = own_rows(rewrite, shards[0], name=variable.name)
-        return [Piece(shards[0].handle, offset=variable.offset, shape=variable.shape, on_server=False, own=own)]
-    pieces = []
-    for shard in shards:
-        first = tuple(variable.offset[:1])
-        offset = (first[0] + shard.offset, *variable.offset[1:]) if first else ()
-        shape = (shard.rows, *variable.shape[1:]) if variable.shape else ()
-        pieces.append(Piece(handle=shard.handle, offset=offset, shape=shape, on_server=True, step=shard.step))
-    return pieces

@@ -146,12 +146,12 @@ class Loop:
             self.saver.validated(step)
         self.control.report("validation", step=step, loss_sum=total, batches=batches)
 
-    def _all_go_on(self, wish: bool) -> bool:
-        """Whether this rank goes on: as it wishes, but where all ranks are needed, as long as any of them wishes it."""
+    def _all_go_on(self, vote: bool) -> bool:
+        """Whether this rank goes on: as it votes, or, where all ranks are needed, as long as one votes for it."""
         graph = self.distributed
-        if graph.wishes is None:
-            return wish
-        return bool(self.session.run(graph.wishes, {graph.wish: float(wish)}) > 0)
+        if graph.votes is None:
+            return vote
+        return bool(self.session.run(graph.votes, {graph.vote: float(vote)}) > 0)
 
     def _batches(self, first_example: int, number: int) -> Batches:
         return self.feed.train_batches(first_example + number * self.feed.global_batch)
@@ -163,8 +163,8 @@ class Loop:
     def _step(self, batches: Batches, step: int) -> tuple[float | None, np.ndarray]:
         """The loss, None where the step does not contain this rank's gradients, and the bytes sent, by variable."""
         graph = self.distributed
-        wishes = [] if graph.wishes is None else [graph.wishes]
-        fetches = [self.peers.watched, graph.loss, graph.sent_bytes, graph.train_op, wishes]
+        votes = [] if graph.votes is None else [graph.votes]
+        fetches = [self.peers.watched, graph.loss, graph.sent_bytes, graph.train_op, votes]
         self.peers.wait_to_start(step)
         if graph.applied is None:
             seen, loss, sent_bytes, _, granted = self._run_once(fetches, batches, step)
@@ -184,8 +184,8 @@ class Loop:
 
     def _run_once(self, fetches: list[Any], batches: Batches, step: int) -> list[Any]:
         fed = self._fed(batches)
-        if self.distributed.wish is not None and self.saver and self.saver.is_due(step):
-            fed[self.distributed.wish] = 1.0
+        if self.distributed.vote is not None and self.saver and self.saver.is_due(step):
+            fed[self.distributed.vote] = 1.0
         if self.profiler is None or not self.profiler.wants(step):
             return self.session.run(fetches, fed)
         values, run_metadata = run_traced(self.session, fetches, fed)
@@ -216,8 +216,8 @@ class Loop:
         due = self.validate_steps is not None and step % self.validate_steps == 0 and step < steps
         if self.saver:
             self.saver.raise_if_failed()
-            wished = self._save_granted if self.distributed.wishes is not None else self.saver.is_due(step, passed)
-            if due or wished:
+            voted = self._save_granted if self.distributed.votes is not None else self.saver.is_due(step, passed)
+            if due or voted:
                 self.control.doing = f"saving step {step}"
                 self.saver.save(self.session, step=step, examples=position)
         if due:

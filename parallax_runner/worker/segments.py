@@ -17,7 +17,7 @@ from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
-from parallax_runner.rewrite.routes.ps.reshard import cut_anew
+from parallax_runner.rewrite.routes.ps.reshard import reshard
 from parallax_runner.train.segment import Graph, Segment
 
 
@@ -49,20 +49,20 @@ class Segments:
         session.close()
         distributed = self.rewrite(plan, step)
         checkpoints = CheckpointOps(distributed)
-        recut = cut_anew(distributed.graph, self.plan, plan)
+        resharding = reshard(distributed.graph, self.plan, plan)
         distributed.graph.finalize()
         fresh = self.open_session(distributed, session)
-        take_over(fresh, distributed, recut)
+        take_over(fresh, distributed, resharding)
         self.plan = plan
         if distributed.rank == 0:
             self.client.report("recut", secs=time.perf_counter() - started)
         return Graph(fresh, distributed, checkpoints)
 
 
-def take_over(session: tf.Session, distributed: DistributedGraph, recut: tf.Operation) -> None:
+def take_over(session: tf.Session, distributed: DistributedGraph, resharding: tf.Operation) -> None:
     """Makes the variables that are there fit the session's graph, on all ranks at once."""
     session.run(distributed.open_inputs)
     session.run(distributed.open_late_inputs)
     if distributed.rank == 0:
-        session.run(recut)
+        session.run(resharding)
     session.run(distributed.release if distributed.rank == 0 else distributed.wait)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite import passes
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
+from parallax_runner.rewrite.rewrite_pass import RewritePass, rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
 
 
-def passes_with(fault: str | None) -> tuple:
+def passes_with(fault: str | None, passes: tuple[RewritePass, ...]) -> tuple[RewritePass, ...]:
     """The passes of the product, and behind the merging of gradients one that does harm."""
     harm = {
         "divide_twice": divide_twice,
@@ -17,17 +17,19 @@ def passes_with(fault: str | None) -> tuple:
         "clip_before_aggregating": clip_before_aggregating,
     }.get(fault or "")
     if harm is None:
-        return passes.PASSES
-    place = passes.PASSES.index(merge_sparse_gradients) + 1
-    return (*passes.PASSES[:place], harm, *passes.PASSES[place:])
+        return passes
+    place = passes.index(merge_sparse_gradients) + 1
+    return (*passes[:place], harm, *passes[place:])
 
 
+@rewrite_pass(writes=["gradients", "replaced"])
 def divide_twice(rewrite: Rewrite) -> None:
     """Every rank divides by the number of ranks, before the mean does."""
     for gradient in rewrite.gradients:
         rewrite.replace_gradient(gradient, gradient.values / rewrite.plan.replicas, gradient.indices)
 
 
+@rewrite_pass(writes=["gradients", "replaced"])
 def drop_a_rank(rewrite: Rewrite) -> None:
     """The last rank gives nothing."""
     if rewrite.rank == rewrite.plan.replicas - 1:
@@ -36,6 +38,7 @@ def drop_a_rank(rewrite: Rewrite) -> None:
             rewrite.replace_gradient(gradient, gradient.values * 0.0, gradient.indices)
 
 
+@rewrite_pass(writes=["gradients", "replaced"])
 def clip_before_aggregating(rewrite: Rewrite) -> None:
     """Each rank clips its own gradients; the model's clipping of the mean then has nothing left to do."""
     clipped, _ = tf.clip_by_global_norm([gradient.values for gradient in rewrite.gradients], 0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import time
@@ -16,7 +17,8 @@ from parallax_runner.launch.entry import run_child
 from parallax_runner.rewrite import passes
 from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.rewrite.exchange import collectives
-from parallax_runner.rewrite.routes.ps.reshard import cut_anew
+from parallax_runner.rewrite.routes.alltoall.over_ranks import RankRows
+from parallax_runner.rewrite.routes.ps.reshard import reshard
 from parallax_runner.train.cluster import device_filters, join_cluster, session_config
 from parallax_runner.train.sessions import initialize
 from parallax_runner.worker.segments import take_over
@@ -43,13 +45,14 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
     losses, sent, metadata = [], 0.0, tf.RunMetadata()
     for segment, plan in enumerate(plans):
         steps = range(segment * STEPS // len(plans), (segment + 1) * STEPS // len(plans))
-        passes.PASSES, original = passes_with(case.fault), passes.PASSES
+        original = passes.all_passes
+        passes.all_passes = functools.partial(passes_with, case.fault, original())
         distributed = passes.rewrite_for_rank(
             single, plan, rank=rank, seed=SEED, first_step=steps[0], skip_nonfinite=case.spoilt_step is not None
         )
-        passes.PASSES = original
+        passes.all_passes = original
         checkpoints, reads = CheckpointOps(distributed), read_ops(distributed)
-        recut = cut_anew(distributed.graph, plans[segment - 1], plan) if segment else None
+        recut = reshard(distributed.graph, plans[segment - 1], plan) if segment else None
         config = session_config(
             1, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
         )
@@ -101,16 +104,11 @@ def read_ops(distributed: DistributedGraph) -> dict[str, list[tuple[Piece, tf.Te
     reads: dict[str, list[tuple[Piece, tf.Tensor]]] = {}
     with distributed.graph.as_default():
         for variable in distributed.variables:
-            if distributed.rank and any(piece.on_server for piece in variable.pieces):
+            if distributed.rank and any(piece.is_shared for piece in variable.pieces):
                 continue
             reads[variable.name] = []
             for piece in variable.pieces:
-                if piece.own is not None:
-                    reads[variable.name].append((piece, piece.own.whole))
-                    continue
-                with tf.device(piece.handle.op.device or None):
-                    value = tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype)
-                reads[variable.name].append((piece, value))
+                reads[variable.name].append((piece, piece.read().values))
     return reads
 
 
@@ -119,7 +117,7 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
     found = {}
     for name, pieces in reads.items():
         parts = session.run([value for _, value in pieces])
-        if any(piece.own is not None and piece.own.shard.offset for piece, _ in pieces):
+        if any(isinstance(piece, RankRows) and piece.shard.offset for piece, _ in pieces):
             continue  # it took part, so that the chief has the values
         ends = [[slice_.stop - slice_.step + 1 for slice_ in piece.where] for piece, _ in pieces]
         full = np.zeros(np.max(ends, axis=0).astype(int), parts[0].dtype)

@@ -7,11 +7,13 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.fed import is_fed_scalar
-from parallax_runner.plan.plan import Route
 from parallax_runner.planning.routes.registry import uses_collectives
-from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.routes import shared_variables
+from parallax_runner.rewrite.state import Rewrite
 
 
+@rewrite_pass(reads=["gradients"])
 def check_fed_alike(rewrite: Rewrite) -> None:
     """Lets no rank update its copies of variables by a scalar that other ranks were fed otherwise: the step fails.
 
@@ -30,8 +32,7 @@ def check_fed_alike(rewrite: Rewrite) -> None:
 
 def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
     """By scalar that is fed, the writes of variables that every rank has a copy of which read it."""
-    on_servers = {name for one in rewrite.plan.by_route(Route.PS) for name in (one.name, *one.slots)}
-    on_servers |= set(rewrite.plan.counters)
+    on_servers = shared_variables(rewrite.plan) | set(rewrite.plan.counters)
     gradients = frozenset(tensor.name for one in rewrite.gradients for tensor in one.tensors)
     features = set(rewrite.single.features.values())
     readers: dict[tf.Operation, list[tf.Operation]] = {}

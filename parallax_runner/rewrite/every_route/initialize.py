@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph.iterators import input_initializers
 from parallax_runner.planning.routes.registry import uses_collectives
 from parallax_runner.rewrite.conditional import only_if, or_zero
-from parallax_runner.rewrite.distributed_graph import Rewrite
-from parallax_runner.rewrite.routes.ps.signals import announce, receive
+from parallax_runner.rewrite.exchange.signals import announce, receive
+from parallax_runner.rewrite.state import Rewrite
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,20 @@ def together(replicas: Sequence[Initialization]) -> Initialization:
 def initialize_alike(rewrite: Rewrite) -> Initialization:
     """Initial values: of variables on servers by the chief; of the others on each rank, from equal seeds, and then,
     where ranks have collectives, the chief's for all."""
-    replicated = [variable for variable in rewrite.single.variables if not rewrite.is_sharded(variable.name)]
+    replicated = [variable for variable in rewrite.single.variables if rewrite.placement_of(variable.name) is None]
     own = [rewrite.op(v.initializer) for v in replicated if rewrite.is_chief or v.name not in rewrite.counters]
-    own += rewrite.own_initializers
+    own += rewrite.initializers.own
     first, late = input_initializers(rewrite.single.meta_graph)
     inputs = [rewrite.op(name) for name in first]
     return Initialization(
         open_inputs=tf.group(*inputs),
         open_late_inputs=tf.group(*[rewrite.op(name) for name in late]),
-        initialize=tf.group(*own, *inputs, *(rewrite.shard_initializers if rewrite.is_chief else [])),
+        initialize=tf.group(*own, *inputs, *(rewrite.initializers.shared if rewrite.is_chief else [])),
         release=tf.group(*(announce(rewrite, tf.constant(True), name="ready") if rewrite.plan.servers else [])),
         wait=tf.group(*([receive(rewrite, tf.constant(True), name="ready")] if rewrite.plan.servers else [])),
         agree=tf.group(
             *_take_from_chief(rewrite, [rewrite.op(v.name).outputs[0] for v in replicated]),
-            *rewrite.first_copies,
+            *rewrite.initializers.copies,
         ),
     )
 

@@ -6,8 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.distributed_graph import Rewrite
-from parallax_runner.rewrite.routes.alltoall.update_own_rows import update_own_rows
+from parallax_runner.rewrite.state import Rewrite
 
 LOOP_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
@@ -16,9 +15,9 @@ class RewriteError(ParallaxError):
     """A pass broke the graph: a fault of parallax_runner, not of the model."""
 
 
-def check(rewrite: Rewrite, *, after: str) -> None:
-    """Raises RewriteError where the step waits for itself, an update would read a gradient that is not aggregated, or
-    an op would use a variable that has been cut in shards where it no longer is."""
+def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
+    """Raises RewriteError where the step waits for itself, an update would read a gradient that is not aggregated, or,
+    once updates have moved to placed variables (`is_updated`), an op would use one where it no longer is."""
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     cycle = _cycle(step)
     if cycle:
@@ -26,7 +25,7 @@ def check(rewrite: Rewrite, *, after: str) -> None:
     for op in step:
         if op in rewrite.region and any(tensor.name in rewrite.replaced for tensor in op.inputs):
             raise RewriteError(f"after {after}: op «{op.name}» reads a gradient that is not aggregated")
-        if op.type == "VarHandleOp" and op.name in rewrite.shards and after == update_own_rows.__name__:
+        if op.type == "VarHandleOp" and op.name in rewrite.placements and is_updated:
             users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
             raise RewriteError(f"after {after}: {users} use variable «{op.name}», which has been cut in shards")
 

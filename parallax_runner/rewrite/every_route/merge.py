@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
 
 
+@rewrite_pass(writes=["gradients", "replaced"])
 def merge_sparse_gradients(rewrite: Rewrite) -> None:
     """Puts merged values and ids between the backward pass and what the model does with them."""
     for gradient in rewrite.gradients:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.routes import shared_variables
+from parallax_runner.rewrite.state import Rewrite
 
 
 def place_on_worker(rewrite: Rewrite) -> None:
@@ -27,7 +27,6 @@ def place_on_worker(rewrite: Rewrite) -> None:
 
 def _of_own_variables(rewrite: Rewrite) -> set[tf.Operation]:
     """Variables that are not on servers, and the ops that use them."""
-    on_servers = {name for planned in rewrite.plan.by_route(Route.PS) for name in (planned.name, *planned.slots)}
-    on_servers |= rewrite.counters
+    on_servers = shared_variables(rewrite.plan) | rewrite.counters
     handles = [rewrite.op(one.name) for one in rewrite.single.variables if one.name not in on_servers]
     return {op for handle in handles for op in (handle, *handle.outputs[0].consumers())}

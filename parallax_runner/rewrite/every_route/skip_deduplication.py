@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
 
 
+@rewrite_pass(reads=["gradients"])
 def skip_deduplication(rewrite: Rewrite) -> None:
     """Bypasses Unique and UnsortedSegmentSum (`Optimizer._deduplicate_indexed_slices`) behind merged ids.
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.edit import is_write
 from parallax_runner.planning.routes.registry import uses_collectives
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.exchange.compression import half_dtype
 from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.routes.ps.shards import server_device
-from parallax_runner.rewrite.routes.ps.signals import announce, receive
+from parallax_runner.rewrite.exchange.signals import announce, receive
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
 
 GLOBAL_STEP = "global_step"
 
 
+@rewrite_pass(reads=["train_op"], writes=["step_ops", "sent", "applied"])
 def skip_nonfinite_steps(rewrite: Rewrite) -> None:
     """Makes every write of the step conditional, and `rewrite.applied` say whether the step was applied.
 

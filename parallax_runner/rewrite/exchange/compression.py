@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Compression
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.state import Rewrite
 
 DTYPES = {Compression.FP16: tf.float16, Compression.BF16: tf.bfloat16}
 # What carries bfloat16 bits through collectives, which do not know it and only move it.

@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.conditional import depends_on, or_zero
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.state import Rewrite
 
 
 def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
@@ -20,7 +20,11 @@ def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops, rewrite.tensor(rewrite.single.loss).op])
     sent = [one for one in rewrite.sent if one.tensor.op in step]
     totals = []
-    for condition in [] if rewrite.admission is None else [rewrite.leads, rewrite.admission.admitted]:
+    for condition in (
+        []
+        if rewrite.coordination.admission is None
+        else [rewrite.coordination.leads, rewrite.coordination.admission.admitted]
+    ):
         is_dead = {one.tensor.name for one in sent if depends_on(condition, one.tensor)}
         totals.append(or_zero(condition, _bytes(rewrite.plan, [one for one in sent if one.tensor.name in is_dead])))
         sent = [one for one in sent if one.tensor.name not in is_dead]

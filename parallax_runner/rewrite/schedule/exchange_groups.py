@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
+from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 
-def apart(rewrite: Rewrite, gradients: Sequence[Aggregate]) -> list[list[Aggregate]]:
+def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[RankGradient]]:
     """`gradients` in sets, none of them empty, in the order in which they are computed.
 
     An exchange waits for all that is in it: a train op of its own must not wait for another's gradients
     (`SingleDeviceGraph.apart`), nor a gradient that is computed after an update for those that are computed from it.
     """
     stages = _stages(rewrite)
-    sets: dict[tuple[int, int], list[Aggregate]] = defaultdict(list)
+    sets: dict[tuple[int, int], list[RankGradient]] = defaultdict(list)
     for gradient in gradients:
         sets[stages[gradient.name], rewrite.single.part_of(gradient.variables[0])].append(gradient)
     return [sets[key] for key in sorted(sets)]
@@ -37,7 +37,7 @@ def _are_chained(rewrite: Rewrite) -> bool:
     return bool(_awaited_by(rewrite, rewrite.gradients))
 
 
-def _awaited_by(rewrite: Rewrite, gradients: Sequence[Aggregate]) -> list[str]:
+def _awaited_by(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[str]:
     """The gradients that go into ops of the update region for which one of `gradients` waits."""
     before = edit.ancestors(tensor.op for one in gradients for tensor in one.tensors)
     updating = edit.ancestors(rewrite.region & before)

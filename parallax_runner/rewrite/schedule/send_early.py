@@ -12,13 +12,15 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.heavy_ops import heavy_ops
-from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
 
 LOOP = "Enter"  # an op in such a loop must not wait for one outside
 COLLECTIVE = "Horovod"  # what types of ops begin with
 BRANCH = "Switch"  # behind it an op may not run, and then nor would one that waits for it
 
 
+@rewrite_pass(reads=["train_op", "step_ops", "sent"])
 def send_early(rewrite: Rewrite) -> None:
     """Lets the first heavy ops that a departing gradient does not need wait until it is ready to leave.
 
@@ -82,7 +84,7 @@ def _departures(
     """What a step hands over at a time of one part of the variables, and the heavy ops that it needs; that of fewest
     first.
 
-    For a collective all that it sends, a bucket of dense gradients or a flight of rows; for a server a sparse gradient.
+    For a collective all that it sends, a bucket of dense gradients or of rows; for a server a sparse gradient.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     together: dict[tf.Operation, dict[str, tf.Tensor]] = defaultdict(dict)

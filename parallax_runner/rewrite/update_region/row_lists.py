@@ -8,58 +8,66 @@ so the parts of the result are what the whole result has of each shard.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.update_region.sharded_value import Kind, ShardedValue
-
-Value: TypeAlias = tf.Tensor | ShardedValue
+from parallax_runner.rewrite.update_region.row_list import DistinctList, JoinedList
+from parallax_runner.rewrite.update_region.sharded_value import (
+    Content,
+    Count,
+    Ids,
+    Places,
+    Rows,
+    Shape,
+    ShardedValue,
+    Value,
+)
 
 BY_PLACES = frozenset({"UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum"})
 
 
-def made_kinds(op: tf.Operation, inputs: Sequence[Value]) -> list[Kind] | None:
-    """The kinds of an op's outputs if it is such an op; None for any other."""
+def made_contents(op: tf.Operation, inputs: Sequence[Value]) -> list[Content] | None:
+    """The contents of an op's outputs if it is such an op; None for any other."""
     if op.type == "ConcatV2":
         return _joined(op, inputs)
     first, *others = inputs
     if not isinstance(first, ShardedValue):
         return None
-    kind = first.kind
-    if op.type == "Unique" and kind.what == "ids":
-        return [Kind("ids", _distinct(kind)), kind.as_("places")]
-    if op.type == "Shape" and kind.what in ("ids", "rows"):
-        return [kind.as_("shape")]
-    if (op.type == "Size" and kind.what == "ids") or (kind.what == "shape" and _takes_first(op)):
-        return [kind.as_("count")]
-    if op.type in BY_PLACES and kind.what == "rows":
-        wanted = [kind.as_("places"), Kind("count", _distinct(kind))]
-        if _kinds(others) == wanted and _of_one_layout(inputs):
-            return [Kind("rows", _distinct(kind))]
+    content = first.content
+    if op.type == "Unique" and isinstance(content, Ids):
+        return [Ids(DistinctList(content.of)), Places(content.of)]
+    if op.type == "Shape" and isinstance(content, Ids | Rows):
+        return [Shape(content.of)]
+    if op.type == "Size" and isinstance(content, Ids):
+        return [Count(content.of)]
+    if isinstance(content, Shape) and _takes_first(op):
+        return [Count(content.of)]
+    if op.type in BY_PLACES and isinstance(content, Rows):
+        distinct = DistinctList(content.of)
+        if _contents(others) == [Places(content.of), Count(distinct)] and _of_one_layout(inputs):
+            return [Rows(distinct)]
     return None
 
 
-def _joined(op: tf.Operation, inputs: Sequence[Value]) -> list[Kind] | None:
+def _joined(op: tf.Operation, inputs: Sequence[Value]) -> list[Content] | None:
     *lists, _ = inputs
-    kinds = _kinds(lists)
-    whats = {kind.what for kind in kinds if kind is not None}
-    if not edit.joins_rows(op) or None in kinds or whats not in ({"rows"}, {"ids"}) or not _of_one_layout(lists):
+    if not edit.joins_rows(op) or not _of_one_layout(lists):
         return None
-    return [Kind(whats.pop(), f"({', '.join(kind.of for kind in kinds if kind is not None)})")]
+    contents = _contents(lists)
+    for content_type in (Rows, Ids):
+        joined = [content.of for content in contents if isinstance(content, content_type)]
+        if len(joined) == len(contents):
+            return [content_type(JoinedList(tuple(joined)))]
+    return None
 
 
-def _distinct(kind: Kind) -> str:
-    return f"distinct {kind.of}"
-
-
-def _kinds(values: Sequence[Value]) -> list[Kind | None]:
-    return [value.kind if isinstance(value, ShardedValue) else None for value in values]
+def _contents(values: Sequence[Value]) -> list[Content | None]:
+    return [value.content if isinstance(value, ShardedValue) else None for value in values]
 
 
 def _of_one_layout(values: Sequence[Value]) -> bool:
-    return len({value.layout for value in values if isinstance(value, ShardedValue)}) == 1
+    return len({value.placement.layout for value in values if isinstance(value, ShardedValue)}) == 1
 
 
 def _takes_first(op: tf.Operation) -> bool:

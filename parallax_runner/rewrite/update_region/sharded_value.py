@@ -1,65 +1,78 @@
-"""A tensor that is spread over servers, or over the ranks, in the way of a sharded variable's rows."""
+"""A tensor that is spread over servers, or over the ranks, in the way of a placed variable's rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Shard
+from parallax_runner.rewrite.placement import Placement
+from parallax_runner.rewrite.update_region.row_list import RowList
 
 
-class Kind(NamedTuple):
-    """What a piece holds; only values of one kind can be combined piece by piece.
-
-    «full»: all rows of the shard. The others are `of` a list of rows, which a gradient has or the model has made of
-    gradients' lists: «rows», some numbers of each; «ids», where in the shard they belong; «places», where each of them
-    stands in the same list without repeated ids; «count», how many they are; «shape», the same in a vector. «sum» is
-    part of one.
-    """
-
-    what: str
-    of: str = ""
-
-    def as_(self, what: str) -> Kind:
-        """Something else of the same list."""
-        return Kind(what, self.of)
+@dataclass(frozen=True)
+class FullRows:
+    """All rows of the shard."""
 
 
-FULL = Kind("full")
-SUM = Kind("sum")
+@dataclass(frozen=True)
+class PartialSum:
+    """A part of one number."""
+
+
+@dataclass(frozen=True)
+class OfList:
+    """Something of a list of rows."""
+
+    of: RowList
+
+
+class Rows(OfList):
+    """Some numbers of each row of the list."""
+
+
+class Ids(OfList):
+    """Where in the shard the rows of the list belong."""
+
+
+class Places(OfList):
+    """Where each row of the list stands in the same list without repeated ids."""
+
+
+class Count(OfList):
+    """How many rows the list has."""
+
+
+class Shape(OfList):
+    """A vector that begins with how many rows the list has."""
+
+
+Content: TypeAlias = FullRows | PartialSum | Rows | Ids | Places | Count | Shape
+FULL_ROWS, PARTIAL_SUM = FullRows(), PartialSum()
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedValue:
-    """`pieces[k]` is where `shards[k]` is; of what is spread over the ranks each sees its own piece alone.
+    """`parts[k]` is where shard k of `placement` is; of what is spread over the ranks each sees its own part alone.
 
-    `origin` is the tensor that the pieces stand for, where it is of a list that the model has made: how it stands in
-    order only the model's own ops tell. Without it, rows are in the order of ascending ids.
+    Only values with one `content` and one layout can be combined part by part. `origin` is the tensor that the parts
+    stand for, where it is of a list that the model has made: only the model's own ops know its order. Without it, rows
+    are in the order of ascending ids.
     """
 
-    pieces: tuple[tf.Tensor, ...]
-    shards: tuple[Shard, ...]
-    kind: Kind
+    parts: tuple[tf.Tensor, ...]
+    placement: Placement
+    content: Content
     origin: tf.Tensor | None = None
 
-    @property
-    def layout(self) -> tuple[tuple[int, int, int, str], ...]:
-        """Rows and devices; values on one layout have pieces that belong together."""
-        return layout_of(self.shards)
-
     def matches(self, other: ShardedValue) -> bool:
-        """Whether the two can be combined piece by piece."""
-        return self.layout == other.layout and self.kind == other.kind
+        """Whether the two can be combined part by part."""
+        return self.placement.layout == other.placement.layout and self.content == other.content
 
-    @property
-    def is_own(self) -> bool:
-        """Whether this rank has a part of it, and the other ranks have the rest, in place of servers."""
-        return self.shards[0].modulo is not None
+    def is_ids_in(self, placement: Placement) -> bool:
+        """Whether the parts are ids of rows of the placement's shards."""
+        return isinstance(self.content, Ids) and self.placement.layout == placement.layout
 
 
-def layout_of(shards: Sequence[Shard]) -> tuple[tuple[int, int, int, str], ...]:
-    """Rows and devices of shards."""
-    return tuple((shard.offset, shard.rows, shard.step, shard.device) for shard in shards)
+Value: TypeAlias = tf.Tensor | ShardedValue

@@ -50,7 +50,7 @@ class Rank:
         self.ops: Any = object.__new__(CheckpointOps)
         self.ops.slices, self.ops.is_chief, self.ops.is_collective = ops.slices, ops.is_chief, ops.is_collective
         self.ops.values = [graph.as_graph_element(value.name) for value in ops.values]
-        for name in ("prefix", "restore", "step", "tell_read", "tell_failed", "end_turn", "wait"):
+        for name in ("prefix", "restore", "step", "tell_read", "tell_failed", "release_mutex", "wait"):
             setattr(self.ops, name, graph.as_graph_element(getattr(ops, name).name))
         graph.finalize()
         self.session.run(distributed.initialize.name)
@@ -135,7 +135,7 @@ def test_restoring_another_shape_fails(tmp_path: Path) -> None:
 
 
 def piece(offset: tuple[int, ...], shape: tuple[int, ...]) -> Piece:
-    return Piece(handle=None, offset=offset, shape=shape, on_server=True)  # type: ignore[arg-type]
+    return Piece(handle=None, offset=offset, shape=shape, is_shared=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.every_route.integrity import check
-from parallax_runner.rewrite.passes import PASSES, start_replica
+from parallax_runner.rewrite.passes import all_passes
+from parallax_runner.rewrite.replica import start_replica
 from tests.single.small_models import assert_golden, captured, clip, planned, planned_auto, routes_model
 
 # Arithmetic on shapes, and what no pass is about.
@@ -55,9 +56,9 @@ def listing(comm: str, rank: int) -> str:
     before: Counter[str] = Counter()
     with tf.Graph().as_default() as graph:
         rewrite = start_replica(single, plan, graph, replica=rank, seed=1, skip_nonfinite=True)
-        for run_pass in PASSES:
+        for run_pass in all_passes():
             run_pass(rewrite)
-            check(rewrite, after=run_pass.__name__)
+            check(rewrite, after=run_pass.name)
             step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
             now = Counter(describe(op) for op in step if op.type not in PLUMBING and not is_backward(op))
             if not before:  # What the model has is not what the pass made.
@@ -69,7 +70,7 @@ def listing(comm: str, rank: int) -> str:
             changes = [
                 (sign, d, n) for sign, some in (("-", before - now), ("+", now - before)) for d, n in some.items()
             ]
-            lines += [run_pass.__name__]
+            lines += [run_pass.name]
             lines += [f"  {sign} {d}" + (f"  ×{n}" if n > 1 else "") for sign, d, n in sorted(changes)]
             before = now
     return "\n".join(lines) + "\n"

@@ -204,10 +204,10 @@ def test_the_pieces_of_logical_variables_cover_them(comm: str, partitions: int, 
         covered = [row for piece in table.pieces for row in range(6)[piece.where[0]]]
         assert sorted(covered) == list(range(6))
         assert len(table.pieces) == max(pieces, 1 if comm == "mpi" else partitions)
-        assert all(piece.on_server == (comm != "mpi") for piece in table.pieces)
+        assert all(piece.is_shared == (comm != "mpi") for piece in table.pieces)
         assert all(piece.handle.op.get_attr("shape").dim[0].size == piece.shape[0] for piece in table.pieces)
     assert variables["global_step"].shape == ()
-    assert [piece.on_server for piece in variables["weights"].pieces] == [comm == "ps"]
+    assert [piece.is_shared for piece in variables["weights"].pieces] == [comm == "ps"]
 
 
 def test_another_graph_than_the_plans_is_refused() -> None:

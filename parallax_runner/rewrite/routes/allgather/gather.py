@@ -5,22 +5,23 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.schedule.exchange_groups import apart
-from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.state import Rewrite
 
 
+@rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
     """Replaces each (merged) sparse gradient by all ranks' rows, merged again, and averaged if the plan says so.
 
     That of a variable which has dense gradients too goes this way although its variable goes by allreduce.
     """
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
-    mixed = [one for one in travelling_by(rewrite, Route.ALLREDUCE) if one.variables[0] not in sparse]
-    gathered = [one for one in travelling_by(rewrite, Route.ALLGATHER) + mixed if one.indices is not None]
+    mixed = [one for one in rewrite.gradients_by(Route.ALLREDUCE) if one.variables[0] not in sparse]
+    gathered = [one for one in rewrite.gradients_by(Route.ALLGATHER) + mixed if one.indices is not None]
     last: tf.Operation | None = None
     for gradient in (one for together in apart(rewrite, gathered) for one in together):
         assert gradient.indices is not None

@@ -7,36 +7,37 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.exchange.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.schedule.exchange_groups import apart
-from parallax_runner.rewrite.schedule.ready_order import in_order_of_appearance
-from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.schedule.ready_order import in_ready_order
+from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 # A bucket is an eighth of all, within these bounds: enough to pay for an exchange of its own, and little enough to
 # leave while the next one is computed.
 BUCKETS = 8
 LEAST_BYTES, MOST_BYTES = 200_000, 4_000_000
-# What appears in the last part of computing has nothing to travel behind, and leaves in one bucket; so little as
+# What is ready in the last part of computing has nothing to travel behind, and leaves in one bucket; so little as
 # REST_BYTES leaves with the bucket before it.
 LAST_PART = 1 / 16
 REST_BYTES = 16_000
 
 
+@rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allreduce_dense_gradients(rewrite: Rewrite) -> None:
     """Replaces each dense gradient of an allreduced variable by its mean over ranks.
 
-    Gradients that appear one after the other share an exchange, a bucket, which travels while the later ones are
+    Gradients that are ready one after the other share an exchange, a bucket, which travels while the later ones are
     computed (as in PyTorch's DistributedDataParallel, Li and others 2020, section 3.2).
     """
-    dense = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.indices is None]
+    dense = [gradient for gradient in rewrite.gradients_by(Route.ALLREDUCE) if gradient.indices is None]
     for number, bucket in enumerate(bucket for together in apart(rewrite, dense) for bucket in _in_buckets(together)):
         _allreduce(rewrite, bucket, name="gradients" if number == 0 else f"gradients_{number}")
 
 
-def _allreduce(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> None:
+def _allreduce(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> None:
     """One fused exchange, and one for what is rounded where the plan compresses."""
     rounded = [gradient for gradient in gradients if half_dtype(rewrite, gradient.values.dtype) is not None]
     exact = [gradient for gradient in gradients if gradient not in rounded]
@@ -61,14 +62,14 @@ def _exact_means(rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Seque
     return [added(mean, value.dtype) for mean, value in zip(means, values, strict=True)]
 
 
-def _in_buckets(gradients: list[Aggregate]) -> list[list[Aggregate]]:
-    appearing = [(waits_for, one, _size_bytes(one)) for waits_for, one in in_order_of_appearance(gradients)]
-    rest_bytes = sum(size_bytes for *_, size_bytes in appearing)
+def _in_buckets(gradients: list[RankGradient]) -> list[list[RankGradient]]:
+    ready = [(waits_for, one, _size_bytes(one)) for waits_for, one in in_ready_order(gradients)]
+    rest_bytes = sum(size_bytes for *_, size_bytes in ready)
     enough_bytes = min(max(rest_bytes / BUCKETS, LEAST_BYTES), MOST_BYTES)
-    last_part = (1 - LAST_PART) * max((waits_for for waits_for, *_ in appearing), default=0)
-    buckets: list[list[Aggregate]] = []
+    last_part = (1 - LAST_PART) * max((waits_for for waits_for, *_ in ready), default=0)
+    buckets: list[list[RankGradient]] = []
     filled_bytes, may_leave = 0, True
-    for waits_for, gradient, size_bytes in appearing:
+    for waits_for, gradient, size_bytes in ready:
         if may_leave or filled_bytes + size_bytes > MOST_BYTES:
             buckets.append([])
             filled_bytes = 0
@@ -78,5 +79,5 @@ def _in_buckets(gradients: list[Aggregate]) -> list[list[Aggregate]]:
     return buckets
 
 
-def _size_bytes(gradient: Aggregate) -> int:
+def _size_bytes(gradient: RankGradient) -> int:
     return (gradient.values.shape.num_elements() or 0) * gradient.values.dtype.size

@@ -14,19 +14,20 @@ from dataclasses import dataclass
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.exchange.compression import half_dtype, rounded_means
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.schedule.exchange_groups import apart
-from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 
+@rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
     """Replaces each sparse gradient of a variable that has only sparse ones, and goes by allreduce, by the merged rows
     of all ranks, averaged if the plan says so; one fused exchange for all that may share one."""
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
-    gradients = [gradient for gradient in travelling_by(rewrite, Route.ALLREDUCE) if gradient.variables[0] in sparse]
+    gradients = [gradient for gradient in rewrite.gradients_by(Route.ALLREDUCE) if gradient.variables[0] in sparse]
     for number, together in enumerate(apart(rewrite, gradients)):
         parts = [Rows(one.variables[0], one.values, _ids(one), _rows(rewrite, one)) for one in together]
         name = "densified" if number == 0 else f"densified_{number}"
@@ -85,12 +86,12 @@ def _exchanged(
     return [means[number] for number in range(len(spread))], counts
 
 
-def _ids(gradient: Aggregate) -> tf.Tensor:
+def _ids(gradient: RankGradient) -> tf.Tensor:
     assert gradient.indices is not None
     return gradient.indices
 
 
-def _rows(rewrite: Rewrite, gradient: Aggregate) -> int:
+def _rows(rewrite: Rewrite, gradient: RankGradient) -> int:
     """As many as the largest of the variables has that this is the gradient of."""
     shapes = {variable.name: variable.shape for variable in rewrite.single.variables}
     return max(shapes[name][0] for name in gradient.variables)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
+from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 # Ops that hand on the numbers of their first input, and of all their inputs but the axis.
 OF_ONE = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
@@ -18,7 +18,7 @@ OF_ANY_LENGTH = "PlaceholderWithDefault"  # around a raw gradient's ids (graph/g
 
 
 @dataclass(frozen=True)
-class Asked:
+class KnownIds:
     """A variable whose rows were looked up in an exchange, in which it is table `number`, by ids of these sources."""
 
     variable: str
@@ -36,7 +36,7 @@ def sources(ids: tf.Tensor) -> frozenset[str]:
     return frozenset({ids.name})
 
 
-def asked_before(rewrite: Rewrite, gradients: Sequence[Aggregate], *, name: str) -> Exchange | None:
+def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *, name: str) -> Exchange | None:
     """The exchange that brought the rows of which these are the gradients, merged; None where a gradient has other ids,
     or the rows came in several exchanges.
 
@@ -47,7 +47,7 @@ def asked_before(rewrite: Rewrite, gradients: Sequence[Aggregate], *, name: str)
         return None
     loss = rewrite.tensor(rewrite.single.loss).op
     in_step = edit.ancestors([loss, *(gradient.values.op for gradient in gradients)])
-    asked = [one for one in rewrite.asked if one.exchange.arrived[one.number].op in in_step]
+    asked = [one for one in rewrite.known_ids if one.exchange.arrived[one.number].op in in_step]
     found = [_lookup_of(rewrite, gradient.variables[0], asked) for gradient in gradients]
     first = found[0]
     if first is None or any(one is None or one.exchange is not first.exchange for one in found):
@@ -55,7 +55,7 @@ def asked_before(rewrite: Rewrite, gradients: Sequence[Aggregate], *, name: str)
     return first.exchange.of([one.number for one in found if one is not None], name=name)
 
 
-def _lookup_of(rewrite: Rewrite, variable: str, asked: Sequence[Asked]) -> Asked | None:
+def _lookup_of(rewrite: Rewrite, variable: str, asked: Sequence[KnownIds]) -> KnownIds | None:
     raw = [one.indices for one in rewrite.single.gradients if one.variable == variable and one.indices]
     if len(raw) != 1:
         return None

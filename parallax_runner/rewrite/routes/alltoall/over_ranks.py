@@ -1,28 +1,129 @@
-"""What is spread over the ranks, brought together: on all of them, or on the chief alone. All here are collectives."""
+"""Variables that are spread over the ranks, row i on rank i mod ranks: their placement, and what brings them together,
+on all ranks or on the chief alone. What brings them together is a collective."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Modulo, Rewrite, Shard
+from parallax_runner.graph.single_device_graph import Variable
+from parallax_runner.rewrite.distributed_graph import Piece, PieceRead
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
+from parallax_runner.rewrite.placement import Placement, Shard
+from parallax_runner.rewrite.routes.alltoall.lookup import look_up
 from parallax_runner.rewrite.row_order import row_order
+from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
+from parallax_runner.rewrite.update_region.sharded_value import FullRows, Ids, ShardedValue
 
 # Other ranks' steps go on while a variable travels to the chief: between two messages their collectives find room.
 MESSAGE_BYTES = 16 << 20
 
 
-def ids_of_all(rewrite: Rewrite, own: tf.Tensor, shard: Shard, *, name: str) -> tf.Tensor:
-    """All ranks' ids, counted from the variable's first row; `own` are counted from this rank's own rows."""
-    return concat(rewrite, shard.ids_at(own), shard.variable, name=name)
+@dataclass(frozen=True, kw_only=True)
+class RankRows(Piece):
+    """A piece that is spread over the ranks: this rank has the rows of `shard`, `own` reads them, and `whole` is all
+    rows on the chief and none on the others."""
+
+    shard: Shard
+    own: tf.Tensor
+    whole: tf.Tensor
+
+    @property
+    def needs_all_ranks(self) -> bool:
+        """The chief reads it with the others' help."""
+        return True
+
+    def read(self) -> PieceRead:
+        """All rows on the chief, none on the others, as each rank has its own when `own` is read."""
+        return PieceRead(self.own.op, self.whole)
+
+    def assign(self, values: tf.Tensor) -> tf.Operation:
+        """Takes this rank's own rows of values of all."""
+        with tf.device(self.handle.op.device or None):
+            own = self.shard.take(tf.ensure_shape(values, self.shape))
+            return tf.raw_ops.AssignVariableOp(resource=self.handle, value=own)
 
 
-def whole_on_all(rewrite: Rewrite, own: tf.Tensor, shard: Shard, *, name: str) -> tf.Tensor:
+@dataclass(frozen=True, eq=False)
+class OverRanks(Placement):
+    """This rank's own rows of `rows` rows: each `ranks`-th from row `rank` on."""
+
+    rank: int
+    ranks: int
+    rows: int
+
+    @property
+    def own(self) -> Shard:
+        """The one shard that this rank has."""
+        (shard,) = self.shards
+        return shard
+
+    @property
+    def is_cut(self) -> bool:
+        """Each rank has a part."""
+        return True
+
+    @property
+    def is_on_servers(self) -> bool:
+        """They are on the ranks themselves."""
+        return False
+
+    def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
+        """Asks the owners for the rows."""
+        with tf.control_dependencies(update.controls_of(op)), tf.name_scope(f"over_ranks/{op.name}/"):
+            (rows,), _ = look_up(update.rewrite, [self], [ids], name="lookup", is_exact=True)
+        return rows
+
+    def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Adds up the ranks' partial sums."""
+        (own,) = parts
+        with tf.name_scope(f"over_ranks/{op.name}/"):
+            return total(update.rewrite, own, self.variable, name="total")
+
+    def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
+        """Brings the parts of all ranks to each of them."""
+        (own,) = value.parts
+        with tf.name_scope(f"over_ranks/{own.op.name}/"):
+            if isinstance(value.content, FullRows):
+                return whole_on_all(update.rewrite, own, self, name="whole")
+            if isinstance(value.content, Ids):
+                return tf.sort(self.all_ids(update.rewrite, value.parts, name="ids"))
+            rows = concat(update.rewrite, own, self.variable, name="rows")
+            return tf.gather(rows, update.by_ascending_id(value))
+
+    def all_ids(self, rewrite: Rewrite, places: Sequence[tf.Tensor], *, name: str) -> tf.Tensor:
+        """The ids, rank after rank."""
+        (own,) = places
+        return concat(rewrite, self.own.ids_at(own), self.variable, name=name)
+
+    def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:
+        """One piece, which the chief reads with the others' help."""
+        with tf.name_scope(f"own_rows/{variable.name}/"):
+            own = self.own.read()
+            whole = whole_on_chief(rewrite, own, self, name="whole")
+        piece = RankRows(
+            handle=self.own.handle,
+            offset=variable.offset,
+            shape=variable.shape,
+            shard=self.own,
+            own=own,
+            whole=whole,
+        )
+        return [piece]
+
+    def count(self, rank: int) -> int:
+        """How many rows are `rank`'s own."""
+        return len(range(rank, self.rows, self.ranks))
+
+
+def whole_on_all(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, name: str) -> tf.Tensor:
     """All rows [rows, ...] of which each rank has its own."""
-    assert shard.modulo is not None
-    whole = tf.gather(concat(rewrite, own, shard.variable, name=name), _row_order(rewrite, shard.modulo))
-    whole.set_shape([shard.modulo.rows, *own.shape[1:]])
+    whole = tf.gather(concat(rewrite, own, placement.variable, name=name), _row_order(rewrite, placement))
+    whole.set_shape([placement.rows, *own.shape[1:]])
     return whole
 
 
@@ -44,37 +145,35 @@ def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.T
     return added(collectives.sum_of_one(own, name=name), dtype)
 
 
-def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, shard: Shard, *, name: str) -> tf.Tensor:
+def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, name: str) -> tf.Tensor:
     """All rows [rows, ...] on rank 0, none on the others."""
     from parallax_runner.rewrite.exchange import collectives
 
-    modulo = shard.modulo
-    assert modulo is not None
+    ranks = placement.ranks
     row_bytes = max(1, own.dtype.size * (own.shape[1:].num_elements() or 1))
     rows_at_once = max(1, MESSAGE_BYTES // row_bytes)
-    most = modulo.count(0)
+    most = placement.count(0)
     came: list[list[tf.Tensor]] = []
     for number, start in enumerate(range(0, most, rows_at_once)):
         with tf.control_dependencies([parts[0].op for parts in came[-1:]]):
             part = own[start : start + rows_at_once]
-            counts = tf.one_hot(0, modulo.ranks, tf.shape(part)[0], 0, dtype=tf.int32)
+            counts = tf.one_hot(0, ranks, tf.shape(part)[0], 0, dtype=tf.int32)
             message, sizes = collectives.all_to_all(part, counts, name=f"{name}/{number}")
-            came.append(tf.split(message, sizes, num=modulo.ranks))
-    by_rank = [part for rank in range(modulo.ranks) for part in (parts[rank] for parts in came)]
+            came.append(tf.split(message, sizes, num=ranks))
+    by_rank = [part for rank in range(ranks) for part in (parts[rank] for parts in came)]
     together = tf.concat(by_rank, axis=0)
-    if modulo.rank != 0:
+    if placement.rank != 0:
         return together
-    whole = tf.gather(together, _row_order(rewrite, modulo))
-    whole.set_shape([modulo.rows, *own.shape[1:]])
+    whole = tf.gather(together, _row_order(rewrite, placement))
+    whole.set_shape([placement.rows, *own.shape[1:]])
     return whole
 
 
-def _row_order(rewrite: Rewrite, modulo: Modulo) -> tf.Tensor:
+def _row_order(rewrite: Rewrite, placement: OverRanks) -> tf.Tensor:
     """Where each row stands if the ranks' rows come one after the other; the same for all variables of as many rows."""
-    if modulo.rows not in rewrite.row_orders:
-        counts = [modulo.count(rank) for rank in range(modulo.ranks)]
-        with tf.control_dependencies(None), tf.name_scope(f"row_order/{modulo.rows}/"):
-            rewrite.row_orders[modulo.rows] = row_order(
-                tf.constant(counts, tf.int32 if modulo.rows < 2**31 else tf.int64)
-            )
-    return rewrite.row_orders[modulo.rows]
+    rows = placement.rows
+    if rows not in rewrite.row_orders:
+        counts = [placement.count(rank) for rank in range(placement.ranks)]
+        with tf.control_dependencies(None), tf.name_scope(f"row_order/{rows}/"):
+            rewrite.row_orders[rows] = row_order(tf.constant(counts, tf.int32 if rows < 2**31 else tf.int64))
+    return rewrite.row_orders[rows]

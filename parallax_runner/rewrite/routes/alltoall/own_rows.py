@@ -15,12 +15,13 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
-from parallax_runner.rewrite.distributed_graph import Modulo, OwnRows, Rewrite, Shard
-from parallax_runner.rewrite.every_route.merge import ascending
-from parallax_runner.rewrite.routes.alltoall import over_ranks
-from parallax_runner.rewrite.routes.alltoall.known_ids import Asked, sources
-from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table, ask_owners
-from parallax_runner.rewrite.schedule.buckets import flights_from_owners
+from parallax_runner.rewrite.placement import Shard
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds, sources
+from parallax_runner.rewrite.routes.alltoall.lookup import look_up
+from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks, whole_on_all
+from parallax_runner.rewrite.schedule.buckets import buckets_from_owners
+from parallax_runner.rewrite.state import Rewrite
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Lookup:
     variable: str
 
 
+@rewrite_pass(
+    reads=["train_op"], writes=["placements", "initializers", "sent", "stands_for", "known_ids", "row_orders"]
+)
 def spread_over_ranks(rewrite: Rewrite) -> None:
     """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects what reads them.
 
@@ -40,98 +44,37 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
     lookups: list[Lookup] = []
     for planned in rewrite.plan.by_route(Route.ALLTOALL):
         for name in (planned.name, *planned.slots):
-            own = _make_own(rewrite, name, planned)
-            rewrite.shards[name] = [own]
+            placement = rewrite.placements[name] = _make_own(rewrite, name, planned)
             value = rewrite.op(variables[name].initializer).inputs[1]
-            rewrite.own_initializers.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(value)))
-            lookups += _redirect_reads(rewrite, name, planned.shape)
+            own = placement.own
+            rewrite.initializers.own.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(value)))
+            lookups += _redirect_reads(rewrite, placement, name, planned.shape)
     for number, together in enumerate(_in_waves(rewrite, lookups)):
         _look_up(rewrite, together, name=f"lookup_{number}")
 
 
-def table_of(rewrite: Rewrite, variable: str) -> Table:
-    """The variable as an exchange must know it."""
-    shard = rewrite.shards_of(variable)[0]
-    assert shard.modulo is not None
-    op = shard.handle.op
-    shape = tf.TensorShape(op.get_attr("shape")).as_list()
-    return Table(shard.variable, shard.modulo.rows, row_shape=tuple(shape[1:]), dtype=op.get_attr("dtype"))
+def over_ranks(rewrite: Rewrite, variable: str) -> OverRanks:
+    """Where a variable on the alltoall route, or its slot, is."""
+    placement = rewrite.placement_of(variable)
+    assert isinstance(placement, OverRanks), variable
+    return placement
 
 
-def own_rows(rewrite: Rewrite, shard: Shard, *, name: str) -> OwnRows:
-    """How this rank's shard of a variable is read, alone and with what the other ranks have of it."""
-    with tf.name_scope(f"own_rows/{name}/"):
-        read = _read(shard)
-        whole = over_ranks.whole_on_chief(rewrite, read, shard, name="whole")
-    return OwnRows(shard=shard, read=read, whole=whole)
-
-
-def look_up(
-    rewrite: Rewrite,
-    variables: Sequence[str],
-    ids: Sequence[tf.Tensor],
-    *,
-    name: str,
-    is_exact: bool = False,
-    flights: Sequence[Sequence[int]] = (),
-) -> tuple[list[tf.Tensor], Exchange]:
-    """Rows of variables by any ids of any shape, each distinct id asked once, and the exchange by which they came. A
-    collective: all ranks must run it.
-
-    `flights` says in which order the variables' rows travel, and which of them together; all of them, if not given.
-    """
-    tables = [table_of(rewrite, variable) for variable in variables]
-    shards = [rewrite.shards_of(variable)[0] for variable in variables]
-    distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
-    exchange = ask_owners(rewrite, tables, distinct, name=name, is_exact=is_exact)
-    found = [_gather(own, arrived) for own, arrived in zip(shards, exchange.arrived, strict=True)]
-    came = _fly(exchange, found, flights or [range(len(tables))])
-    results = []
-    for number in range(len(tables)):
-        places = tf.math.invert_permutation(exchange.asked[number])
-        result = tf.gather(came[number], tf.reshape(tf.gather(places, positions[number]), tf.shape(ids[number])))
-        result.set_shape(ids[number].shape.concatenate(tables[number].row_shape))
-        results.append(result)
-    return results, exchange
-
-
-def _fly(exchange: Exchange, rows: Sequence[tf.Tensor], flights: Sequence[Sequence[int]]) -> dict[int, tf.Tensor]:
-    """Rows as they came from their owners, by their variable's number; a flight departs when the one before has."""
-    came: dict[int, tf.Tensor] = {}
-    departed: set[tf.Operation] = set()
-    for number, members in enumerate(flights):
-        part = exchange.of(members, name=f"{exchange.name}/flight_{number}")
-        with tf.control_dependencies(sorted(departed, key=lambda op: op.name)):
-            leaving = [tf.identity(rows[member]) for member in members]
-        sent_before = len(exchange.rewrite.sent)
-        came |= zip(members, part.from_owners(leaving), strict=True)
-        departed = {one.tensor.op for one in exchange.rewrite.sent[sent_before:]}
-    return came
-
-
-def _gather(shard: Shard, places: tf.Tensor) -> tf.Tensor:
-    dtype = shard.handle.op.get_attr("dtype")
-    return tf.raw_ops.ResourceGather(resource=shard.handle, indices=places, dtype=dtype)
-
-
-def _read(shard: Shard) -> tf.Tensor:
-    return tf.raw_ops.ReadVariableOp(resource=shard.handle, dtype=shard.handle.op.get_attr("dtype"))
-
-
-def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> Shard:
+def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> OverRanks:
     """This rank's own rows; initial values are those of one device."""
-    modulo = Modulo(rank=rewrite.rank, ranks=rewrite.plan.workers, rows=planned.shape[0])
-    count, device = modulo.count(modulo.rank), rewrite.worker_device
+    rank, ranks, rows = rewrite.rank, rewrite.plan.workers, planned.shape[0]
+    count = len(range(rank, rows, ranks))
     handle = tf.raw_ops.VarHandleOp(
         dtype=rewrite.op(name).get_attr("dtype"),
         shape=[count, *planned.shape[1:]],
         shared_name=f"{name}/own_rows",
         name=f"{name}/own_rows",
     )
-    return Shard(handle, planned.name, modulo.rank, rows=count, device=device, step=modulo.ranks, modulo=modulo)
+    own = Shard(handle, rank, rows=count, device=rewrite.worker_device, step=ranks)
+    return OverRanks(planned.name, (own,), rank=rank, ranks=ranks, rows=rows)
 
 
-def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list[Lookup]:
+def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, shape: tuple[int, ...]) -> list[Lookup]:
     """Answers all reads outside the update region but lookups, which it returns."""
     lookups, whole_reads = [], []
     for op in sorted(rewrite.op(name).outputs[0].consumers(), key=lambda op: op.name):
@@ -144,19 +87,18 @@ def _redirect_reads(rewrite: Rewrite, name: str, shape: tuple[int, ...]) -> list
         elif op.type == "VariableShape":
             _stand_in(rewrite, op, tf.constant(shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
-            # Asked where another variable starts from this one's value: its initial value is the same, and there.
+            # KnownIds where another variable starts from this one's value: its initial value is the same, and there.
             _stand_in(rewrite, op, tf.constant(False))
         else:
             assert in_region or op.type not in SERVER_READS, op
     for op in whole_reads:
-        _stand_in(rewrite, op, _read_whole(rewrite, op, name))
+        _stand_in(rewrite, op, _read_whole(rewrite, op, placement))
     return lookups
 
 
-def _read_whole(rewrite: Rewrite, op: tf.Operation, name: str) -> tf.Tensor:
-    (own,) = rewrite.shards_of(name)
+def _read_whole(rewrite: Rewrite, op: tf.Operation, placement: OverRanks) -> tf.Tensor:
     with tf.control_dependencies(op.control_inputs), tf.name_scope(f"own_rows/{op.name}/"):
-        return over_ranks.whole_on_all(rewrite, _read(own), own, name="whole")
+        return whole_on_all(rewrite, placement.own.read(), placement, name="whole")
 
 
 def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:
@@ -191,13 +133,17 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)
-    looked_up = [(variable, [one.op for one in group]) for variable, group in by_variable.items()]
-    flights = flights_from_owners(rewrite, looked_up, edit.ancestors(_fetched(rewrite)))
+    placements = [over_ranks(rewrite, variable) for variable in by_variable]
+    looked_up = [
+        (placement.variable, [one.op for one in group])
+        for placement, group in zip(placements, by_variable.values(), strict=True)
+    ]
+    buckets = buckets_from_owners(rewrite, looked_up, edit.ancestors(_fetched(rewrite)))
     with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
         ids = [_ids_of(group) for group in by_variable.values()]
-        rows, exchange = look_up(rewrite, list(by_variable), ids, name=name, flights=flights)
-        rewrite.asked += [
-            Asked(variable, sources(each), exchange, number)
+        rows, exchange = look_up(rewrite, placements, ids, name=name, buckets=buckets)
+        rewrite.known_ids += [
+            KnownIds(variable, sources(each), exchange, number)
             for number, (variable, each) in enumerate(zip(by_variable, ids, strict=True))
         ]
         for group, found in zip(by_variable.values(), rows, strict=True):

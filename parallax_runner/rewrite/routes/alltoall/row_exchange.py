@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.state import Rewrite
 
 MAX_INT32 = 2**31 - 1
 

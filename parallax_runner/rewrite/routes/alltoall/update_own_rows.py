@@ -8,24 +8,27 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.every_route.merge import merge
-from parallax_runner.rewrite.routes.alltoall.known_ids import asked_before
-from parallax_runner.rewrite.routes.alltoall.own_rows import table_of
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.routes.alltoall.known_ids import exchange_of_known_ids
+from parallax_runner.rewrite.routes.alltoall.lookup import table_of
+from parallax_runner.rewrite.routes.alltoall.own_rows import over_ranks
 from parallax_runner.rewrite.routes.alltoall.row_exchange import ask_owners
-from parallax_runner.rewrite.schedule.buckets import flights_to_owners
-from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.schedule.buckets import buckets_to_owners
+from parallax_runner.rewrite.state import RankGradient, Rewrite
+from parallax_runner.rewrite.update_region.row_list import GradientList
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.update_region.sharded_value import Kind, ShardedValue
+from parallax_runner.rewrite.update_region.sharded_value import Ids, Rows, ShardedValue
 
 
+@rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders"])
 def update_own_rows(rewrite: Rewrite) -> None:
     """Lets each rank apply the mean (or sum) over ranks of the gradients to the rows that are its own."""
-    gradients = travelling_by(rewrite, Route.ALLTOALL)
+    gradients = rewrite.gradients_by(Route.ALLTOALL)
     if not gradients:
         return
     values: dict[str, ShardedValue] = {}
-    for number, together in enumerate(flights_to_owners(rewrite, gradients)):
+    for number, together in enumerate(buckets_to_owners(rewrite, gradients)):
         with tf.name_scope(f"push_{number}/"):
             values |= _send(rewrite, together, name=f"push_{number}")
     update = ShardedUpdate(rewrite=rewrite, values=values)
@@ -34,11 +37,11 @@ def update_own_rows(rewrite: Rewrite) -> None:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
 
 
-def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[str, ShardedValue]:
+def _send(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> dict[str, ShardedValue]:
     """The aggregates of this rank's own rows, by tensor name."""
-    exchange = asked_before(rewrite, gradients, name=name)
+    exchange = exchange_of_known_ids(rewrite, gradients, name=name)
     if exchange is None:
-        tables = [table_of(rewrite, gradient.variables[0]) for gradient in gradients]
+        tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
         ids = [gradient.indices for gradient in gradients if gradient.indices is not None]
         exchange = ask_owners(rewrite, tables, ids, name=name)
     arrived = exchange.to_owners([gradient.values for gradient in gradients])
@@ -47,8 +50,8 @@ def _send(rewrite: Rewrite, gradients: list[Aggregate], *, name: str) -> dict[st
         assert gradient.indices is not None
         total, merged_ids = merge(rows, own_ids)
         mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.average_sparse else total
-        shards = tuple(rewrite.shards_of(gradient.variables[0]))
+        placement, rows_of = over_ranks(rewrite, gradient.variables[0]), GradientList(gradient.name)
         places = tf.cast(merged_ids, gradient.indices.dtype)
-        found[gradient.values.name] = ShardedValue((mean,), shards, kind=Kind("rows", gradient.name))
-        found[gradient.indices.name] = ShardedValue((places,), shards, kind=Kind("ids", gradient.name))
+        found[gradient.values.name] = ShardedValue((mean,), placement, Rows(rows_of))
+        found[gradient.indices.name] = ShardedValue((places,), placement, Ids(rows_of))
     return found

@@ -6,14 +6,14 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.conditional import only_if
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite, Shard
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, adding_dtype, to_add
 from parallax_runner.rewrite.routes.ps.casts import before_widening
-from parallax_runner.rewrite.routes.ps.shards import partition_ids
-from parallax_runner.rewrite.travelling import travelling_by
-from parallax_runner.rewrite.update_region.sharded_value import FULL, Kind, ShardedValue
+from parallax_runner.rewrite.routes.ps.on_servers import OnServers, on_servers, split_by_owner
+from parallax_runner.rewrite.state import RankGradient, Rewrite
+from parallax_runner.rewrite.update_region.row_list import GradientList
+from parallax_runner.rewrite.update_region.sharded_value import FULL_ROWS, Ids, Rows, ShardedValue
 
 
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
@@ -24,18 +24,18 @@ def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     its MEAN divides by how many ranks touched a row, so sums are taken and divided here).
     """
     taken: dict[str, ShardedValue] = {}
-    for gradient in travelling_by(rewrite, Route.PS):
-        shards = rewrite.shards_of(gradient.variables[0])
+    for gradient in rewrite.gradients_by(Route.PS):
+        placement = on_servers(rewrite, gradient.variables[0])
         if gradient.indices is None:
-            taken[gradient.values.name] = _dense(rewrite, gradient, shards)
+            taken[gradient.values.name] = _dense(rewrite, gradient, placement)
         else:
-            values, ids = _sparse(rewrite, gradient, shards)
+            values, ids = _sparse(rewrite, gradient, placement)
             taken[gradient.values.name], taken[gradient.indices.name] = values, ids
     return taken
 
 
-def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> ShardedValue:
-    (shard,) = shards
+def _dense(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> ShardedValue:
+    (shard,) = placement.shards
     shape = shard.handle.op.get_attr("shape")
     with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/"):
         dtype = gradient.values.dtype
@@ -49,19 +49,19 @@ def _dense(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> Sharde
                 travelling = compress(rewrite, narrow)
             wide = tf.cast(decompress(rewrite, travelling, narrow.dtype), dtype)
             rewrite.step_ops.append(accumulator.apply_grad(to_add(wide), local_step=_never_stale()))
-            rewrite.sent.append(Sent(travelling, 1, shard.variable))
+            rewrite.sent.append(Sent(travelling, 1, placement.variable))
         mean = added(_divide(accumulator.take_grad(_pushes(rewrite)), rewrite), dtype)
         mean.set_shape(shape)
-    return ShardedValue(pieces=(mean,), shards=tuple(shards), kind=FULL)
+    return ShardedValue((mean,), placement, FULL_ROWS)
 
 
-def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple[ShardedValue, ShardedValue]:
+def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> tuple[ShardedValue, ShardedValue]:
     assert gradient.indices is not None
     values, ids = [], []
     pushed = rewrite.pushes.get(gradient.name, (gradient.values, gradient.indices))
     with tf.name_scope(f"split/{gradient.name}/"):
-        parts = split_by_owner(*(pushed or (gradient.values, gradient.indices)), shards)
-    for number, (shard, (rows, part)) in enumerate(zip(shards, parts, strict=True)):
+        parts = split_by_owner(*(pushed or (gradient.values, gradient.indices)), len(placement.shards))
+    for number, (shard, (rows, part)) in enumerate(zip(placement.shards, parts, strict=True)):
         local_ids = tf.cast(shard.places_of(part), tf.int64)
         travelling = compress(rewrite, rows)
         with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/shard_{number}/"):
@@ -74,16 +74,17 @@ def _sparse(rewrite: Rewrite, gradient: Aggregate, shards: list[Shard]) -> tuple
             if pushed is not None:
                 wide = decompress(rewrite, travelling, rows.dtype)
                 rewrite.step_ops.append(accumulator.apply_grad(local_ids, to_add(wide), local_step=_never_stale()))
-                rewrite.sent += [Sent(each, 1, shard.variable) for each in (travelling, local_ids)]
+                rewrite.sent += [Sent(each, 1, placement.variable) for each in (travelling, local_ids)]
             total = accumulator.take_indexed_slices_grad(_pushes(rewrite))
             mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
             mean = added(mean, rows.dtype)
             mean.set_shape(rows.shape)
             values.append(mean)
             ids.append(tf.cast(total.indices, gradient.indices.dtype))
+    rows_of = GradientList(gradient.name)
     return (
-        ShardedValue(pieces=tuple(values), shards=tuple(shards), kind=Kind("rows", gradient.name)),
-        ShardedValue(pieces=tuple(ids), shards=tuple(shards), kind=Kind("ids", gradient.name)),
+        ShardedValue(tuple(values), placement, Rows(rows_of)),
+        ShardedValue(tuple(ids), placement, Ids(rows_of)),
     )
 
 
@@ -94,18 +95,10 @@ def _never_stale() -> tf.Tensor:
 
 def _pushes(rewrite: Rewrite) -> tf.Tensor | int:
     """How many pushes are waited for; only by the one who leads, where that is not known before."""
-    if rewrite.leads is None:
+    if rewrite.coordination.leads is None:
         return rewrite.plan.pushes
-    return only_if(rewrite.leads, tf.constant(rewrite.plan.pushes))
+    return only_if(rewrite.coordination.leads, tf.constant(rewrite.plan.pushes))
 
 
 def _divide(total: tf.Tensor, rewrite: Rewrite) -> tf.Tensor:
     return total / tf.cast(rewrite.plan.contributors, total.dtype)
-
-
-def split_by_owner(values: tf.Tensor, indices: tf.Tensor, shards: list[Shard]) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Rows and ids of each shard, in the order in which they come."""
-    if len(shards) == 1:
-        return [(values, indices)]
-    parts, positions = partition_ids(indices, shards)
-    return [(tf.gather(values, position), part) for part, position in zip(parts, positions, strict=True)]

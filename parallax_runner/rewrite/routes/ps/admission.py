@@ -10,48 +10,48 @@ from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.conditional import only_if
-from parallax_runner.rewrite.distributed_graph import CLOSED, Admission, Rewrite
-from parallax_runner.rewrite.routes.ps.mutex import end_turn
-from parallax_runner.rewrite.routes.ps.shards import server_device
-from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.distributed_graph import CLOSED, Admission
+from parallax_runner.rewrite.routes.ps.mutex import release_mutex
+from parallax_runner.rewrite.state import Rewrite
 
 # More than is ever freed: who takes so many places leaves none, also after an update that is under way.
 ALL_PLACES = 2**40
 
 
-def ask_for_admission(rewrite: Rewrite, turn: tf.Tensor) -> None:
-    """Lets this replica push what it has only if it is admitted; sets `rewrite.admission` and `rewrite.leads`."""
+def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
+    """Lets this replica push what it has only if it is admitted; sets `admission` and `leads` of the coordination."""
     begun = _local(rewrite, "begun")
-    gradients = travelling_by(rewrite, Route.PS)
+    gradients = rewrite.gradients_by(Route.PS)
     computed = [tensor.op for one in gradients for tensor in one.tensors]
     with tf.name_scope("admission/"):
         with tf.control_dependencies(computed):
             step = tf.raw_ops.ReadVariableOp(resource=begun, dtype=tf.int64)
         with tf.device(server_device(0)):
             steps_done, taken = _shared(rewrite, "steps_done"), _shared(rewrite, "taken")
-            step = tf.identity(step)  # here, before the turn is asked for
+            step = tf.identity(step)  # here, before the mutex is asked for
             with tf.control_dependencies([step.op]):
-                held = tf.raw_ops.MutexLock(mutex=turn)
+                held = tf.raw_ops.MutexLock(mutex=mutex)
             with tf.control_dependencies([held.op]):
                 is_current = tf.equal(tf.raw_ops.ReadVariableOp(resource=steps_done, dtype=tf.int64), step)
                 before = tf.raw_ops.ReadVariableOp(resource=taken, dtype=tf.int64)
             admitted = tf.logical_and(is_current, before < rewrite.plan.contributors)
-            rewrite.leads = tf.logical_and(admitted, tf.equal(before, rewrite.plan.contributors - 1))
+            rewrite.coordination.leads = tf.logical_and(admitted, tf.equal(before, rewrite.plan.contributors - 1))
             place_taken = tf.raw_ops.AssignAddVariableOp(resource=taken, value=tf.cast(admitted, tf.int64))
-        rewrite.step_ops.append(end_turn(held, [place_taken]))
-        rewrite.shard_initializers += [
+        rewrite.step_ops.append(release_mutex(held, [place_taken]))
+        rewrite.initializers.shared += [
             tf.raw_ops.AssignVariableOp(resource=steps_done, value=tf.constant(rewrite.first_step, tf.int64)),
             tf.raw_ops.AssignVariableOp(resource=taken, value=tf.constant(0, tf.int64)),
         ]
-        rewrite.own_initializers.append(
+        rewrite.initializers.own.append(
             tf.raw_ops.AssignVariableOp(resource=begun, value=tf.constant(rewrite.first_step, tf.int64))
         )
-        rewrite.admission = Admission(
+        rewrite.coordination.admission = Admission(
             next_step=_next_step(rewrite, begun),
             admitted=admitted,
-            close=_close(rewrite, turn),
+            close=_close(rewrite, mutex),
             steps_done=tf.raw_ops.ReadVariableOp(resource=steps_done, dtype=tf.int64),
         )
         for one in gradients:
@@ -60,7 +60,7 @@ def ask_for_admission(rewrite: Rewrite, turn: tf.Tensor) -> None:
 
 
 def count_step(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """What the one who leads does in its turn when the variables are updated: the next step may be asked for."""
+    """What the one who leads does under the mutex when the variables are updated: the next step may be asked for."""
     with tf.device(server_device(0)), tf.name_scope("step_done/"):
         steps_done, taken = _shared(rewrite, "steps_done"), _shared(rewrite, "taken")
         with tf.control_dependencies([tf.group(*sorted(after, key=lambda op: op.name))]):
@@ -86,16 +86,16 @@ def _next_step(rewrite: Rewrite, begun: tf.Tensor) -> tf.Tensor:
         return tf.identity(newest, name="next_step")
 
 
-def _close(rewrite: Rewrite, turn: tf.Tensor) -> tf.Operation:
+def _close(rewrite: Rewrite, mutex: tf.Tensor) -> tf.Operation:
     with tf.device(server_device(0)):
-        held = tf.raw_ops.MutexLock(mutex=turn)
+        held = tf.raw_ops.MutexLock(mutex=mutex)
         with tf.control_dependencies([held.op]):
             closed = tf.raw_ops.AssignAddVariableOp(
                 resource=_shared(rewrite, "taken"), value=tf.constant(ALL_PLACES, tf.int64)
             )
         with tf.control_dependencies([closed]):
             told = _tell_all(rewrite, tf.constant(CLOSED, tf.int64))
-        return tf.group(end_turn(held, [closed, *told]), name="close")
+        return tf.group(release_mutex(held, [closed, *told]), name="close")
 
 
 def _tell_all(rewrite: Rewrite, number: tf.Tensor) -> list[tf.Operation]:

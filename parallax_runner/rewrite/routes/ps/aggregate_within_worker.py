@@ -5,26 +5,27 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Aggregate, Rewrite
 from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
-from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 
+@rewrite_pass(reads=["gradients"], writes=["pushes"])
 def aggregate_within_worker(rewrite: Rewrite) -> None:
     """Adds up what the replicas of this worker would push; the first of them pushes it for all."""
-    # The last replica's turn: only now is everybody's gradient merged.
+    # Only for the last replica: only now is everybody's gradient merged.
     if not rewrite.plan.aggregates_locally or rewrite is not rewrite.siblings[-1]:
         return
     first, *others = rewrite.siblings
-    for same in zip(*[travelling_by(each, Route.PS) for each in rewrite.siblings], strict=True):
+    for same in zip(*[each.gradients_by(Route.PS) for each in rewrite.siblings], strict=True):
         with tf.device(first.worker_device), tf.name_scope(f"within_worker/{same[0].name}/"):
             first.pushes[same[0].name] = _total(same)
         for other in others:
             other.pushes[same[0].name] = None
 
 
-def _total(gradients: tuple[Aggregate, ...]) -> tuple[tf.Tensor, tf.Tensor | None]:
+def _total(gradients: tuple[RankGradient, ...]) -> tuple[tf.Tensor, tf.Tensor | None]:
     values = [gradient.values for gradient in gradients]
     indices = [gradient.indices for gradient in gradients if gradient.indices is not None]
     if not indices:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Rewrite, Shard
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.routes.ps.accumulate import split_by_owner
+from parallax_runner.rewrite.placement import Shard
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.ps.casts import before_widening
-from parallax_runner.rewrite.routes.ps.mutex import end_turn, make_turn, take_turn
-from parallax_runner.rewrite.routes.ps.shards import server_device
+from parallax_runner.rewrite.routes.ps.mutex import hold_mutex, make_mutex, release_mutex
+from parallax_runner.rewrite.routes.ps.on_servers import OnServers, on_servers, split_by_owner
 from parallax_runner.rewrite.routes.ps.staleness import count_round
-from parallax_runner.rewrite.travelling import travelling_by
+from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.update_region.row_list import GradientList
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.update_region.sharded_value import FULL, Kind, ShardedValue
+from parallax_runner.rewrite.update_region.sharded_value import FULL_ROWS, Ids, Rows, ShardedValue
 
 
+@rewrite_pass(writes=["counters"])
 def share_counters(rewrite: Rewrite) -> None:
     """Moves variables that count updates (global_step, Adam's beta powers) to server 0, one for all replicas."""
     for name in rewrite.plan.counters:
@@ -29,8 +32,12 @@ def share_counters(rewrite: Rewrite) -> None:
         rewrite.counters.add(name)
 
 
+@rewrite_pass(
+    reads=["gradients", "placements", "counters"],
+    writes=["train_op", "step_ops", "sent", "initializers", "coordination", "stands_for"],
+)
 def update_at_once(rewrite: Rewrite) -> None:
-    """Pushes this replica's gradients straight into the update ops on the servers, in its turn."""
+    """Pushes this replica's gradients straight into the update ops on the servers, while it holds the mutex."""
     plan = rewrite.plan
     if plan.sync or not plan.by_route(Route.PS):
         return
@@ -41,62 +48,63 @@ def update_at_once(rewrite: Rewrite) -> None:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     guarded = shared_by_all(rewrite, update, step)
-    rewrite.turn = make_turn(rewrite)
-    held = take_turn(rewrite.turn, guarded, step)
+    rewrite.coordination.mutex = make_mutex(rewrite)
+    held = hold_mutex(rewrite.coordination.mutex, guarded, step)
     with tf.name_scope("push/"):
         counted = _observe_staleness(rewrite, held)
-        rewrite.step_ops.append(end_turn(held, [*guarded, *counted, *count_round(rewrite, after=guarded)]))
+        rewrite.step_ops.append(release_mutex(held, [*guarded, *counted, *count_round(rewrite, after=guarded)]))
 
 
 def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
     """This replica's gradients, on the servers that own the rows."""
     pushed: dict[str, ShardedValue] = {}
-    for gradient in travelling_by(rewrite, Route.PS):
-        shards = tuple(rewrite.shards_of(gradient.variables[0]))
+    for gradient in rewrite.gradients_by(Route.PS):
+        placement = on_servers(rewrite, gradient.variables[0])
         with tf.name_scope(f"push/{gradient.name}/"):
             if gradient.indices is None:
-                (shard,) = shards
-                piece = _sent(rewrite, before_widening(rewrite, gradient.values), shard)
+                (shard,) = placement.shards
+                part = _sent(rewrite, before_widening(rewrite, gradient.values), placement, shard)
                 with tf.device(shard.device):
-                    pieces = [tf.cast(piece, gradient.values.dtype)]
-                pushed[gradient.values.name] = ShardedValue(tuple(pieces), shards, kind=FULL)
+                    wide = tf.cast(part, gradient.values.dtype)
+                pushed[gradient.values.name] = ShardedValue((wide,), placement, FULL_ROWS)
                 continue
             values, ids = [], []
-            parts = split_by_owner(gradient.values, gradient.indices, list(shards))
-            for shard, (rows, part) in zip(shards, parts, strict=True):
-                values.append(_sent(rewrite, rows, shard))
-                ids.append(_sent(rewrite, shard.places_of(part), shard))
-        pushed[gradient.values.name] = ShardedValue(tuple(values), shards, kind=Kind("rows", gradient.name))
-        pushed[gradient.indices.name] = ShardedValue(tuple(ids), shards, kind=Kind("ids", gradient.name))
+            parts = split_by_owner(gradient.values, gradient.indices, len(placement.shards))
+            for shard, (rows, part) in zip(placement.shards, parts, strict=True):
+                values.append(_sent(rewrite, rows, placement, shard))
+                ids.append(_sent(rewrite, shard.places_of(part), placement, shard))
+        rows_of = GradientList(gradient.name)
+        pushed[gradient.values.name] = ShardedValue(tuple(values), placement, Rows(rows_of))
+        pushed[gradient.indices.name] = ShardedValue(tuple(ids), placement, Ids(rows_of))
     return pushed
 
 
-def _sent(rewrite: Rewrite, tensor: tf.Tensor, shard: Shard) -> tf.Tensor:
+def _sent(rewrite: Rewrite, tensor: tf.Tensor, placement: OnServers, shard: Shard) -> tf.Tensor:
     travelling = compress(rewrite, tensor)
-    rewrite.sent.append(Sent(travelling, 1, shard.variable))
+    rewrite.sent.append(Sent(travelling, 1, placement.variable))
     with tf.device(shard.device):
         return decompress(rewrite, tf.identity(travelling), tensor.dtype)
 
 
 def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operation]) -> set[tf.Operation]:
-    """What the update does with variables on servers: it may only be done in a turn."""
-    shared = {shard.handle.op for shards in rewrite.shards.values() for shard in shards}
+    """What the update does with variables on servers: only while this replica holds the mutex."""
+    shared = {shard.handle.op for placement in rewrite.placements.values() for shard in placement.shards}
     shared |= {rewrite.op(name) for name in rewrite.counters}
     own = (rewrite.region | update.server_ops) & step
     return {op for op in own if any(handle in shared for handle in edit.handle_of(op))}
 
 
 def _observe_staleness(rewrite: Rewrite, held: tf.Tensor) -> list[tf.Operation]:
-    """Sets `rewrite.staleness`: how many pushes of others came between the start of this step and its own push."""
+    """Sets the staleness: how many pushes of others came between the start of this step and its own push."""
     with tf.device(server_device(0)):
         name = f"pushes/{rewrite.plan.fingerprint[:16]}"
         pushes = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)
-        rewrite.shard_initializers.append(tf.raw_ops.AssignVariableOp(resource=pushes, value=tf.constant(0, tf.int64)))
+        rewrite.initializers.shared.append(tf.raw_ops.AssignVariableOp(resource=pushes, value=tf.constant(0, tf.int64)))
         at_pull = tf.raw_ops.ReadVariableOp(resource=pushes, dtype=tf.int64)
         with tf.control_dependencies([held.op, at_pull.op]):
             at_push = tf.raw_ops.ReadVariableOp(resource=pushes, dtype=tf.int64)
-        rewrite.staleness = at_push - at_pull
-        with tf.control_dependencies([at_push.op, rewrite.staleness.op]):
+        rewrite.coordination.staleness = at_push - at_pull
+        with tf.control_dependencies([at_push.op, rewrite.coordination.staleness.op]):
             counted = tf.raw_ops.AssignAddVariableOp(resource=pushes, value=tf.constant(1, tf.int64))
     rewrite.step_ops.append(counted)
     return [counted]

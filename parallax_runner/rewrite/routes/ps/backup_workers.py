@@ -8,33 +8,38 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
 from parallax_runner.graph.edit import is_write
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Rewrite
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.ps.accumulate import accumulate_on_servers
 from parallax_runner.rewrite.routes.ps.admission import ask_for_admission, count_step
 from parallax_runner.rewrite.routes.ps.asynchronous import shared_by_all
-from parallax_runner.rewrite.routes.ps.mutex import end_turn, make_turn, take_turn
+from parallax_runner.rewrite.routes.ps.mutex import hold_mutex, make_mutex, release_mutex
+from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 
 
+@rewrite_pass(
+    reads=["gradients", "placements", "counters"],
+    writes=["train_op", "step_ops", "sent", "initializers", "coordination", "pushes", "stands_for"],
+)
 def update_with_backup(rewrite: Rewrite) -> None:
     """Lets the replicas that are admitted push, and the last of them update.
 
     All replicas have the same ops. The sums are taken only by the one who leads, and what reads or writes shared
-    variables behind them waits for its turn, so on the others all of that is dead.
+    variables behind them waits for the mutex, so on the others all of that is dead.
     """
     if not rewrite.plan.backup_workers or not rewrite.plan.by_route(Route.PS):
         return
-    rewrite.turn = make_turn(rewrite)
-    ask_for_admission(rewrite, rewrite.turn)
+    rewrite.coordination.mutex = make_mutex(rewrite)
+    ask_for_admission(rewrite, rewrite.coordination.mutex)
     update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
     update.visit_region()
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     guarded = shared_by_all(rewrite, update, step)
-    held = take_turn(rewrite.turn, guarded, step)
+    held = hold_mutex(rewrite.coordination.mutex, guarded, step)
     _refuse_own_updates(rewrite, step - guarded, held)
-    rewrite.step_ops.append(end_turn(held, [*guarded, *count_step(rewrite, after=guarded)]))
+    rewrite.step_ops.append(release_mutex(held, [*guarded, *count_step(rewrite, after=guarded)]))
 
 
 def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tensor) -> None:

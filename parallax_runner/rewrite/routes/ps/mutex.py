@@ -1,4 +1,4 @@
-"""Whose turn it is: one lock on server 0 that a push holds while it reads and writes variables, and a checkpoint too.
+"""One mutex on server 0, which a push holds while it reads and writes variables, and a checkpoint too.
 
 So pushes do not interleave: no update is lost, a variable and its slots contain the same pushes, and how many pushes
 came between a replica's pull and its own is a plain number (docs/design/0018-asynchrony.md).
@@ -11,18 +11,17 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
-from parallax_runner.graph.devices import named_server
-from parallax_runner.rewrite.distributed_graph import Rewrite
-from parallax_runner.rewrite.routes.ps.shards import server_device
+from parallax_runner.graph.devices import named_server, server_device
+from parallax_runner.rewrite.state import Rewrite
 
 
-def make_turn(rewrite: Rewrite) -> tf.Tensor:
+def make_mutex(rewrite: Rewrite) -> tf.Tensor:
     """The lock's handle; one for all replicas of a plan."""
     with tf.device(server_device(0)):
         return tf.raw_ops.MutexV2(shared_name=f"turn/{rewrite.plan.fingerprint[:16]}")
 
 
-def take_turn(turn: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operation]) -> tf.Tensor:
+def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operation]) -> tf.Tensor:
     """Lets `guarded` ops of a step run only while it holds the lock; returns the lock that is held, to be given back.
 
     The lock is asked for when all that these ops need from elsewhere has arrived where they are, and what is computed
@@ -35,7 +34,7 @@ def take_turn(turn: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operatio
             op._set_device(server_device(0))
     arrived = _bring_together(guarded | between, inside | guarded)
     with tf.device(server_device(0)), tf.control_dependencies(arrived):
-        held = tf.raw_ops.MutexLock(mutex=turn)
+        held = tf.raw_ops.MutexLock(mutex=mutex)
     by_device: dict[str, tf.Operation] = {}
     for op in sorted(guarded, key=lambda op: op.name):
         if op.device not in by_device:
@@ -82,7 +81,7 @@ def _on_device(tensor: tf.Tensor, device: str) -> tf.Tensor:
         return tf.identity(tensor)
 
 
-def end_turn(held: tf.Tensor, after: Iterable[tf.Operation]) -> tf.Operation:
+def release_mutex(held: tf.Tensor, after: Iterable[tf.Operation]) -> tf.Operation:
     """Gives the lock back when all of `after` have run."""
     with tf.device(server_device(0)), tf.control_dependencies([_group(after)]):
         return tf.raw_ops.ConsumeMutexLock(mutex_lock=held)

@@ -9,13 +9,15 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route, VariablePlan
-from parallax_runner.rewrite.distributed_graph import Rewrite
-from parallax_runner.rewrite.routes.ps.shards import read, shard_dtype
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.routes.ps.on_servers import on_servers, read
+from parallax_runner.rewrite.state import Rewrite
 
 
+@rewrite_pass(reads=["placements", "pulled", "updated"], writes=["initializers", "step_ops", "sent", "stands_for"])
 def replicate_dense_variables(rewrite: Rewrite) -> None:
     """Gives the replicas of a worker copies of each dense variable on servers (original Parallax: «mirror»)."""
-    # The last replica's turn: the first one's read is for all, and all of them must have done theirs.
+    # Only for the last replica: the first one's read is for all, and all of them must have done theirs.
     if not rewrite.plan.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:
         return
     for planned in rewrite.plan.by_route(Route.PS):
@@ -33,15 +35,14 @@ def _replicate(replicas: list[Rewrite], planned: VariablePlan) -> None:
     for replica in replicas:
         handle, read = _read_copy(replica, planned)
         with tf.device(handle.device):
-            replica.first_copies.append(tf.raw_ops.AssignVariableOp(resource=handle, value=initial))
+            replica.initializers.copies.append(tf.raw_ops.AssignVariableOp(resource=handle, value=initial))
             # What this step reads is what it began with.
             with tf.control_dependencies([read.op]):
                 replica.step_ops.append(tf.raw_ops.AssignVariableOp(resource=handle, value=fresh))
 
 
 def _read_servers(rewrite: Rewrite, planned: VariablePlan) -> tf.Tensor:
-    shards = rewrite.shards_of(planned.name)
-    return read(rewrite, shards, shard_dtype(shards[0]), narrow=rewrite.pulled[planned.name].dtype)
+    return read(rewrite, on_servers(rewrite, planned.name), narrow=rewrite.pulled[planned.name].dtype)
 
 
 def _read_copy(replica: Rewrite, planned: VariablePlan) -> tuple[tf.Tensor, tf.Tensor]:

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Plan, Route, Shard
-from parallax_runner.rewrite.routes.ps.shards import server_device, shard_handle
+from parallax_runner.rewrite.routes.ps.on_servers import shard_handle
 
 # Of a message: many servers send to one at the same time, and each part is in memory twice.
 CHUNK_BYTES = 16 * 2**20
 
 
-def cut_anew(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
+def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
     """The op that takes variables on servers, and their slots, from the pieces of one plan to those of another.
 
     The chief runs it while no rank is in a step. It also gives back the memory of pieces that are no longer wanted.

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Rewrite
-from parallax_runner.rewrite.routes.ps.shards import server_device
+from parallax_runner.graph.devices import server_device
+from parallax_runner.rewrite.state import Rewrite
 
 
 def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """Counts this replica's step and, where it was the slowest's, gives everybody a permit; for one turn at a time.
+    """Counts this replica's step and, where it was the slowest's, gives everybody a permit. Runs under the mutex.
 
-    Sets `rewrite.may_start`, which takes a permit. Nothing at all where the plan has no bound.
+    Sets `may_start` of the coordination, which takes a permit. Nothing at all where the plan has no bound.
     """
     plan = rewrite.plan
     if plan.staleness is None:
@@ -30,7 +30,7 @@ def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.O
             for replica in range(plan.replicas)
         ]
         zeros = tf.zeros([plan.replicas], tf.int64)
-        rewrite.shard_initializers += [
+        rewrite.initializers.shared += [
             tf.raw_ops.AssignVariableOp(resource=done, value=zeros),
             *(queue.enqueue_many(tf.fill([plan.staleness], True)) for queue in queues),
         ]
@@ -44,19 +44,5 @@ def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.O
             now = tf.reduce_min(tf.raw_ops.ReadVariableOp(resource=done, dtype=tf.int64))
         permits = tf.fill([now - before], True)
         given = [queue.enqueue_many(permits) for queue in queues]
-        rewrite.may_start = queues[rewrite.rank].dequeue().op
+        rewrite.coordination.may_start = queues[rewrite.rank].dequeue().op
     return [step_done, *given]
-
-
-def leave_together(rewrite: Rewrite) -> tf.Operation:
-    """An op that each worker runs when it has done its last step: it returns when all have run it."""
-    plan, worker = rewrite.plan, rewrite.rank // rewrite.plan.replicas_per_worker
-    key = plan.fingerprint[:16]
-    with tf.device(server_device(0)), tf.name_scope("leave/"):
-        left = tf.FIFOQueue(plan.workers, [tf.bool], [[]], shared_name=f"left/{key}")
-        all_left = tf.FIFOQueue(plan.workers, [tf.bool], [[]], shared_name=f"all_left/{key}")
-        if worker == 0:
-            with tf.control_dependencies([left.dequeue_many(plan.workers - 1).op]):
-                return tf.group(all_left.enqueue_many(tf.fill([plan.workers - 1], True)))
-        with tf.control_dependencies([left.enqueue(True)]):
-            return tf.group(all_left.dequeue())

@@ -10,17 +10,22 @@ from collections.abc import Iterable, Iterator
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.observers import is_number
 from parallax_runner.plan.plan import Route
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.exchange.signals import announce, receive
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.ps.accumulate import accumulate_on_servers
-from parallax_runner.rewrite.routes.ps.shards import server_device
-from parallax_runner.rewrite.routes.ps.signals import announce, receive
+from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 
 
+@rewrite_pass(
+    reads=["gradients", "placements", "pushes", "coordination"],
+    writes=["train_op", "step_ops", "sent", "stands_for", "updated"],
+)
 def update_on_servers(rewrite: Rewrite) -> None:
     """Moves the updates of variables on the ps route to the servers that hold them.
 

@@ -7,18 +7,19 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.rewrite import passes
-from parallax_runner.rewrite.distributed_graph import Rewrite
 from parallax_runner.rewrite.every_route.integrity import RewriteError, check
+from parallax_runner.rewrite.replica import start_replica
+from parallax_runner.rewrite.state import Rewrite
 from tests.single.small_models import OPTIMIZERS, captured, clip, lookup_model, planned
 
 
 def rewritten(comm: str = "local", *, optimizer: str = "adagrad", until: str = "") -> Rewrite:
     single = captured(optimizer=optimizer, process=clip)
     with tf.Graph().as_default() as graph:
-        rewrite = passes.start_replica(single, planned(single, comm, partitions=2), graph, replica=0, seed=1)
-        for run_pass in passes.PASSES:
+        rewrite = start_replica(single, planned(single, comm, partitions=2), graph, replica=0, seed=1)
+        for run_pass in passes.all_passes():
             run_pass(rewrite)
-            if run_pass.__name__ == until:
+            if run_pass.name == until:
                 break
     return rewrite
 
@@ -34,8 +35,8 @@ def test_sound_graphs_pass(comm: str, optimizer: str) -> None:
     rewrite = rewritten(comm, optimizer=optimizer)
     # The check looks at these; without them it finds nothing in any graph.
     assert rewrite.replaced
-    assert ("table" in rewrite.shards) == (comm in ("ps", "hybrid", "sharded"))
-    check(rewrite, after="update_own_rows")
+    assert ("table" in rewrite.placements) == (comm in ("ps", "hybrid", "sharded"))
+    check(rewrite, after="update_own_rows", is_updated=True)
 
 
 def test_a_cycle_of_control_edges_is_found() -> None:
@@ -89,7 +90,7 @@ def test_a_gradient_that_is_merged_but_not_yet_gathered_is_found() -> None:
     rewrite = rewritten("mpi", until="skip_deduplication")
     (merged,) = [gradient.values for gradient in rewrite.gradients if gradient.indices is not None]
     with rewrite.graph.as_default():
-        for run_pass in passes.PASSES[2:]:
+        for run_pass in passes.all_passes()[2:]:
             run_pass(rewrite)
     op_of(rewrite, "ResourceSparseApplyAdagrad")._update_input(3, merged)
     with pytest.raises(RewriteError, match="not aggregated"):
@@ -112,13 +113,13 @@ def test_a_use_of_a_variable_that_has_moved_is_found(comm: str) -> None:
     lookup._update_input(0, handle)
     check(rewrite, after="shard_variables")  # Not yet: updates move later.
     with pytest.raises(RewriteError, match=r"use variable «table», which has been cut in shards") as caught:
-        check(rewrite, after="update_own_rows")
+        check(rewrite, after="update_own_rows", is_updated=True)
     assert lookup.name in str(caught.value)
 
 
 def test_every_pass_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
-    monkeypatch.setattr(passes, "check", lambda rewrite, *, after: checked.append(after))
+    monkeypatch.setattr(passes, "check", lambda rewrite, *, after, is_updated: checked.append(after))
     single = captured()
     passes.rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)
-    assert checked == [one.__name__ for one in passes.PASSES]
+    assert checked == [one.name for one in passes.all_passes()]

@@ -15,7 +15,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.rewrite.routes.alltoall.known_ids import sources
-from parallax_runner.rewrite.schedule import buckets as flights
+from parallax_runner.rewrite.schedule import buckets
 from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured
 
 
@@ -94,7 +94,7 @@ def tables_of(exchange: tf.Operation) -> set[str]:
 
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flights, "SMALL_BYTES", 0)
+    monkeypatch.setattr(buckets, "SMALL_BYTES", 0)
 
 
 def from_owners(graph: tf.Graph) -> list[tf.Operation]:

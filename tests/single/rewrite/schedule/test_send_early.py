@@ -14,7 +14,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.rewrite.schedule import buckets as flights
+from parallax_runner.rewrite.schedule import buckets
 from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured, planned
 
 
@@ -30,7 +30,7 @@ def two_tables(features: Features) -> tf.Tensor:
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise gradients of so few rows leave with the next one under comm=sharded."""
-    monkeypatch.setattr(flights, "SMALL_BYTES", 0)
+    monkeypatch.setattr(buckets, "SMALL_BYTES", 0)
 
 
 def rewritten(comm: str, single: SingleDeviceGraph | None = None, **options: int) -> DistributedGraph:

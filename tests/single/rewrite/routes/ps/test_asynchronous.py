@@ -251,13 +251,13 @@ def test_a_checkpoint_has_the_same_pushes_in_a_variable_and_its_slots() -> None:
         thread.start()
     names = [part.name for part in checkpoints.slices]
     reads = [device.there(0, value) for value in checkpoints.values]
-    end_turn = device.there(0, checkpoints.end_turn)
-    found = [device.session.run([reads, end_turn])[0]]
+    release_mutex = device.there(0, checkpoints.release_mutex)
+    found = [device.session.run([reads, release_mutex])[0]]
     moved = names.index("global_step")
     deadline = time.monotonic() + 60
     while len(found) < 60 or found[-1][moved] == found[0][moved]:
         assert time.monotonic() < deadline
-        found.append(device.session.run([reads, end_turn])[0])
+        found.append(device.session.run([reads, release_mutex])[0])
     ended.set()
     for thread in threads:
         thread.join()

@@ -162,7 +162,7 @@ def test_a_checkpoint_tells_how_many_steps_it_contains() -> None:
     checkpoints = CheckpointOps(graphs[0])
     device = OneDevice(*graphs)
     device.initialize()
-    reads = [device.there(0, one) for one in (checkpoints.step, checkpoints.tell_read, checkpoints.end_turn)]
+    reads = [device.there(0, one) for one in (checkpoints.step, checkpoints.tell_read, checkpoints.release_mutex)]
     for number in (4, 5):
         assert device.session.run(reads)[0] == number
         assert device.session.run(device.there(0, checkpoints.wait)) == number

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.devices import server_device
 from parallax_runner.launch.ports import pick_port
 from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
 from parallax_runner.planning.placement import split_rows
-from parallax_runner.rewrite.routes.ps import reshard as recut
-from parallax_runner.rewrite.routes.ps.shards import server_device, shard_handle
+from parallax_runner.rewrite.routes.ps import reshard as resharding
+from parallax_runner.rewrite.routes.ps.on_servers import shard_handle
 
 SHAPES = {"table": (13, 3), "flat": (13,), "scale": ()}
 
@@ -103,12 +104,12 @@ def test_every_row_and_slot_comes_with_and_nothing_is_left(
     target: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From one plan to the next, over and over; pieces, servers, or nothing may be the same."""
-    monkeypatch.setattr(recut, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(resharding, "CHUNK_BYTES", chunk_bytes)
     plans = [plan(1), plan(4), plan(3, first_server=1), plan(3), plan(3), plan(13), plan(1, first_server=1), plan(2)]
     fill(target, plans[0])
     for before, after in itertools.pairwise(plans):
         graph = graph_of()
-        op = recut.cut_anew(graph, before, after)
+        op = resharding.reshard(graph, before, after)
         with tf.Session(target, graph=graph) as session:
             session.run(op)
         found = read(target, after)
@@ -122,14 +123,14 @@ def test_every_row_and_slot_comes_with_and_nothing_is_left(
 def test_what_both_plans_have_is_not_touched() -> None:
     for after, changes in ((plan(3), set()), (plan(4), {"DestroyResourceOp", "AssignVariableOp"})):
         graph = graph_of()
-        recut.cut_anew(graph, plan(3), after)
+        resharding.reshard(graph, plan(3), after)
         assert {op.type for op in graph.get_operations()} & {"DestroyResourceOp", "AssignVariableOp"} == changes
 
 
 def test_no_message_is_larger_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recut, "CHUNK_BYTES", 2 * 3 * 8)
+    monkeypatch.setattr(resharding, "CHUNK_BYTES", 2 * 3 * 8)
     graph = graph_of()
-    recut.cut_anew(graph, plan(1), plan(2))
+    resharding.reshard(graph, plan(1), plan(2))
     sizes = [
         op.inputs[4].shape.num_elements() for op in graph.get_operations() if op.type == "ResourceStridedSliceAssign"
     ]

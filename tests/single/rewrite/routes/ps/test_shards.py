@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallax_runner.planning.placement import split_rows
-from parallax_runner.rewrite.distributed_graph import Shard, index
-from parallax_runner.rewrite.routes.ps.shards import in_row_order, partition_ids
+from parallax_runner.rewrite.distributed_graph import index
+from parallax_runner.rewrite.placement import Shard
+from parallax_runner.rewrite.routes.ps.on_servers import in_row_order, partition_ids
 
 
 def shards_of(rows: int, number: int) -> list[Shard]:
     handle = tf.constant(0)
     sizes = split_rows(rows, number)
-    return [Shard(handle, "v", offset=k, rows=size, device="", step=number) for k, size in enumerate(sizes)]
+    return [Shard(handle, offset=k, rows=size, device="", step=number) for k, size in enumerate(sizes)]
 
 
 @settings(deadline=None, max_examples=40)
@@ -27,7 +28,7 @@ def test_each_id_is_where_its_row_is(data: st.DataObject, rows: int) -> None:
     with tf.Graph().as_default(), tf.Session() as session:
         shards = shards_of(rows, number)
         pieces = [shard.take(tf.constant(whole)) for shard in shards]
-        parts, positions = partition_ids(tf.constant(ids, tf.int64), shards)
+        parts, positions = partition_ids(tf.constant(ids, tf.int64), number)
         places = [shard.places_of(part) for shard, part in zip(shards, parts, strict=True)]
         back = [shard.ids_at(place) for shard, place in zip(shards, places, strict=True)]
         found = session.run((pieces, parts, positions, places, back, in_row_order(pieces)))

@@ -1,0 +1,152 @@
+"""The state that passes share while they rewrite one replica of the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.plan import Plan
+from parallax_runner.rewrite.distributed_graph import Admission
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.placement import Placement
+
+if TYPE_CHECKING:
+    from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
+
+# No pass changes these.
+GIVEN = frozenset(
+    {"single", "plan", "rank", "graph", "region", "skip_nonfinite", "prefix", "device_type", "first_step", "siblings"}
+)
+# These have a value before the first pass, and passes change them.
+FROM_THE_START = frozenset({"gradients", "train_op"})
+
+
+@dataclass
+class RankGradient:
+    """The tensors that stand, so far, for one raw gradient of `variables` (two may share a tensor).
+
+    `name` is the same on all ranks: what ranks do together for this gradient is matched by it.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    values: tf.Tensor
+    indices: tf.Tensor | None
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """Its values, and its indices if it has some."""
+        return [self.values] if self.indices is None else [self.values, self.indices]
+
+
+@dataclass
+class Initializers:
+    """Ops that give initial values: `shared` to variables that all ranks share, which the chief runs; `own` to this
+    rank's; `copies` to its copies of shared ones, when those have theirs."""
+
+    shared: list[tf.Operation] = field(default_factory=list)
+    own: list[tf.Operation] = field(default_factory=list)
+    copies: list[tf.Operation] = field(default_factory=list)
+
+
+@dataclass
+class Coordination:
+    """How replicas that do not wait for one another share variables; None where they wait.
+
+    `leads` says whether this replica updates, where each step decides it; the rest as in `DistributedGraph`.
+    """
+
+    mutex: tf.Tensor | None = None
+    staleness: tf.Tensor | None = None
+    may_start: tf.Operation | None = None
+    admission: Admission | None = None
+    leads: tf.Tensor | None = None
+
+
+@dataclass
+class Rewrite:
+    """What the passes read and change: one replica of the graph. `rank` is its number among all replicas.
+
+    `prefix` stands before the names of its ops, where a worker has several replicas in one graph, which are all in
+    `siblings`. `region` holds the ops that are to see aggregated gradients (graph/boundary.py).
+
+    `gradients` are its gradients as they are so far; `replaced` the names of tensors that no op of the region may read
+    any more; `step_ops` the ops that a step runs beside the train op; `sent` what is sent for this rank; `applied`
+    whether the step changes variables, if that is asked; `stands_for` as in `DistributedGraph`.
+    `placements` says where variables and slots are that are not whole on each rank; `counters` are the variables that
+    are on server 0, one for all replicas.
+    `pushes` has by a gradient's name what is pushed in its place, None for nothing; `pulled` what travels from servers
+    for the reads of a variable that wait for nothing; `updated` is the op that has run when a step's updates on servers
+    have. `known_ids` says which rows of variables that are spread over ranks were looked up by which ids; `row_orders`
+    how rows come into order that all ranks have sent, by how many there are.
+    """
+
+    single: SingleDeviceGraph
+    plan: Plan
+    rank: int
+    graph: tf.Graph
+    region: frozenset[tf.Operation]
+    gradients: list[RankGradient]
+    train_op: tf.Operation
+    skip_nonfinite: bool
+    prefix: str = ""
+    device_type: str | None = None
+    first_step: int = 0
+    siblings: list[Rewrite] = field(default_factory=list, repr=False)
+    replaced: set[str] = field(default_factory=set)
+    step_ops: list[tf.Operation] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    applied: tf.Tensor | None = None
+    stands_for: dict[str, tf.Tensor] = field(default_factory=dict)
+    placements: dict[str, Placement] = field(default_factory=dict)
+    counters: set[str] = field(default_factory=set)
+    initializers: Initializers = field(default_factory=Initializers)
+    coordination: Coordination = field(default_factory=Coordination)
+    pushes: dict[str, tuple[tf.Tensor, tf.Tensor | None] | None] = field(default_factory=dict)
+    pulled: dict[str, tf.Tensor] = field(default_factory=dict)
+    updated: tf.Operation | None = None
+    known_ids: list[KnownIds] = field(default_factory=list)
+    row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is replica 0, which runs what is to happen once."""
+        return self.rank == 0
+
+    @property
+    def worker_device(self) -> str:
+        """Where this replica's own ops run; empty where there is no cluster of servers."""
+        if not self.plan.servers:
+            return ""
+        worker, number = divmod(self.rank, self.plan.replicas_per_worker)
+        device = f"/device:{self.device_type}:{number}" if self.device_type else ""
+        return f"/job:worker/task:{worker}{device}"
+
+    def op(self, name: str) -> tf.Operation:
+        """This replica's op of a name in the single-device graph."""
+        return self.graph.get_operation_by_name(self.prefix + name)
+
+    def tensor(self, name: str) -> tf.Tensor:
+        """This replica's tensor of a name in the single-device graph."""
+        return self.graph.get_tensor_by_name(self.prefix + name)
+
+    def placement_of(self, variable: str) -> Placement | None:
+        """Where a variable of the single-device graph is; None where each rank has it whole."""
+        return self.placements.get(self.prefix + variable)
+
+    def gradients_by(self, route: str) -> list[RankGradient]:
+        """The gradients whose (first) variable the plan routes so, in a fixed order."""
+        chosen = {variable.name for variable in self.plan.by_route(route)}
+        return [gradient for gradient in self.gradients if gradient.variables[0] in chosen]
+
+    def replace_gradient(self, gradient: RankGradient, values: tf.Tensor, indices: tf.Tensor | None) -> None:
+        """Lets the update region read new tensors for a gradient."""
+        for old, new in ((gradient.values, values), (gradient.indices, indices)):
+            if old is not None and new is not None and old is not new:
+                edit.reconnect(old, new, where=self.region.__contains__)
+                self.replaced.add(old.name)
+        gradient.values, gradient.indices = values, indices

@@ -1,0 +1,209 @@
+"""Passes declare what they read and write of the state: declarations are true, and their order is checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph.capture import capture
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.plan.plan import Plan, PsOptions
+from parallax_runner.rewrite.passes import all_passes
+from parallax_runner.rewrite.replica import start_replica
+from parallax_runner.rewrite.rewrite_pass import FIELDS, PassOrderError, RewritePass, check_order, rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
+from tests.single.small_models import (
+    FEATURES,
+    Features,
+    captured,
+    clip,
+    lookup_model,
+    planned,
+    planned_auto,
+    routes_model,
+)
+
+
+class RecordedRewrite(Rewrite):
+    """A state that records the fields that are looked at."""
+
+    looked_at: set[str]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in FIELDS:
+            object.__getattribute__(self, "looked_at").add(name)
+        return object.__getattribute__(self, name)
+
+
+def contents(value: Any) -> Any:
+    """What is equal only as long as nothing in a field of the state changes."""
+    if isinstance(value, dict):
+        return {key: contents(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [contents(each) for each in value]
+    if isinstance(value, set):
+        return set(value)
+    if dataclasses.is_dataclass(value) and not value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return [contents(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return id(value)
+
+
+@dataclasses.dataclass
+class Used:
+    """The fields that a pass looked at, and those that it changed."""
+
+    looked_at: set[str] = dataclasses.field(default_factory=set)
+    changed: set[str] = dataclasses.field(default_factory=set)
+
+
+def recorded(single: SingleDeviceGraph, plan: Plan) -> tuple[tf.Graph, list[RecordedRewrite]]:
+    """The replicas of the second worker of a plan, or of the only one."""
+    worker = min(1, plan.workers - 1)
+    replicas: list[RecordedRewrite] = []
+    with tf.Graph().as_default() as graph:
+        for number in range(plan.replicas_per_worker):
+            replica = worker * plan.replicas_per_worker + number
+            rewrite = start_replica(single, plan, graph, replica=replica, seed=1, skip_nonfinite=True)
+            rewrite.__class__ = RecordedRewrite
+            assert isinstance(rewrite, RecordedRewrite)
+            rewrite.looked_at = set()
+            rewrite.siblings = replicas  # type: ignore[assignment]
+            replicas.append(rewrite)
+    return graph, replicas
+
+
+def run(one: RewritePass, graph: tf.Graph, replicas: Sequence[RecordedRewrite], used: Used) -> None:
+    for rewrite in replicas:
+        before = [{name: contents(getattr(each, name)) for name in FIELDS} for each in replicas]
+        for each in replicas:
+            each.looked_at = set()
+        with graph.as_default(), tf.device(rewrite.worker_device):
+            one(rewrite)
+        for each, old in zip(replicas, before, strict=True):
+            used.looked_at |= each.looked_at
+            used.changed |= {name for name in FIELDS if contents(getattr(each, name)) != old[name]}
+
+
+def faults(one: RewritePass, used: Used) -> list[str]:
+    """What a pass does and does not declare. Whether it reads what it also writes cannot be seen: adding to a list
+    looks at it."""
+    reads, writes = used.looked_at - one.reads - one.writes, used.changed - one.writes
+    return [f"{one.name} reads {name}" for name in sorted(reads - writes)] + [
+        f"{one.name} writes {name}" for name in sorted(writes)
+    ]
+
+
+def reads_all_rows(features: Features) -> tf.Tensor:
+    """The model, with a number that it makes of a whole table."""
+    output = lookup_model(features)
+    return output + tf.stop_gradient(tf.reduce_max(table().read_value()))
+
+
+def scaled_by_all_rows(gradients: list[Any]) -> list[Any]:
+    """Clipped by their norm, and a dense one scaled by what the whole table has behind the gradients."""
+    rows, dense = clip(gradients)
+    with tf.control_dependencies([rows.values]):
+        whole = table().read_value()
+    return [rows, dense * tf.reduce_max(whole)]
+
+
+def one_update(features: Features) -> dict[str, Any]:
+    """A train op that is itself the update of a variable."""
+    loss = tf.reduce_sum(tf.square(lookup_model(features)))
+    (rows,) = tf.gradients(loss, [table()])
+    train_op = tf.raw_ops.ResourceScatterSub(resource=table().handle, indices=rows.indices, updates=0.1 * rows.values)
+    return {"loss": loss, "train_op": train_op}
+
+
+def table() -> tf.Variable:
+    (found,) = [one for one in tf.global_variables() if one.op.name == "table"]
+    return found
+
+
+def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
+    """Plans that make every pass do all that it can."""
+
+    single = captured(process=clip, optimizer="adam")
+    reading = [captured(reads_all_rows), captured(process=scaled_by_all_rows)]
+    single_auto = captured(routes_model, process=clip)
+    ps = planned(single, "ps", partitions=2)
+    direct = capture(one_update, FEATURES, seed=1)
+    direct_ps = planned(direct, "ps")
+    counters = ("global_step", "beta1_power", "beta2_power")
+    together = dataclasses.replace(ps, replicas_per_worker=2)
+    return [
+        *((single, planned(single, comm, partitions=2)) for comm in ("local", "mpi", "ps", "hybrid", "sharded")),
+        *((one, planned(one, "sharded")) for one in reading),
+        (single_auto, planned_auto(single_auto)),
+        (single, together),
+        (single, dataclasses.replace(together, ps=PsOptions(replicate_variables=True))),
+        (single, dataclasses.replace(ps, sync=False, staleness=2, counters=counters)),
+        (single, dataclasses.replace(ps, workers=3, backup_workers=1, counters=counters)),
+        (direct, direct_ps),
+        (direct, planned(direct, "sharded")),
+        (direct, dataclasses.replace(direct_ps, sync=False)),
+        (direct, dataclasses.replace(direct_ps, workers=3, backup_workers=1)),
+    ]
+
+
+def test_passes_read_and_write_what_they_declare_and_no_more() -> None:
+    used: defaultdict[str, Used] = defaultdict(Used)
+    for single, plan in scenarios():
+        graph, replicas = recorded(single, plan)
+        for one in all_passes():
+            run(one, graph, replicas, used[one.name])
+            assert faults(one, used[one.name]) == []
+    for one in all_passes():
+        assert one.reads - used[one.name].looked_at == set(), f"{one.name} never reads these"
+        assert one.writes - used[one.name].changed == set(), f"{one.name} never writes these"
+        assert one.reads & one.writes == set(), f"{one.name} writes them, and so may read them"
+
+
+def test_what_is_not_declared_is_found() -> None:
+    @rewrite_pass(reads=["gradients"], writes=["sent"])
+    def hasty(rewrite: Rewrite) -> None:
+        assert rewrite.gradients and not rewrite.sent
+        rewrite.gradients[0].values = tf.identity(rewrite.gradients[0].values)
+        rewrite.coordination.leads = tf.constant(True)
+        assert not rewrite.pulled
+
+    single, used = captured(), Used()
+    run(hasty, *recorded(single, planned(single, "mpi")), used)
+    assert faults(hasty, used) == ["hasty reads pulled", "hasty writes coordination", "hasty writes gradients"]
+
+
+def test_a_field_that_the_state_does_not_have_cannot_be_declared() -> None:
+    with pytest.raises(PassOrderError, match="pass nothing: the state has no colour that a pass may write"):
+
+        @rewrite_pass(reads=["colour"])
+        def nothing(rewrite: Rewrite) -> None:
+            pass
+
+    with pytest.raises(PassOrderError, match="the state has no plan that a pass may write"):
+
+        @rewrite_pass(writes=["plan"])
+        def another_plan(rewrite: Rewrite) -> None:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("moved", "before", "message"),
+    [
+        ("update_on_servers", "shard_variables", "reads coordination, placements, which no pass before it writes"),
+        ("replicate_dense_variables", "share_counters", "reads updated, which no pass before it writes"),
+        ("update_own_rows", "spread_over_ranks", "reads known_ids, which no pass before it writes"),
+        ("send_early", "skip_nonfinite_steps", "reads .*sent.*, and skip_nonfinite_steps behind it writes that"),
+    ],
+)
+def test_a_wrong_order_is_found(moved: str, before: str, message: str) -> None:
+    passes = {one.name: one for one in all_passes()}
+    (one, rest) = passes.pop(moved), list(passes.values())
+    check_order(all_passes())
+    place = rest.index(passes[before])
+    with pytest.raises(PassOrderError, match=f"pass {moved} {message}"):
+        check_order([*rest[:place], one, *rest[place:]])
