@@ -91,6 +91,7 @@ class ClusterConfig:
     cpu_devices: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
     resource_info: Any = MISSING  # null, the path of a file of lines «host: id,id», or a list of such lines
+    launcher: str = "auto"  # auto, a launcher's name, or the dotted path of a class: who starts the processes
     remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
     allow_growth: bool = False

@@ -32,6 +32,7 @@ class Recorder(NoTracker):
 def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> DictConfig:
     return OmegaConf.create(
         {
+            "cluster": {"launcher": "local"},
             "tracking": {"enabled": tracked, "log_checkpoints": "last"},
             "ckpt": {"enabled": True, "dir": str(run_dir / "ckpt")},
             "profile": {"name": "steps" if profiled else "off", "dir": str(run_dir / "elsewhere")},
