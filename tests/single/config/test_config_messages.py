@@ -78,7 +78,7 @@ COMMAND_LINES = {
         "cluster.resource_info names no other host; choose auto or local",
     ),
     "launcher of this machine over hosts": (
-        "comm=ps cluster.launcher=local cluster.resource_info=[other.example] cluster.remote_shell=true",
+        "comm=ps cluster.launcher=local cluster.resource_info=[other.example] cluster.remote_shell=echo",
         "cluster.launcher=local (command line)",
         "cluster.resource_info names another host; choose auto or hosts",
     ),
