@@ -15,14 +15,10 @@ from pathlib import Path
 from benchmarks.hosts import counters
 from benchmarks.hosts.network import INTERFACE, Host, Link, Network, agent_command
 from parallax_runner.launch import guard
-from parallax_runner.launch.command import (
-    ALLOW_ROOT,
-    SHARE_CORES,
-    YIELD_WHEN_IDLE,
-    find_mpirun,
-    thread_environment,
-)
 from parallax_runner.launch.hosts import Place, find_hosts
+from parallax_runner.launch.job import thread_environment
+from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
+from parallax_runner.launch.mpirun.over_hosts import mpirun_options
 from parallax_runner.launch.remote import passed_on
 
 # Of the peers' servers and workers on hosts of their own; on loopback free ones are looked for.
@@ -61,7 +57,7 @@ class Cluster:
         if self.hosts:
             found = find_hosts([Place(host.address, 1, False) for host in self.hosts], agent_command(self.hosts))
             assert found is not None
-            placed = [*SLEEP_WHEN_IDLE, *found.mpirun_options()]
+            placed = [*SLEEP_WHEN_IDLE, *mpirun_options(found)]
         names = dict.fromkeys((*env, *passed_on()))
         given = [word for name in names for word in ("-x", name)]
         command = [find_mpirun(), "-np", str(self.count), *YIELD_WHEN_IDLE, *SHARE_CORES, *placed, *given]

@@ -118,6 +118,7 @@ class ClusterConfig:
     threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
     # null, the path of a file of lines «host: id,id», or a list of such lines
     resource_info: str | tuple[str, ...] | None = MISSING
+    launcher: str = "auto"  # auto, a launcher's name, or the dotted path of a class: who starts the processes
     remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
     allow_growth: bool = False

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
 from parallax_runner.config.frozen import SCRIPT, run_config
+from parallax_runner.config.launchers import check_launcher
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
@@ -37,6 +38,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     _check_unused(config, origins)
     check_cluster(config, origins)
     _check_comm(config, origins)
+    check_launcher(config, origins)
     check_backup(config, origins)
     check_partition(config, origins)
     _check_data(config, origins)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parallax_runner.config import frozen
+from parallax_runner.config.launchers import launcher_class
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.recovery import FAILURE
 from parallax_runner.export.checkpoints import CheckpointArtifacts
@@ -26,6 +27,7 @@ class RunArtifacts:
     def __init__(self, config: RunConfig, run_dir: Path, tracker: Tracker) -> None:
         self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled
         self._profile_config = config.profile
+        self._launcher_program = launcher_class(config).program
         which = config.tracking.log_checkpoints if self._is_tracked and config.ckpt.enabled else "none"
         ckpt_dir = Path(config.ckpt.folder) if config.ckpt.enabled else run_dir
         self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, self._send_checkpoint)
@@ -42,7 +44,7 @@ class RunArtifacts:
         sometimes = [self._run_dir / name for name in (FAILURE, outcome.FILE_NAME, measured.FILE_NAME)]
         for path in (*record, *(path for path in sometimes if path.exists()), *self._plots()):
             self._tracker.log_artifact(path)
-        for path in own_logs(self._run_dir):
+        for path in own_logs(self._run_dir, self._launcher_program):
             self._tracker.log_artifact(path, "logs")
         for path in self._profile():
             self._tracker.log_artifact(path, "profile")

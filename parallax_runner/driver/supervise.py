@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
-from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import recovery, report
@@ -20,10 +18,10 @@ from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.errors import CheckpointError, LaunchError
-from parallax_runner.launch import command, processes, remote
-from parallax_runner.launch.hosts import Hosts, Place, find_hosts
+from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
+from parallax_runner.launch.launchers.choose import launcher_of
 from parallax_runner.launch.watch import early_end
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process import stage_times as stages
@@ -104,16 +102,6 @@ def supervise(
             record.last_step = step
 
 
-def hosts_of(config: RunConfig, plan: Plan) -> Hosts | None:
-    """Where the processes of a plan go, None if all are on this machine."""
-    if config.cluster.resource_info is None:
-        return None
-    hosts = read_hosts(config.cluster.resource_info)
-    workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
-    places = [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
-    return find_hosts(places, config.cluster.remote_shell)
-
-
 def _listener(
     record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch, search: PartitionSearch | None
 ) -> processes.OnMessage:
@@ -171,37 +159,15 @@ def _best_keeper(config: RunConfig) -> Callable[[int, float], None] | None:
 def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
     """What to start for a plan; `module` is what each worker runs. Raises LaunchError where the way to another host is
     not known."""
-    hosts = hosts_of(config, plan)
-    threads = config.cluster.threads_per_worker
-    if plan.comm == "local":
-        worker = command.direct_worker_command(run_dir=run_dir, threads_per_worker=threads, module=module)
-    else:
-        options = config.comm.mpi.mpirun_options or ()
-        worker = command.worker_command(
+    return LaunchSpec(
+        job=Job(
             run_dir=run_dir,
             workers=plan.workers,
-            threads_per_worker=threads,
-            module=module,
-            hosts=hosts,
-            passed_on=[] if hosts is None else sorted(remote.passed_on()),
-            mpirun_options=shlex.split(options) if isinstance(options, str) else list(options),
-        )
-    servers = tuple(
-        command.server_command(
-            run_dir=run_dir,
-            index=index,
-            threads_per_server=threads,
-            host=None if hosts is None else hosts.of_server(index),
-        )
-        for index in range(plan.servers)
-    )
-    return LaunchSpec(
-        run_dir=run_dir,
-        workers=plan.workers,
-        worker=worker,
-        server=servers,
-        under_mpirun=plan.comm != "local",
-        hosts=hosts,
+            servers=plan.servers,
+            env=thread_environment(config.cluster.threads_per_worker),
+            worker_module=module,
+        ),
+        launcher=launcher_of(config, plan),
         shared=(run_dir, Path(config.ckpt.folder)) if config.ckpt.enabled else (run_dir,),
         hang_timeout_secs=config.train.hang_timeout_secs,
         stall_timeout_secs=config.train.stall_timeout_secs,

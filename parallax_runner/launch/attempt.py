@@ -1,29 +1,25 @@
 """One attempt at a run: starts the processes, keeps account of who is there, done or lost, and ends them all."""
 
 import logging
-import os
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from parallax_runner.errors import ParallaxError
-from parallax_runner.launch import mpirun_folders, remote
+from parallax_runner.errors import LaunchError, ParallaxError
 from parallax_runner.launch.blame import verdict
 from parallax_runner.launch.blame.first_death import DIED_SILENTLY, Failure, Member
 from parallax_runner.launch.blame.verdict import Logs
-from parallax_runner.launch.command import Command
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.server import ControlServer
 from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.family import end_family
+from parallax_runner.launch.job import Command, LaunchSpec
 from parallax_runner.launch.logs import log_path
-from parallax_runner.launch.own_folder import OwnFolder
 from parallax_runner.launch.spawn import spawn
-from parallax_runner.launch.spec import LaunchSpec
 from parallax_runner.launch.watch import silence
 from parallax_runner.launch.watch.stall import StallWatch
 from parallax_runner.launch.watch.stopped import StoppedWatch
@@ -61,21 +57,22 @@ class Attempt:
         in_hurry: Callable[[], bool],
     ) -> None:
         self._spec = spec
+        self._job, self._launcher = spec.job, spec.launcher
         self._in_hurry = in_hurry
         self._on_message = on_message
         self._on_tick = on_tick
-        self._control = ControlServer(workers=spec.workers, servers=spec.servers, host=spec.address)
-        self._workers = [Member("worker", rank) for rank in range(spec.workers)]
-        self._servers = [Member("server", index) for index in range(spec.servers)]
-        self._mpirun = Member("mpirun", 0)
+        self._control = ControlServer(workers=spec.job.workers, servers=spec.job.servers, host=spec.launcher.address)
+        self._workers = [Member("worker", rank) for rank in range(spec.job.workers)]
+        self._servers = [Member("server", index) for index in range(spec.job.servers)]
+        self._program = None if spec.launcher.program is None else Member(spec.launcher.program, 0)
         self._run = Member("run", 0)
         self._children: list[_Child] = []
-        self._logs = Logs(spec.run_dir)
+        self._logs = Logs(spec.job.run_dir)
         self._clock = silence.AwakeClock()
         self._stall = StallWatch(start_secs=spec.startup_timeout_secs, timeout_secs=spec.stall_timeout_secs)
-        self._stopped = StoppedWatch(spec.hang_timeout_secs)
+        self._stopped = StoppedWatch(spec.hang_timeout_secs, spec.launcher.rank_variable)
         self._servers_may_end = False
-        self._mpirun_folders: list[OwnFolder] = []
+        self._cleanup = ExitStack()
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
         self.taken_address: str | None = None
 
@@ -85,17 +82,15 @@ class Attempt:
     def __exit__(self, *_: object) -> None:
         end_family([child.process for child in self._children], self._control.secret, self._in_hurry)
         self._control.close()
-        for folder in self._mpirun_folders:
-            folder.remove()
+        self._cleanup.close()
 
     def start(self) -> None:
         """Starts servers, then workers. Raises LaunchError if a command cannot be executed."""
-        for member, command in zip(self._servers, self._spec.server, strict=True):
-            self._start(command, [member], "server", host=self._spec.host_of_server(member.index))
-        if self._spec.under_mpirun:
-            self._start(self._spec.worker, [*self._workers, self._mpirun], "mpirun")
-        else:
-            self._start(self._spec.worker, self._workers, "worker")
+        job = replace(self._job, env={**self._control_environment(), **self._job.env})
+        servers, workers = self._launcher.servers(job), self._launcher.workers(job, self._cleanup)
+        of_workers = [[one] for one in self._workers] if self._program is None else [[*self._workers, self._program]]
+        self._start_each("servers", servers, [[one] for one in self._servers])
+        self._start_each("workers", workers, of_workers)
 
     def pump(self, until: Callable[[], bool], timeout_secs: float | None = None) -> bool:
         """Handles what comes in until `until()` holds; False if `timeout_secs` passed first."""
@@ -142,7 +137,7 @@ class Attempt:
         blamed.verdict = (
             f"{self._stall.news(self._workers, together=together)} "
             f"(train.stall_timeout_secs={self._spec.stall_timeout_secs:g}); the Python stacks of all workers are in "
-            f"{self._spec.run_dir / 'logs'}"
+            f"{self._job.run_dir / 'logs'}"
         )
         blamed.lose(time.monotonic())
         return blamed.verdict
@@ -165,8 +160,8 @@ class Attempt:
         return all(member.done for member in self._workers)
 
     def workers_exited(self) -> bool:
-        """Whether the process that holds the workers, mpirun or the only worker, has exited."""
-        return self._children[-1].process.poll() is not None
+        """Whether the processes that hold the workers, mpirun or the workers themselves, have exited."""
+        return all(child.process.poll() is not None for child in self._children if child.members[0].role == "worker")
 
     def first_lost_secs(self) -> float | None:
         """Monotonic time of the first sign that some process ended before its time, None if there is no sign."""
@@ -180,17 +175,19 @@ class Attempt:
         """The processes that have not ended, for a message."""
         alive = [member for child in self._children if child.process.poll() is None for member in child.members]
         named = [f"{member.role} {member.index}" for member in alive if member.connected]
-        return ", ".join(named) or ("mpirun" if self._mpirun in alive else "connections")
+        return ", ".join(named) or next((one.role for one in alive if one is self._program), "connections")
 
     def waiting_for(self) -> str:
         """The workers that are not done and what each is at, for a message."""
         return waiting_for(self._workers)
 
-    def note_quiet_exits(self) -> None:
-        """When mpirun has had time to say how a rank ended, and goes on: then the rank's exit status is 0."""
-        goes_on = self._spec.under_mpirun and self._children[-1].process.poll() is None
-        if goes_on and not silence.is_stopped(self._mpirun):
-            verdict.note_quiet_exits(self._workers)
+    def note_unreported_exits(self) -> None:
+        """When the program that started all workers has had time to say how one ended, and goes on."""
+        exit_status = self._launcher.unreported_exit_status
+        if self._program is None or exit_status is None:
+            return
+        if not self.workers_exited() and not silence.is_stopped(self._program):
+            verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
         """Whether nobody can say yet how the process to blame ended, while one that may still tell is alive."""
@@ -198,46 +195,41 @@ class Attempt:
         return alive and self.first_failure().reason == DIED_SILENTLY
 
     def first_failure(self) -> Failure:
-        """The process to blame; reads what mpirun and the process wrote, so best asked when all have exited."""
-        mpirun = self._mpirun if self._spec.under_mpirun else None
-        return verdict.find_failure(self._workers, self._servers, mpirun, self._run, self._logs)
+        """The process to blame; reads what the launcher and the process wrote, so best asked when all have exited."""
+        return verdict.find_failure(self._workers, self._servers, self._program, self._run, self._logs, self._launcher)
 
     def _members(self) -> list[Member]:
-        return [*self._workers, *self._servers, self._mpirun, self._run]
+        return [*self._workers, *self._servers, *([self._program] if self._program else []), self._run]
 
     def _connected(self) -> list[Member]:
         return [member for member in self._members() if member.connected]
 
-    def _start(self, command: Command, members: Sequence[Member], role: str, *, host: str | None = None) -> None:
-        """Starts a command, on another machine where `host` names one."""
-        log_name = log_path(self._spec.run_dir, role, members[0].index)
-        env = {
-            **command.env,
+    def _control_environment(self) -> dict[str, str]:
+        return {
             wire.CONTROL_ADDRESS: self._control.address,
             wire.CONTROL_SECRET: self._control.secret,
             wire.ALIVE_SECS: str(silence.alive_secs(self._spec.hang_timeout_secs)),
             wire.STACKS_SECS: str(silence.stacks_secs(self._spec.hang_timeout_secs, self._spec.stall_timeout_secs)),
+            wire.RANK_VARIABLE: self._launcher.rank_variable,
         }
-        argv, said = command.argv, b""
-        if host is not None:
-            assert self._spec.hosts is not None
-            env = remote.passed_on() | env
-            argv, said = remote.start_command(
-                self._spec.hosts.remote_shell, host, argv=command.argv, env=env, cwd=os.getcwd()
-            )
-        # mpirun ends its ranks when told to end; a server has nobody to tell. And mpirun's output is read as facts of
-        # this attempt, so an earlier one's must not stand there.
-        is_mpirun = self._mpirun in members
-        if is_mpirun:
-            made = mpirun_folders.make_folders(argv, alone=self._spec.hosts is None)
-            self._mpirun_folders += made.values()
-            env |= {variable: str(folder.path) for variable, folder in made.items()}
-        last_signal = signal.SIGTERM if is_mpirun else signal.SIGKILL
-        process = spawn(argv, env, log_name, said=said, last_signal=int(last_signal), anew=is_mpirun)
+
+    def _start_each(self, method: str, commands: Sequence[Command], members: Sequence[Sequence[Member]]) -> None:
+        if len(commands) != len(members):
+            name = type(self._launcher).__name__
+            raise LaunchError(f"{name}.{method} returns {len(commands)} commands, expected {len(members)}")
+        for command, those in zip(commands, members, strict=True):
+            self._start(command, those)
+
+    def _start(self, command: Command, members: Sequence[Member]) -> None:
+        """Starts a command that ends with `members`, the last of which is the command's own process."""
+        itself = members[-1]
+        # The output of the program that starts all workers is read as facts of this attempt, so an earlier one's must
+        # not stand there.
+        process = spawn(command, log_path(self._job.run_dir, itself.role, itself.index), anew=itself is self._program)
         self._children.append(_Child(process, members))
-        if is_mpirun:
-            self._mpirun.pid, self._mpirun.host = process.pid, socket.gethostname()
-        log.info("started pid %d: %s", process.pid, " ".join(argv))
+        if itself is self._program:
+            itself.pid, itself.host = process.pid, socket.gethostname()
+        log.info("started pid %d: %s", process.pid, " ".join(command.argv))
 
     def _take(self, message: Message) -> None:
         member = (self._workers if message.role == "worker" else self._servers)[message.index]
@@ -293,15 +285,15 @@ class Attempt:
                 continue
             if child.exited_secs is None:
                 child.exited_secs = now
-                # mpirun's status is its own, not that of each of its ranks.
+                # The status of a program that starts all workers is its own, not that of each of them.
                 child.members[-1].exit_status = status
-                if child.members[-1] is self._mpirun and status < 0:
-                    # A signal came for itself: after a rank's death its status is positive.
-                    self._mpirun.lose(now)
+                if child.members[-1] is self._program and status < 0:
+                    # A signal came for itself: after a worker's death its status is positive.
+                    self._program.lose(now)
             # A connection says itself when it is closed; this is for those that never had one, or left it to a fork.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:
-                    if not member.done and member is not self._mpirun:
+                    if not member.done and member is not self._program:
                         member.lose(child.exited_secs)
 
     def _look_at_clock(self) -> None:

@@ -9,18 +9,24 @@ from pathlib import Path
 from parallax_runner.errors import ConfigError
 
 TAIL_BYTES = 64 * 1024
-NAME = re.compile(r"(driver|mpirun|(worker|server)_\d+)\.log")
+INDEXED = re.compile(r"(worker|server)_\d+\.log")
 
 
 def log_path(run_dir: str | Path, role: str, index: int) -> Path:
-    """`run_dir/logs/worker_0.log` and the like; `mpirun` has no index."""
-    name = "mpirun.log" if role == "mpirun" else f"{role}_{index}.log"
+    """`run_dir/logs/worker_0.log` and the like; the program that starts all workers has no index: `mpirun.log`."""
+    name = f"{role}_{index}.log" if role in ("worker", "server") else f"{role}.log"
     return Path(run_dir) / "logs" / name
 
 
-def own_logs(run_dir: str | Path) -> list[Path]:
-    """The logs that are there: `run_dir/logs` may be a link to a folder that has other things in it, too."""
-    return sorted(path for path in (Path(run_dir) / "logs").glob("*.log") if NAME.fullmatch(path.name))
+def own_logs(run_dir: str | Path, program: str | None) -> list[Path]:
+    """The logs that are there: `run_dir/logs` may be a link to a folder that has other things in it, too. `program`
+    is what starts all workers."""
+    without_index = {log_path(run_dir, role, 0).name for role in ("driver", program) if role is not None}
+    return sorted(
+        path
+        for path in (Path(run_dir) / "logs").glob("*.log")
+        if path.name in without_index or INDEXED.fullmatch(path.name)
+    )
 
 
 def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:

@@ -11,8 +11,7 @@ from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.launch.reach import check_hosts
-from parallax_runner.launch.spec import LaunchSpec
+from parallax_runner.launch.job import LaunchSpec
 from parallax_runner.launch.watch.waiting import StopNotice
 from parallax_runner.launch.watch.whereabouts import describe
 
@@ -65,8 +64,7 @@ def run(
         with Interrupts() as own:
             return run(spec, on_message=on_message, on_tick=on_tick, on_stall=on_stall, interrupts=own)
     with interrupts.supervised():
-        if spec.hosts is not None:
-            check_hosts(spec.hosts, spec.shared, lambda: interrupts.received)
+        spec.launcher.check(spec.shared, lambda: interrupts.received)
         result = _attempt(spec, interrupts, on_message, on_tick, on_stall)
         if interrupts.received and result.status == "finished":
             # Too late to change what was done, but whoever sent it waits for its answer.
@@ -90,7 +88,7 @@ def _attempt(
         taken = str(attempt.taken_address)
         log.warning("attempt %d of %d: %s was taken by another program", number, MAX_ATTEMPTS, taken)
     reason = f"a fresh port was taken by another program in each of {MAX_ATTEMPTS} attempts, last {taken}"
-    return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.address, reason, ()))
+    return RunResult("failed", LaunchError.exit_status, Failure("driver", 0, spec.launcher.address, reason, ()))
 
 
 def _supervise(
@@ -147,7 +145,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     lost_secs = attempt.first_lost_secs()
     if interrupts.received and lost_secs is not None and interrupts.first_secs < lost_secs + SIGNALLED_TOGETHER_SECS:
         return _interrupted(attempt, interrupts)
-    attempt.note_quiet_exits()
+    attempt.note_unreported_exits()
     failure = attempt.first_failure()
     log.error("%s", failure)
     for line in (*failure.last_lines, *describe(failure.others)):

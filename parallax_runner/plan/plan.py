@@ -162,6 +162,11 @@ class Plan:
     format: int = FORMAT
 
     @property
+    def is_alone(self) -> bool:
+        """Whether one process does everything, and exchanges nothing."""
+        return self.comm == "local"
+
+    @property
     def replicas(self) -> int:
         """How many replicas of the graph there are in all."""
         return self.workers * self.replicas_per_worker

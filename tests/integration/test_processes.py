@@ -1,6 +1,7 @@
 """Real mpirun, real processes, real deaths; the children are tiny and import no TensorFlow."""
 
 import contextlib
+import dataclasses
 import os
 import pickle
 import re
@@ -17,9 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parallax_runner.launch.command import Command, server_command, worker_command
-from parallax_runner.launch.mpirun_folders import TEMPORARY
-from parallax_runner.launch.processes import LaunchSpec, Message, RunResult, run
+from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
+from parallax_runner.launch.launchers.direct import Direct
+from parallax_runner.launch.launchers.local import Local
+from parallax_runner.launch.mpirun.folders import TEMPORARY
+from parallax_runner.launch.processes import Message, RunResult, run
 from parallax_runner.launch.watch import stall
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +130,7 @@ sys.exit(result.exit_status)
 """
 
 
-class Job:
+class Dummies:
     """A LaunchSpec made of dummies, and what is left of its processes."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -145,21 +148,15 @@ class Job:
             "WORKER_BEHAVIOURS": workers,
             "SERVER_BEHAVIOURS": servers,
         }
-        command = worker_command(run_dir=self.run_dir, workers=len(ranks), threads_per_worker=1, module="dummy_worker")
-        if direct:
-            command = Command(command.argv[command.argv.index(sys.executable) :], command.env)
-        server_commands = [
-            server_command(run_dir=self.run_dir, index=index, threads_per_server=1, module="dummy_server")
-            for index in range(len(shards))
-        ]
-        return LaunchSpec(
+        job = Job(
             run_dir=self.run_dir,
             workers=len(ranks),
-            worker=Command(command.argv, command.env | extra),
-            server=tuple(Command(one.argv, one.env | extra) for one in server_commands),
-            under_mpirun=not direct,
-            **times,
+            servers=len(shards),
+            env=thread_environment(1) | extra,
+            worker_module="dummy_worker",
+            server_module="dummy_server",
         )
+        return LaunchSpec(job, Direct() if direct else Local(), **times)
 
     def run(
         self,
@@ -197,8 +194,8 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    one = Job(tmp_path)
+def job(tmp_path: Path) -> Iterator[Dummies]:
+    one = Dummies(tmp_path)
     yield one
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -207,7 +204,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 @contextlib.contextmanager
-def driver(job: Job, spec: LaunchSpec) -> Iterator[subprocess.Popen]:
+def driver(job: Dummies, spec: LaunchSpec) -> Iterator[subprocess.Popen]:
     """A driver in a process of its own, so that it can be signalled and killed."""
     (job.run_dir / "spec.pickle").write_bytes(pickle.dumps(spec))
     (job.run_dir / "driver.py").write_text(textwrap.dedent(DRIVER))
@@ -233,7 +230,7 @@ def wait_for_line(process: subprocess.Popen, text: str) -> None:
     pytest.fail(f"the driver never said {text!r}")
 
 
-def test_everybody_finishes_and_knows_everybody(job: Job) -> None:
+def test_everybody_finishes_and_knows_everybody(job: Dummies) -> None:
     kinds: list[str] = []
     result = job.run("quick,quick", "serve,serve", on_message=lambda message: kinds.append(message.kind))
     assert (result.status, result.exit_status, result.failure) == ("finished", 0, None)
@@ -245,14 +242,14 @@ def test_everybody_finishes_and_knows_everybody(job: Job) -> None:
     assert "hello from server 0" in (job.run_dir / "logs" / "server_0.log").read_text()
 
 
-def test_one_worker_without_mpirun(job: Job) -> None:
+def test_one_worker_without_mpirun(job: Dummies) -> None:
     ticks: list[int] = []
     result = job.run("quick", direct=True, on_tick=lambda: ticks.append(1))
     assert ticks
     assert (result.status, result.done[("worker", 0)]["cluster"]["worker"]) == ("finished", ["127.0.0.1:1000"])
 
 
-def test_a_worker_that_raises_is_blamed_with_its_traceback(job: Job) -> None:
+def test_a_worker_that_raises_is_blamed_with_its_traceback(job: Dummies) -> None:
     result = job.run("follow,raise", "serve")
     assert (result.status, result.exit_status) == ("failed", 1)
     failure = result.failure
@@ -260,14 +257,14 @@ def test_a_worker_that_raises_is_blamed_with_its_traceback(job: Job) -> None:
     assert failure.last_lines[-1] == "ValueError: bad batch on worker 1"
 
 
-def test_a_killed_worker_is_blamed_and_not_those_that_follow(job: Job) -> None:
+def test_a_killed_worker_is_blamed_and_not_those_that_follow(job: Dummies) -> None:
     result = job.run("follow,kill", "serve")
     failure = result.failure
     assert (failure.role, failure.index, failure.reason) == ("worker", 1, "killed by signal 9 (SIGKILL)")
     assert failure.last_lines == ("hello from worker 1", "about to die")
 
 
-def test_a_killed_server_is_blamed_while_workers_hang(job: Job) -> None:
+def test_a_killed_server_is_blamed_while_workers_hang(job: Dummies) -> None:
     result = job.run("hang,follow", "serve,kill")
     failure = result.failure
     assert (failure.role, failure.index, failure.reason) == ("server", 1, "killed by signal 9 (SIGKILL)")
@@ -275,7 +272,7 @@ def test_a_killed_server_is_blamed_while_workers_hang(job: Job) -> None:
 
 
 @pytest.mark.parametrize("frozen", [("worker", 1), ("worker", 0), ("server", 0)])
-def test_a_frozen_process_counts_as_dead(job: Job, frozen: tuple[str, int]) -> None:
+def test_a_frozen_process_counts_as_dead(job: Dummies, frozen: tuple[str, int]) -> None:
     workers = ["freeze" if frozen == ("worker", index) else "work" for index in range(3)]
     start = time.monotonic()
     result = job.run(",".join(workers), "freeze" if frozen[0] == "server" else "serve", hang_timeout_secs=4.0)
@@ -299,7 +296,7 @@ def test_a_frozen_process_counts_as_dead(job: Job, frozen: tuple[str, int]) -> N
 
 
 def test_a_step_that_never_ends_is_told_and_ends_the_run_with_the_stacks_of_all_ranks(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    job: Dummies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stall, "LEAST_SECS", 2.0)
     told: list[str] = []
@@ -315,7 +312,7 @@ def test_a_step_that_never_ends_is_told_and_ends_the_run_with_the_stacks_of_all_
     assert all("in wait_for_ever" in logs[rank] for rank in (0, 2))
 
 
-def test_a_driver_that_was_stopped_itself_blames_nobody(job: Job) -> None:
+def test_a_driver_that_was_stopped_itself_blames_nobody(job: Dummies) -> None:
     with driver(job, job.spec("until_stop,until_stop", "serve", hang_timeout_secs=2.0)) as process:
         wait_for_line(process, "progress worker 1")
         process.send_signal(signal.SIGSTOP)
@@ -328,7 +325,7 @@ def test_a_driver_that_was_stopped_itself_blames_nobody(job: Job) -> None:
     assert job.left() == []
 
 
-def test_where_the_others_stood_when_one_was_killed(job: Job) -> None:
+def test_where_the_others_stood_when_one_was_killed(job: Dummies) -> None:
     # By then the others have said what they are at, which they do each second.
     failure = job.run("kill_late,work,work", "serve", hang_timeout_secs=5.0).failure
     assert (failure.role, failure.index, failure.exit_status) == ("worker", 0, -9)
@@ -339,12 +336,12 @@ def test_where_the_others_stood_when_one_was_killed(job: Job) -> None:
     assert str(others["server", 0].where).startswith("threading.wait in launch/control/client.py:")
 
 
-def test_an_exit_without_a_word_is_told_by_its_status(job: Job) -> None:
+def test_an_exit_without_a_word_is_told_by_its_status(job: Dummies) -> None:
     result = job.run("hang,exit3")
     assert (result.failure.role, result.failure.index, result.failure.reason) == ("worker", 1, "exit status 3")
 
 
-def test_an_exit_with_status_0_before_the_work_is_done_is_named(job: Job) -> None:
+def test_an_exit_with_status_0_before_the_work_is_done_is_named(job: Dummies) -> None:
     failure = job.run("hang,exit0", "serve").failure
     told = (failure.role, failure.index, failure.exit_status, failure.reason)
     assert told == ("worker", 1, 0, "ended before its work was done (exit status 0)")
@@ -355,7 +352,7 @@ def mpirun_of_this_process() -> psutil.Process | None:
 
 
 @pytest.mark.parametrize("who", ["mpirun", "rank"])
-def test_who_is_stopped_before_any_rank_says_hello_is_named(job: Job, who: str) -> None:
+def test_who_is_stopped_before_any_rank_says_hello_is_named(job: Dummies, who: str) -> None:
     stopped: list[psutil.Process] = []
 
     def stop() -> None:
@@ -375,7 +372,7 @@ def test_who_is_stopped_before_any_rank_says_hello_is_named(job: Job, who: str) 
     )
 
 
-def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Job) -> None:
+def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Dummies) -> None:
     def kill_mpirun(message: Message) -> None:
         if message.kind == "progress" and (mpirun := mpirun_of_this_process()) is not None:
             mpirun.kill()
@@ -384,7 +381,7 @@ def test_a_killed_mpirun_is_not_blamed_on_a_rank(job: Job) -> None:
     assert (result.failure.role, result.failure.reason) == ("mpirun", "killed by signal 9 (SIGKILL)")
 
 
-def test_an_mpirun_that_somebody_ends_is_named(job: Job) -> None:
+def test_an_mpirun_that_somebody_ends_is_named(job: Dummies) -> None:
     ended: list[psutil.Process] = []
 
     def end_mpirun(message: Message) -> None:
@@ -397,7 +394,7 @@ def test_an_mpirun_that_somebody_ends_is_named(job: Job) -> None:
     assert (failure.role, failure.reason) == ("mpirun", told)
 
 
-def segments_of(job: Job) -> Path:
+def segments_of(job: Dummies) -> Path:
     """Where its ranks had their shared memory, of which there was some."""
     found = re.search(r"^segments (\S+) sm_segment\.\S+", (job.run_dir / "logs" / "worker_1.log").read_text(), re.M)
     assert found is not None
@@ -411,7 +408,7 @@ def temporary_folder_of(mpirun: psutil.Process) -> Path:
     return folder
 
 
-def test_a_killed_mpirun_leaves_no_folders(job: Job) -> None:
+def test_a_killed_mpirun_leaves_no_folders(job: Dummies) -> None:
     temporary: list[Path] = []
 
     def kill_mpirun(message: Message) -> None:
@@ -424,7 +421,7 @@ def test_a_killed_mpirun_leaves_no_folders(job: Job) -> None:
     assert not temporary[0].exists()
 
 
-def test_the_next_start_removes_the_folders_of_a_killed_driver(job: Job) -> None:
+def test_the_next_start_removes_the_folders_of_a_killed_driver(job: Dummies) -> None:
     with driver(job, job.spec("mpi,mpi")) as process:
         wait_for_line(process, "progress worker 1")
         mpirun = next(one for one in psutil.Process(process.pid).children() if one.name() in ("mpirun", "prterun"))
@@ -439,7 +436,7 @@ def test_the_next_start_removes_the_folders_of_a_killed_driver(job: Job) -> None
 
 
 def test_what_a_killed_mpirun_of_the_same_pid_has_left(
-    job: Job, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    job: Dummies, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path_factory.mktemp("tmp")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -455,59 +452,56 @@ def test_what_a_killed_mpirun_of_the_same_pid_has_left(
     assert sorted(temporary.iterdir()) == before
 
 
-def test_a_killed_worker_without_mpirun(job: Job) -> None:
+def test_a_killed_worker_without_mpirun(job: Dummies) -> None:
     result = job.run("kill", direct=True)
     assert (result.failure.role, result.failure.reason) == ("worker", "killed by signal 9 (SIGKILL)")
 
 
-def test_processes_that_ignore_sigterm_and_their_children_are_ended(job: Job) -> None:
+def test_processes_that_ignore_sigterm_and_their_children_are_ended(job: Dummies) -> None:
     start = time.monotonic()
     result = job.run("hang_deaf,hang_deaf", "serve_deaf,kill")
     assert (result.failure.role, result.failure.index) == ("server", 1)
     assert time.monotonic() - start < 30
 
 
-def test_a_rank_that_ends_before_it_says_hello(job: Job) -> None:
+def test_a_rank_that_ends_before_it_says_hello(job: Dummies) -> None:
     result = job.run("quick,mute_exit", "serve")
     failure = result.failure
     assert (failure.role, failure.index, failure.reason) == ("worker", 1, "exit status 1")
     assert failure.last_lines == ("no module named nonsense",)
 
 
-def test_a_server_that_ends_before_it_says_hello(job: Job) -> None:
+def test_a_server_that_ends_before_it_says_hello(job: Dummies) -> None:
     result = job.run("quick", "mute_exit")
     failure = result.failure
     assert (failure.role, failure.index, failure.reason) == ("server", 0, "exit status 1")
     assert failure.last_lines == ("no module named nonsense",)
 
 
-def test_a_rank_that_never_starts(job: Job) -> None:
+def test_a_rank_that_never_starts(job: Dummies) -> None:
     result = job.run("quick,mute_hang", startup_timeout_secs=10.0)
     assert (result.failure.index, result.failure.reason) == (1, "did not start within 10 s")
 
 
-def test_options_that_mpirun_refuses(job: Job) -> None:
-    spec = job.spec("quick")
-    argv = [spec.worker.argv[0], "--no-such-option", *spec.worker.argv[1:]]
-    result = run(
-        LaunchSpec(run_dir=job.run_dir, workers=1, worker=Command(argv, spec.worker.env)), on_message=lambda _: None
-    )
+def test_options_that_mpirun_refuses(job: Dummies) -> None:
+    spec = dataclasses.replace(job.spec("quick"), launcher=Local(["--no-such-option"]))
+    result = run(spec, on_message=lambda _: None)
     assert (result.failure.role, result.failure.reason) == ("mpirun", "exit status 213")
     assert any("--no-such-option" in line for line in result.failure.last_lines)
 
 
-def test_a_taken_port_starts_everything_again(job: Job) -> None:
+def test_a_taken_port_starts_everything_again(job: Dummies) -> None:
     result = job.run("quick,port_once", "serve")
     assert result.status == "finished"
 
 
-def test_ports_that_are_always_taken_end_the_run(job: Job) -> None:
+def test_ports_that_are_always_taken_end_the_run(job: Dummies) -> None:
     result = job.run("port_always", direct=True)
     assert result.status == "failed"
     assert "in each of 5 attempts, last 127.0.0.1:1" in result.failure.reason
 
 
-def test_an_exception_of_the_driver_leaves_nobody(job: Job) -> None:
+def test_an_exception_of_the_driver_leaves_nobody(job: Dummies) -> None:
     def object_to_progress(message: Message) -> None:
         if message.kind == "progress":
             raise ZeroDivisionError
@@ -518,7 +512,7 @@ def test_an_exception_of_the_driver_leaves_nobody(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("number", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_to_the_driver_lets_workers_end_well(job: Job, number: int, exit_status: int) -> None:
+def test_a_signal_to_the_driver_lets_workers_end_well(job: Dummies, number: int, exit_status: int) -> None:
     with driver(job, job.spec("until_stop,until_stop", "serve")) as process:
         wait_for_line(process, "progress worker 1")
         process.send_signal(number)
@@ -530,7 +524,7 @@ def test_a_signal_to_the_driver_lets_workers_end_well(job: Job, number: int, exi
     assert job.left() == []
 
 
-def test_a_signal_to_everybody_at_once_is_no_failure(job: Job) -> None:
+def test_a_signal_to_everybody_at_once_is_no_failure(job: Dummies) -> None:
     with driver(job, job.spec("hang,hang", "serve")) as process:
         wait_for_line(process, "hello worker")
         wait_for_line(process, "hello worker")
@@ -544,7 +538,7 @@ def test_a_signal_to_everybody_at_once_is_no_failure(job: Job) -> None:
     assert job.left() == []
 
 
-def test_workers_that_do_not_stop_are_killed_after_the_grace(job: Job) -> None:
+def test_workers_that_do_not_stop_are_killed_after_the_grace(job: Dummies) -> None:
     with driver(job, job.spec("hang_deaf,until_stop", "serve", grace_secs=1.0)) as process:
         wait_for_line(process, "progress worker 1")
         wait_for_file(job.run_dir / "deaf")
@@ -557,7 +551,7 @@ def test_workers_that_do_not_stop_are_killed_after_the_grace(job: Job) -> None:
     assert job.left() == []
 
 
-def test_a_stopping_run_tells_which_server_it_waits_for(job: Job) -> None:
+def test_a_stopping_run_tells_which_server_it_waits_for(job: Dummies) -> None:
     with driver(job, job.spec("until_stop,until_stop", "serve_deaf")) as process:
         wait_for_line(process, "progress worker 1")
         process.send_signal(signal.SIGINT)
@@ -568,7 +562,7 @@ def test_a_stopping_run_tells_which_server_it_waits_for(job: Job) -> None:
     assert job.left() == []
 
 
-def test_a_second_signal_kills_at_once(job: Job) -> None:
+def test_a_second_signal_kills_at_once(job: Dummies) -> None:
     with driver(job, job.spec("hang,hang", "serve", grace_secs=60.0)) as process:
         wait_for_line(process, "hello worker")
         process.send_signal(signal.SIGINT)
@@ -580,7 +574,7 @@ def test_a_second_signal_kills_at_once(job: Job) -> None:
 
 
 @pytest.mark.parametrize("workers", ["hang,hang", "mute_hang,mute_hang", "hang_deaf,hang_deaf"])
-def test_nobody_outlives_a_killed_driver(job: Job, workers: str) -> None:
+def test_nobody_outlives_a_killed_driver(job: Dummies, workers: str) -> None:
     with driver(job, job.spec(workers, "serve_deaf")) as process:
         wait_for_line(process, "hello server" if workers.startswith("mute") else "hello worker")
         if "deaf" in workers:

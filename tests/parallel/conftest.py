@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.launch import command, processes
-from parallax_runner.launch.attempt import LaunchSpec
-from parallax_runner.launch.command import Command
+from parallax_runner.launch import processes
+from parallax_runner.launch.job import Command, Job, LaunchSpec, thread_environment
+from parallax_runner.launch.launchers.local import Local
 from tests import forked
 from tests.parallel.cases import BASIC, EVERY, SERVERS, Case
 from tests.shared import shared
@@ -85,27 +86,31 @@ def asked(items: list[pytest.Item], tier: str) -> list[Case]:
 def launch(ranks: int, cases: list[Case], folder: Path) -> Launched:
     """Runs all these cases of so many ranks in a row."""
     (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
-    worker = command.worker_command(
-        run_dir=folder, workers=ranks, threads_per_worker=1, module="tests.parallel.matrix_worker"
-    )
-    servers = [
-        command.server_command(run_dir=folder, index=index, threads_per_server=1, module="tests.parallel.matrix_server")
-        for index in range(SERVERS)
-    ]
-    spec = LaunchSpec(
+    job = Job(
         run_dir=folder,
         workers=ranks,
-        worker=_forked(worker),
-        server=tuple(map(_forked, servers)),
+        servers=SERVERS,
+        env=thread_environment(1),
+        worker_module="tests.parallel.matrix_worker",
+        server_module="tests.parallel.matrix_server",
     )
-    result = processes.run(spec, on_message=lambda message: None)
+    result = processes.run(LaunchSpec(job, Forked()), on_message=lambda message: None)
     assert result.status == "finished", f"{result.failure}\n" + "\n".join(
         result.failure.last_lines if result.failure else ()
     )
     return Launched(folder, cases)
 
 
+class Forked(Local):
+    """Its processes have TensorFlow imported as they begin."""
+
+    def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
+        return [_forked(command) for command in super().workers(job, cleanup)]
+
+    def servers(self, job: Job) -> list[Command]:
+        return [_forked(command) for command in super().servers(job)]
+
+
 def _forked(command: Command) -> Command:
-    """The same, by processes that have TensorFlow imported as they begin."""
     argv = [str(forked.STUB) if word == sys.executable else word for word in command.argv]
-    return Command(argv, command.env | forked.environment() | {"PYTHONPATH": str(ROOT)})
+    return command._replace(argv=argv, env=command.env | forked.environment() | {"PYTHONPATH": str(ROOT)})

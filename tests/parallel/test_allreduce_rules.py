@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 
-from parallax_runner.launch.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
 from parallax_runner.launch.hosts import Hosts, Place
+from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
+from parallax_runner.launch.mpirun.over_hosts import mpi_environment
 
 RANKS = 4
 SIZES_BYTES = (256 * 1024, 512 * 1024)  # below the bound for 4 ranks, and at it
@@ -36,7 +37,7 @@ def sums(env: dict[str, str]) -> list[str]:
 def test_large_messages_go_by_a_ring_and_others_by_open_mpis_own_way() -> None:
     places = tuple(Place(f"host{number}", 1, is_here=False) for number in range(RANKS))
     own_way = sums({"OMPI_MCA_coll": "^han"})
-    by_rules = sums(Hosts(places, "ssh", "10.0.0.1", None).mpi_environment(frozenset()))
+    by_rules = sums(mpi_environment(Hosts(places, "ssh", "10.0.0.1", None), frozenset()))
     forced = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_allreduce_algorithm": "4"}
     by_ring = sums({"OMPI_MCA_coll": "^han"} | forced)
     assert all(one != other for one, other in zip(own_way, by_ring, strict=True))

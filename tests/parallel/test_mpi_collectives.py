@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.launch.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun, thread_environment
+from parallax_runner.launch.job import thread_environment
+from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
 from tests.parallel.mpi_script import BATCH, OPTIMIZERS, STEPS, batch, build_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,23 +4,23 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parallax_runner.launch.blame.mpirun_report import RankExit
 from parallax_runner.launch.control import wire
+from parallax_runner.launch.launchers.launcher import RankExit
 from parallax_runner.launch.watch.whereabouts import Whereabouts
 
 # Deaths within this time of the first sign are one accident: grpc and Horovod tell the others within a second or two.
 FOLLOW_SECS = 5.0
-# What is said of a process of which nobody, mpirun included, has told anything.
+# What is said of a process of which nobody, the launcher included, has told anything.
 DIED_SILENTLY = "died without a message"
 # How processes end that give up because a peer is gone; such a death need not come first.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
-# How ranks end that mpirun ends. Nobody ends a server so while it is not known who is to blame.
+# How workers end that their launcher ends. Nobody ends a server so while it is not known who is to blame.
 _TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 @dataclass
 class Member:
-    """What the driver knows of one worker, one server, or mpirun itself (role "mpirun", index 0).
+    """What the driver knows of one worker, one server, or the program that starts all workers (its name is the role).
 
     `lost_secs` is the monotonic time of the first sign that it ended before its time; `exit_status` is minus the
     signal number for a death by signal, None if unknown; `error` is what it said itself, and it `recurs` if it would
@@ -64,9 +64,9 @@ class Member:
 class Failure:
     """The process that died first, why, and the end of what it said.
 
-    `role` is worker or server; mpirun if mpirun itself failed; driver if no free port could be had; run if no process
-    is to blame alone. `exit_status` is
-    minus the signal number for a death by signal. `others` are all that were not done, `step` the last step that any
+    `role` is worker or server; the name of the program that starts all workers, as mpirun, if it failed itself; driver
+    if no free port could be had; run if no process is to blame alone. `exit_status` is minus the signal number for a
+    death by signal. `others` are all that were not done, `step` the last step that any
     rank told of. Where it `recurs`, starting again would lead to the same end.
     """
 
@@ -90,10 +90,10 @@ class Failure:
 
 
 def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
-    """The lost member to blame; `rank_exit` is mpirun's opinion. Raises ValueError if none is lost.
+    """The lost member to blame; `rank_exit` is what the launcher says. Raises ValueError if none is lost.
 
-    A process that a signal killed comes first, then the rank mpirun names unless somebody explained himself before,
-    then the first in time.
+    A process that a signal killed comes first, then the rank that the launcher names unless somebody explained himself
+    before, then the first in time.
     """
     lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
     lost.sort(key=lambda pair: pair[0])

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parallax_runner.launch.blame.first_death import Failure, Member, first_lost, reason_of
-from parallax_runner.launch.blame.mpirun_report import find_rank_exit, line_of_a_rank, lines_of_rank
+from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.launch.logs import last_lines, log_path
 
 LAST_LINES = 20
 # Of a traceback more is shown: where TensorFlow's own calls stand last, the user's line is further up.
 TRACEBACK_LINES = 100
-# mpirun catches these signals, ends its ranks and says nothing.
-TOLD_TO_END = ", without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
+# Of the output of the program that starts all workers.
+OUTPUT_LINES = 1000
 
 
 class Logs:
@@ -26,31 +26,36 @@ class Logs:
     def tail(self, role: str, index: int, n: int = LAST_LINES) -> tuple[str, ...]:
         """The last lines that a process has written in this attempt."""
         path = log_path(self._run_dir, role, index)
-        # mpirun's is written anew for each attempt.
-        return last_lines(path, n, start=0 if role == "mpirun" else self._starts.get(path, 0))
+        # That of the program that starts all workers is written anew for each attempt.
+        return last_lines(path, n, start=self._starts.get(path, 0) if role in ("worker", "server") else 0)
 
 
 def find_failure(
-    workers: Sequence[Member], servers: Sequence[Member], mpirun: Member | None, run: Member, logs: Logs
+    workers: Sequence[Member],
+    servers: Sequence[Member],
+    program: Member | None,
+    run: Member,
+    logs: Logs,
+    launcher: Launcher,
 ) -> Failure:
-    """The failure of an attempt in which at least one member is lost; `mpirun` is None where none was used. `run` is
-    lost where no process is to blame alone."""
-    mpirun_text = "\n".join(logs.tail("mpirun", 0, 1000)) if mpirun is not None else ""
-    rank_exit = find_rank_exit(mpirun_text)
+    """The failure of an attempt in which at least one member is lost; `program` is what has started all workers, None
+    where each was started alone. `run` is lost where no process is to blame alone."""
+    output = "" if program is None else "\n".join(logs.tail(program.role, 0, OUTPUT_LINES))
+    rank_exit = launcher.rank_exit(output)
     if rank_exit is not None and rank_exit.rank < len(workers):
         named = workers[rank_exit.rank]
         named.exit_status = rank_exit.exit_status
         named.lose(time.monotonic())
     everyone = [*workers, *servers]
-    member = first_lost([*everyone, *([mpirun] if mpirun else []), run], rank_exit)
-    if mpirun is not None and mpirun.exit_status and member.role == "worker" and _explains_nothing(member):
-        member = mpirun
+    member = first_lost([*everyone, *([program] if program else []), run], rank_exit)
+    if program is not None and program.exit_status and member.role == "worker" and _explains_nothing(member):
+        member = program
     return Failure(
         member.role,
         member.index,
         member.host,
-        reason_of(member) + (TOLD_TO_END if member is mpirun and _says_nothing(member, mpirun_text) else ""),
-        _last_words(member, logs, mpirun_text),
+        reason_of(member) + (launcher.hint(output, member.exit_status or 0) if member is program else ""),
+        _last_words(member, logs, output, launcher),
         pid=member.pid,
         exit_status=member.exit_status,
         recurs=member.recurs,
@@ -60,27 +65,23 @@ def find_failure(
     )
 
 
-def note_quiet_exits(workers: Sequence[Member]) -> None:
-    """For when mpirun goes on although ranks are gone: after every end but that with status 0 it ends the others. Only
-    for ranks of this machine, of which mpirun knows at once."""
+def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:
+    """For when the program that started all workers goes on although some are gone, as it does after this exit status
+    alone. Only for workers of this machine, of which it knows at once."""
     for member in workers:
         is_gone = member.lost_secs is not None and not member.connected and member.said_hello
         if is_gone and _explains_nothing(member) and member.host == socket.gethostname():
-            member.exit_status = 0
-
-
-def _says_nothing(mpirun: Member, text: str) -> bool:
-    return mpirun.exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
+            member.exit_status = exit_status
 
 
 def _explains_nothing(member: Member) -> bool:
     return member.error is None and member.exit_status is None and member.verdict is None
 
 
-def _last_words(member: Member, logs: Logs, mpirun_text: str) -> tuple[str, ...]:
-    if member.role == "mpirun":
-        return tuple(mpirun_text.splitlines()[-LAST_LINES:])
+def _last_words(member: Member, logs: Logs, output: str, launcher: Launcher) -> tuple[str, ...]:
+    if member.role == launcher.program:
+        return tuple(output.splitlines()[-LAST_LINES:])
     if member.role == "run":
         return ()
     own = tuple(member.traceback.splitlines()[-TRACEBACK_LINES:]) or logs.tail(member.role, member.index)
-    return own if own or member.role != "worker" else lines_of_rank(mpirun_text, member.index, LAST_LINES)
+    return own if own or member.role != "worker" else launcher.lines_of_rank(output, member.index)[-LAST_LINES:]

@@ -28,8 +28,14 @@ STDERR = 2
 
 
 def rank_from_environ() -> int:
-    """This worker's rank as mpirun tells it, before and without MPI_Init; 0 when there is no mpirun."""
-    return int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    """This worker's rank as its launcher tells it; ends the process where the launcher tells none."""
+    variable = os.environ.get(wire.RANK_VARIABLE)
+    if variable is None:
+        return 0  # Nobody has launched this process, which `ControlClient.connect` refuses.
+    rank = os.environ.get(variable, "")
+    if not rank.isdecimal():
+        sys.exit(f"parallax_runner: {variable}={rank!r}: expected this worker's rank, as its launcher sets it")
+    return int(rank)
 
 
 class ControlClient:

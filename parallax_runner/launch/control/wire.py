@@ -13,6 +13,9 @@ CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
 ALIVE_SECS = "PARALLAX_ALIVE_SECS"
 # Seconds without a sign of life after which a child writes its Python stacks into its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
+# The name of the variable in which a worker finds its rank. Launchers have their own; this one is for those without.
+RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
+RANK = "PARALLAX_RANK"
 
 # Words that belong to the protocol itself; a report may not use them as its kind.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"

@@ -56,6 +56,37 @@ COMMAND_LINES = {
     ),
     "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses among them"),
     "asynchrony under auto": ("comm=auto comm.sync=false", "comm.sync=false", "asynchronous training needs servers"),
+    "unknown launcher": (
+        "comm=ps cluster.launcher=locall",
+        "cluster.launcher=locall (command line)",
+        "expected one of auto, local, hosts, or a class as package.module.Class",
+        "Did you mean cluster.launcher=local?",
+    ),
+    "launcher that is not there": (
+        "comm=ps cluster.launcher=nowhere.Mine",
+        "cluster.launcher=nowhere.Mine (command line)",
+        "nowhere.Mine cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
+    ),
+    "launcher of another kind": (
+        "comm=ps cluster.launcher=pathlib.Path",
+        "cluster.launcher=pathlib.Path (command line)",
+        "expected a class that extends parallax_runner.launch.launchers.launcher.Launcher",
+    ),
+    "launcher over no hosts": (
+        "comm=ps cluster.launcher=hosts",
+        "cluster.launcher=hosts (command line)",
+        "cluster.resource_info names no other host; choose auto or local",
+    ),
+    "launcher of this machine over hosts": (
+        "comm=ps cluster.launcher=local cluster.resource_info=[other.example] cluster.remote_shell=echo",
+        "cluster.launcher=local (command line)",
+        "cluster.resource_info names another host; choose auto or hosts",
+    ),
+    "launcher of one process": (
+        "comm=local cluster.workers=1 cluster.launcher=local",
+        "cluster.launcher=local (command line)",
+        "under comm=local the driver starts the only process itself; leave it out",
+    ),
     "number for a choice": ("comm=3", "comm=3 (command line)", "expected one of"),
     "several choices": ("comm=[mpi,ps]", "comm=[mpi,ps] (command line)", "expected one of"),
     "no choice": ("comm=null", "comm=null (command line)", "expected one of"),

@@ -33,6 +33,7 @@ class Recorder(NoTracker):
 def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> RunConfig:
     return from_plain(
         {
+            "cluster": {"launcher": "local"},
             "tracking": {"enabled": tracked, "log_checkpoints": "last"},
             "ckpt": {"enabled": True, "dir": str(run_dir / "ckpt")},
             "profile": {"name": "steps" if profiled else "off", "dir": str(run_dir / "elsewhere")},

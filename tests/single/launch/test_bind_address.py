@@ -7,13 +7,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address
-from parallax_runner.launch.command import server_command, worker_command
+from parallax_runner.launch.job import Job
+from parallax_runner.launch.launchers.local import Local
 
 # Another address of the interface lo: it stands for a network's.
 ELSEWHERE = "127.0.0.2"
@@ -146,7 +148,8 @@ def test_an_installation_with_blanks_in_its_path(elsewhere: Path) -> None:
 
 
 def test_an_installation_without_the_library_starts_nothing(elsewhere: Path) -> None:
+    job = Job(run_dir=Path("r"), workers=2, servers=1)
     with pytest.raises(LaunchError, match=r"libbind_address.so is missing, .* scripts/setup"):
-        server_command(run_dir="r", index=0, threads_per_server=1)
+        Local().servers(job)
     with pytest.raises(LaunchError, match="is missing"):
-        worker_command(run_dir="r", workers=2, threads_per_worker=1, mpirun="mpirun")
+        Local().workers(job, ExitStack())

@@ -1,7 +1,7 @@
 import pytest
 
 from parallax_runner.launch.blame.first_death import Failure, Member, first_lost, reason_of, signal_name
-from parallax_runner.launch.blame.mpirun_report import RankExit
+from parallax_runner.launch.launchers.launcher import RankExit
 
 
 def lost(role: str, index: int, secs: float, *, error: str | None = None, status: int | None = None) -> Member:

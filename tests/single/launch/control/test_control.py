@@ -259,10 +259,14 @@ def test_a_fork_does_not_keep_the_connection_open(control: ControlServer) -> Non
 
 
 def test_rank_from_environ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMPI_COMM_WORLD_RANK", raising=False)
+    monkeypatch.delenv(wire.RANK_VARIABLE, raising=False)
     assert rank_from_environ() == 0
+    monkeypatch.setenv(wire.RANK_VARIABLE, "OMPI_COMM_WORLD_RANK")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
     assert rank_from_environ() == 3
+    monkeypatch.delenv("OMPI_COMM_WORLD_RANK")
+    with pytest.raises(SystemExit, match="OMPI_COMM_WORLD_RANK='': expected this worker's rank"):
+        rank_from_environ()
 
 
 def test_signs_of_life_say_what_a_child_is_at(control: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:

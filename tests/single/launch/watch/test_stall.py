@@ -11,6 +11,7 @@ import pytest
 
 from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame.first_death import Member
+from parallax_runner.launch.job import Job
 from parallax_runner.launch.watch.stall import StallWatch, describe_stall
 from parallax_runner.launch.watch.whereabouts import python_in_graph
 
@@ -165,8 +166,9 @@ def ask_stalled(run: Run, answer: int | None) -> Any:
 
     attempt: Any = Attempt.__new__(Attempt)
     attempt._stall, attempt._workers, attempt._servers = run.watch, run.workers, []
-    attempt._mpirun, attempt._run = Member("mpirun", 0), Member("run", 0)
-    attempt._spec = SimpleNamespace(together=True, stall_timeout_secs=60.0, run_dir=Path("r"))
+    attempt._program, attempt._run = Member("mpirun", 0), Member("run", 0)
+    attempt._spec = SimpleNamespace(together=True, stall_timeout_secs=60.0)
+    attempt._job = Job(run_dir=Path("r"), workers=len(run.workers))
     attempt.ask_where = ask_where
     attempt.news = attempt.stall_news()
     return attempt

@@ -34,7 +34,8 @@ def test_how_a_process_is_stopped(code: str, status: str, how: str) -> None:
             deadline = time.monotonic() + 60
             while psutil.Process(process.pid).status() != status and time.monotonic() < deadline:
                 time.sleep(0.01)
-            StoppedWatch(hang_timeout_secs=10).look([(process.pid, [member])], passed_secs=9)
+            watch = StoppedWatch(hang_timeout_secs=10, rank_variable="PARALLAX_RANK")
+            watch.look([(process.pid, [member])], passed_secs=9)
         finally:
             process.kill()
     assert member.verdict == f"frozen: the process {how} for 9 s (train.hang_timeout_secs=10)"

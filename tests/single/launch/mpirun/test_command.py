@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -6,35 +7,39 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import command
 from parallax_runner.launch.bind_address import LIBRARY
-from parallax_runner.launch.command import direct_worker_command, find_mpirun, server_command, worker_command
 from parallax_runner.launch.hosts import Hosts, Place
+from parallax_runner.launch.job import Job, thread_environment
+from parallax_runner.launch.mpirun import command
+from parallax_runner.launch.mpirun.command import find_mpirun, worker_command
+
+
+def job(workers: int = 1) -> Job:
+    return Job(run_dir=Path("r"), workers=workers)
 
 
 def test_the_whole_mpirun_command() -> None:
-    argv, env = worker_command(
-        run_dir="/runs/a b",
-        workers=4,
-        threads_per_worker=2,
+    control = {"PARALLAX_CONTROL": "127.0.0.1:1", "PARALLAX_CONTROL_SECRET": "secret"}
+    argv, env, stdin, last_signal = worker_command(
+        Job(run_dir=Path("/runs/a b"), workers=4, env=control | thread_environment(2, {})),
         mpirun="/opt/bin/mpirun",
-        mpirun_options=("--mca", "btl_tcp_if_include", "e0"),
+        options=("--mca", "btl_tcp_if_include", "e0"),
         as_root=True,
         environ={},
     )
+    assert (stdin, last_signal) == (b"", signal.SIGTERM)
     assert argv == [
         *("/opt/bin/mpirun", "-np", "4"),
         *("--mca", "mpi_yield_when_idle", "1"),
         *("--oversubscribe", "--bind-to", "none"),
         *("--output", "tag", "--host", "localhost:4"),
-        *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET", "-x", "PARALLAX_ALIVE_SECS"),
-        *("-x", "PARALLAX_STACKS_SECS"),
+        *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET"),
         *("-x", "OMP_NUM_THREADS", "-x", "TF_NUM_INTRAOP_THREADS", "-x", "TF_CPP_MIN_LOG_LEVEL"),
         *("-x", "PYTHONUNBUFFERED", "-x", "LD_PRELOAD", "-x", "PARALLAX_BIND_TOWARDS", "-x", "NCCL_SOCKET_IFNAME"),
         *("--mca", "btl_tcp_if_include", "e0"),
         *(sys.executable, "-m", "parallax_runner.worker", "/runs/a b"),
     ]
-    assert env == {
+    assert env == control | {
         "OMP_NUM_THREADS": "2",
         "TF_NUM_INTRAOP_THREADS": "2",
         "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -49,15 +54,12 @@ def test_the_whole_mpirun_command() -> None:
 
 
 def test_other_hosts_and_what_goes_there() -> None:
-    argv, env = worker_command(
-        run_dir="r",
-        workers=2,
-        threads_per_worker=1,
+    argv, env, _, _ = worker_command(
+        Job(run_dir=Path("r"), workers=2, env=thread_environment(1)),
         mpirun="mpirun",
         hosts=Hosts((Place("a", 1, is_here=False), Place("b", 1, is_here=False)), "ssh", "10.0.0.1", None),
-        passed_on=["PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"],
-        mpirun_options=["--verbose"],
-        environ={"LD_PRELOAD": "/opt/of_this_machine.so"},
+        options=["--verbose"],
+        environ={"LD_PRELOAD": "/opt/of_this_machine.so", "PYTHONPATH": "/mine", "TF_CPP_MIN_LOG_LEVEL": "0"},
     )
     assert argv[argv.index("--host") + 1] == "a:1,b:1"
     assert argv.count("TF_CPP_MIN_LOG_LEVEL") == 1
@@ -70,7 +72,7 @@ def test_other_hosts_and_what_goes_there() -> None:
 
 def test_root_is_allowed_only_when_it_is_root() -> None:
     for as_root in (True, False):
-        _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", as_root=as_root)
+        env = worker_command(job(), mpirun="mpirun", as_root=as_root).env
         assert any(name.startswith("OMPI_ALLOW") for name in env) == as_root
 
 
@@ -83,17 +85,13 @@ def test_root_is_allowed_only_when_it_is_root() -> None:
     ],
 )
 def test_messages_go_by_what_the_user_chooses(options: tuple[str, ...], environ: dict[str, str]) -> None:
-    _, env = worker_command(
-        run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", mpirun_options=options, environ=environ
-    )
+    env = worker_command(job(), mpirun="mpirun", options=options, environ=environ).env
     assert "OMPI_MCA_btl" not in env
 
 
 def test_on_one_machine_ranks_send_by_no_interface_of_the_network() -> None:
     def environment(**environ: str) -> dict[str, str]:
-        return worker_command(
-            run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", environ=environ, as_root=False
-        ).env
+        return worker_command(job(), mpirun="mpirun", environ=environ, as_root=False).env
 
     assert environment()["OMPI_MCA_btl_tcp_if_include"] == "lo"
     assert "OMPI_MCA_btl_tcp_if_include" not in environment(OMPI_MCA_btl_tcp_if_exclude="docker0")
@@ -103,7 +101,7 @@ def test_on_one_machine_ranks_send_by_no_interface_of_the_network() -> None:
 def test_on_one_machine_no_other_host_of_an_allocation_takes_part(tmp_path: Path) -> None:
     hostfile = tmp_path / "hosts"
     hostfile.write_text("localhost slots=1\nother.example slots=1\n")
-    argv, env = worker_command(run_dir="r", workers=3, threads_per_worker=1, module="this")
+    argv, env, _, _ = worker_command(Job(run_dir=Path("r"), workers=3, worker_module="this"))
     settings = {"PRTE_MCA_prte_default_hostfile": str(hostfile), "PRTE_MCA_plm_ssh_agent": "/bin/false"}
     done = subprocess.run(argv, env={**os.environ, **env, **settings}, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -112,33 +110,12 @@ def test_on_one_machine_no_other_host_of_an_allocation_takes_part(tmp_path: Path
 
 @pytest.mark.parametrize("options", [["--host", "here:2"], ["--host=here:2"], ["-H", "here"], ["--hostfile", "hosts"]])
 def test_the_user_chooses_the_host(options: list[str]) -> None:
-    argv = worker_command(run_dir="r", workers=2, threads_per_worker=1, mpirun="mpirun", mpirun_options=options).argv
+    argv = worker_command(job(workers=2), mpirun="mpirun", options=options).argv
     assert "localhost:2" not in argv and argv[argv.index(options[0]) :][: len(options)] == options
 
 
 def test_a_log_level_the_user_set_is_kept() -> None:
-    environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
-    _, env = worker_command(run_dir="r", workers=1, threads_per_worker=1, mpirun="mpirun", environ=environ)
-    assert env["TF_CPP_MIN_LOG_LEVEL"] == "0"
-
-
-def test_server_and_direct_worker() -> None:
-    server = server_command(run_dir="r", index=3, threads_per_server=1)
-    assert server.argv == [sys.executable, "-m", "parallax_runner.server", "r", "3"]
-    worker = direct_worker_command(run_dir="r", threads_per_worker=2)
-    assert worker.argv == [sys.executable, "-m", "parallax_runner.worker", "r"]
-    assert server.env["LD_PRELOAD"].split(":")[-1] == str(LIBRARY)
-    assert (server.env["OMP_NUM_THREADS"], worker.env["OMP_NUM_THREADS"]) == ("1", "2")
-
-
-def test_a_server_gets_what_its_own_host_preloads() -> None:
-    def preloads(host: str | None) -> str:
-        own = {"LD_PRELOAD": "/opt/of_this_machine.so"}
-        server = server_command(run_dir="r", index=0, threads_per_server=1, host=host, environ=own)
-        return server.env["LD_PRELOAD"]
-
-    assert preloads(None) == f"/opt/of_this_machine.so:{LIBRARY}"
-    assert preloads("other") == str(LIBRARY)
+    assert thread_environment(1, {"TF_CPP_MIN_LOG_LEVEL": "0"})["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
 def test_mpirun_is_looked_up_beside_python_then_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

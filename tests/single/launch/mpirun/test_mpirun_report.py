@@ -1,4 +1,5 @@
-from parallax_runner.launch.blame.mpirun_report import RankExit, find_rank_exit, lines_of_rank
+from parallax_runner.launch.launchers.launcher import RankExit
+from parallax_runner.launch.mpirun.report import find_rank_exit, lines_of_rank, was_told_to_end
 
 LINE = "-" * 74
 # As Open MPI 5.0.11 wrote them.
@@ -59,5 +60,10 @@ def test_what_a_rank_wrote_is_not_taken_for_mpirun() -> None:
 def test_lines_of_one_rank() -> None:
     text = "[1,1]<stderr>: Traceback\n[1,0]<stdout>: fine\n[1,1]<stderr>:   indented\n[1,1]<stderr>:\nuntagged\n"
     assert lines_of_rank(text, 1) == ("Traceback", "  indented", "")
-    assert lines_of_rank(text, 1, n=1) == ("",)
     assert lines_of_rank(text, 2) == ()
+
+
+def test_after_a_signal_to_itself_mpirun_says_nothing() -> None:
+    assert was_told_to_end("[1,0]<stdout>: working\n\n", 1)
+    assert not was_told_to_end(REFUSED, 1)
+    assert not was_told_to_end("", 213)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.launch.mca import words_of_user
+from parallax_runner.launch.mpirun.mca import words_of_user
 
 
 @pytest.fixture(autouse=True)

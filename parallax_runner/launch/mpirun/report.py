@@ -1,7 +1,8 @@
 """Reads in mpirun's output which rank it saw die first, and how; the texts are those of Open MPI 5.0."""
 
 import re
-from dataclasses import dataclass
+
+from parallax_runner.launch.launchers.launcher import RankExit
 
 _SIGNAL = re.compile(r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*,(\d+)\] Exit code: (\d+)")
@@ -9,14 +10,8 @@ _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*
 _IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
-
-
-@dataclass(frozen=True)
-class RankExit:
-    """`exit_status` as subprocess has it: minus the signal number for a death by signal."""
-
-    rank: int
-    exit_status: int
+# mpirun catches these signals, ends its ranks and says nothing.
+TOLD_TO_END = ", without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
 
 
 def find_rank_exit(text: str) -> RankExit | None:
@@ -38,7 +33,12 @@ def line_of_a_rank(line: str) -> bool:
     return _TAG.match(line) is not None
 
 
-def lines_of_rank(text: str, rank: int, n: int = 20) -> tuple[str, ...]:
-    """The last `n` lines that `rank` wrote through mpirun, before it had a log of its own."""
+def was_told_to_end(text: str, exit_status: int) -> bool:
+    """Whether mpirun ended as after a signal to itself."""
+    return exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
+
+
+def lines_of_rank(text: str, rank: int) -> tuple[str, ...]:
+    """The lines that `rank` wrote through mpirun, before it had a log of its own."""
     tagged = (_TAG.match(line) for line in text.splitlines())
-    return tuple(found[2] for found in tagged if found and int(found[1]) == rank)[-n:]
+    return tuple(found[2] for found in tagged if found and int(found[1]) == rank)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch import mpirun_folders
-from parallax_runner.launch.mpirun_folders import SEGMENTS, TEMPORARY
+from parallax_runner.launch.mpirun import folders as mpirun_folders
+from parallax_runner.launch.mpirun.folders import SEGMENTS, TEMPORARY
 from parallax_runner.launch.own_folder import OwnFolder, prefix, remove_left_over
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch.mca import words_of_user
+from parallax_runner.launch.mpirun.mca import words_of_user
 from parallax_runner.launch.own_folder import OwnFolder, remove_left_over
 
 # PRRTE's parameter for this machine alone: daemons on other hosts have no such files.

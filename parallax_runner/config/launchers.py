@@ -1,0 +1,58 @@
+"""Which launcher a run has, by its name `cluster.launcher`."""
+
+from typing import Any
+
+from parallax_runner.config.explain import nearest, refusal
+from parallax_runner.config.named_class import find_class, known_names
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.resource_info import read_hosts
+from parallax_runner.config.schema import RunConfig
+
+KEY = "cluster.launcher"
+AUTO = "auto"
+BUILT_IN = {
+    "local": "parallax_runner.launch.launchers.local.Local",
+    "hosts": "parallax_runner.launch.launchers.hosts.OverHosts",
+}
+ENTRY_POINTS = "parallax_runner.launchers"
+BASE = "parallax_runner.launch.launchers.launcher.Launcher"
+
+
+def launcher_name(config: RunConfig) -> str:
+    """The name of the launcher, never `auto`."""
+    name: str = config.cluster.launcher
+    if name != AUTO:
+        return name
+    return "hosts" if names_other_hosts(config) else "local"
+
+
+def launcher_class(config: RunConfig) -> Any:
+    """The class of the launcher. Raises LookupError where there is none, with a sentence that says why."""
+    return find_class(launcher_name(config), built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE, other_names=[AUTO])
+
+
+def check_launcher(config: RunConfig, origins: Origins) -> None:
+    """Refuses a launcher that there is not, or that cannot start this run."""
+    name = config.cluster.launcher
+    try:
+        found = launcher_class(config)
+    except LookupError as error:
+        known = [AUTO, *known_names(BUILT_IN, ENTRY_POINTS)]
+        near = None if "." in name else nearest(name, known)
+        hint = None if near is None else f"{KEY}={near}"
+        raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
+    if config.comm.name != "local":
+        reason = found.unfit(config, config.comm.name)
+    else:
+        needless = name != AUTO and origins.wishes(KEY)
+        reason = "under comm=local the driver starts the only process itself; leave it out" if needless else None
+    if reason is not None:
+        raise refusal(KEY, origins, reason, value=name)
+
+
+def names_other_hosts(config: RunConfig) -> bool:
+    """Whether `cluster.resource_info` names another machine than this one."""
+    lines = config.cluster.resource_info
+    if lines is None:
+        return False
+    return not all(host.is_here for host in read_hosts(lines))

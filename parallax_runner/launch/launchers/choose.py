@@ -1,0 +1,20 @@
+"""Which launcher starts the processes of a plan."""
+
+from parallax_runner.config.launchers import launcher_class, launcher_name
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch.launchers.direct import Direct
+from parallax_runner.launch.launchers.launcher import Launcher
+from parallax_runner.plan.plan import Plan
+
+
+def launcher_of(config: RunConfig, plan: Plan) -> Launcher:
+    """The configured one; a process that is alone needs none. Raises LaunchError where it cannot start this plan."""
+    if plan.is_alone:
+        return Direct()
+    found: type[Launcher] = launcher_class(config)
+    # The configuration was validated with its own mode; a calibration has another.
+    reason = found.unfit(config, plan.comm)
+    if reason is not None:
+        raise LaunchError(f"cluster.launcher={launcher_name(config)}: {reason}")
+    return found.from_config(config, plan)

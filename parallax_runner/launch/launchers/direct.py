@@ -1,0 +1,15 @@
+"""The launcher of a run that is one process: the driver starts it itself."""
+
+from contextlib import ExitStack
+
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.launchers.launcher import Launcher
+
+
+class Direct(Launcher):
+    """Each worker is a child of the driver, on this machine."""
+
+    def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
+        """One command a worker."""
+        return [Command(job.worker_argv(), {**job.env, wire.RANK: str(rank)}) for rank in range(job.workers)]

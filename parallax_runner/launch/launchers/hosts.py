@@ -1,0 +1,77 @@
+"""The launcher `hosts`: workers by mpirun on the hosts of `cluster.resource_info`, servers by a remote shell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+from parallax_runner.config.launchers import names_other_hosts
+from parallax_runner.config.resource_info import read_hosts
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import bind_address, remote
+from parallax_runner.launch.hosts import Hosts, Place, find_hosts
+from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.mpirun.launcher import Mpirun, options_of_user
+from parallax_runner.launch.reach import check_hosts
+from parallax_runner.plan.plan import Plan
+
+
+class OverHosts(Mpirun):
+    """Ranks fill the hosts in order; server i is on host i."""
+
+    hosts: Hosts
+
+    def __init__(self, hosts: Hosts, options: Sequence[str] = ()) -> None:
+        super().__init__(options, hosts)
+
+    @classmethod
+    def from_config(cls, config: RunConfig, plan: Plan) -> Self:
+        """Raises LaunchError where the way to another host is not known."""
+        return cls(hosts_of(config, plan), options_of_user(config))
+
+    @classmethod
+    def unfit(cls, config: RunConfig, comm: str) -> str | None:
+        """It needs other hosts."""
+        if not names_other_hosts(config):
+            return "cluster.resource_info names no other host; choose auto or local"
+        return None
+
+    @property
+    def address(self) -> str:
+        """The address on the way to the other hosts."""
+        return self.hosts.address
+
+    def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
+        """Asks each host whether it can be reached, sees `folders`, and can reach the driver."""
+        super().check(folders, stopped)
+        check_hosts(self.hosts, folders, stopped)
+
+    def servers(self, job: Job) -> list[Command]:
+        """A server of another host is started by the remote shell, which gets environment and secret on its input."""
+        here = super().servers(job)
+        return [
+            here[index] if host is None else self._remote(job, index, host)
+            for index, host in enumerate(map(self.hosts.of_server, range(job.servers)))
+        ]
+
+    def _remote(self, job: Job, index: int, host: str) -> Command:
+        # What this machine preloads may not be there on other hosts.
+        env = {**remote.passed_on(), **job.env, **bind_address.preload({})}
+        argv, said = remote.start_command(
+            self.hosts.remote_shell, host, argv=job.server_argv(index), env=env, cwd=os.getcwd()
+        )
+        return Command(argv, env, said)
+
+
+def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
+    """Where the processes of a plan go. Raises LaunchError."""
+    hosts = read_hosts(config.cluster.resource_info or ())
+    workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
+    places = [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
+    found = find_hosts(places, config.cluster.remote_shell)
+    if found is None:
+        raise LaunchError("cluster.launcher=hosts: cluster.resource_info names no other host")
+    return found

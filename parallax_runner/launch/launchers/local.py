@@ -1,0 +1,24 @@
+"""The launcher `local`: workers by mpirun on this machine."""
+
+from typing import Self
+
+from parallax_runner.config.launchers import names_other_hosts
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.launch.mpirun.launcher import Mpirun, options_of_user
+from parallax_runner.plan.plan import Plan
+
+
+class Local(Mpirun):
+    """All processes run on this machine, and nothing listens to other machines."""
+
+    @classmethod
+    def from_config(cls, config: RunConfig, plan: Plan) -> Self:
+        """With the user's own options."""
+        return cls(options_of_user(config))
+
+    @classmethod
+    def unfit(cls, config: RunConfig, comm: str) -> str | None:
+        """Other hosts need another launcher."""
+        if names_other_hosts(config):
+            return "cluster.resource_info names another host; choose auto or hosts"
+        return None

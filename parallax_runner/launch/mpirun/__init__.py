@@ -1,0 +1,1 @@
+"""Open MPI's mpirun: its command line, its parameters, its files, and what it says of its ranks."""

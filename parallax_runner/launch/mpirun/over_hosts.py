@@ -1,0 +1,76 @@
+"""What mpirun needs to start ranks on other hosts, and to keep them to one network."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Set
+from pathlib import Path
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import bind_address
+from parallax_runner.launch.hosts import Hosts
+
+# For messages of a MB and more Open MPI's own choice takes up to 1.8 times as long over TCP as a ring. With several
+# ranks a host it goes by way of one of them (coll/han), slower still from three hosts on (docs/design/0032).
+ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
+RING_FROM_HOSTS = 3
+# By itself Open MPI hands a whole large message to TCP as soon as the receiver has asked for it. What its sender then
+# asks for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
+BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
+
+# With one of these a user has daemons, or ranks, send by interfaces of the user's own choice.
+DAEMONS_BY = ("oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
+RANKS_BY = ("btl_tcp_if", "btl_tcp_disable_family")
+
+
+def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
+    """What mpirun needs to know of them. Only this machine starts daemons, so that no host needs to reach another
+    by the remote shell; of several interfaces MPI takes the one by which the hosts reach this machine. `by_user`
+    has the names of the user's own parameters."""
+    places = ",".join(f"{place.name}:{place.workers}" for place in hosts.places if place.workers)
+    options = ["--host", places, "--map-by", "slot"]
+    options += ["--prtemca", "plm_ssh_agent", hosts.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
+    # Open MPI refuses a parameter that is given twice.
+    if hosts.network is not None and not _has_any(by_user, DAEMONS_BY):
+        options += ["--prtemca", "oob_tcp_if_include", hosts.network]
+    if hosts.network is not None and not _has_any(by_user, RANKS_BY):
+        options += ["--mca", "btl_tcp_if_include", hosts.network]
+    if bind_environment(hosts, by_user) and "prte_launch_agent" not in by_user:
+        env = bind_address.preload({}) | bind_environment(hosts, by_user)
+        given = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+        options += ["--prtemca", "prte_launch_agent", f"env {given} prted"]
+    return options
+
+
+def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
+    """What keeps mpirun, its daemons and ranks to the network of `mpirun_options`; empty where others may be used.
+
+    Raises LaunchError where other hosts cannot load the library that does it.
+    """
+    if not bind_address.is_readable_elsewhere():
+        raise LaunchError(
+            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot be given a path with a blank or a "
+            "colon: runs on several hosts need this project in a folder without them"
+        )
+    if hosts.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):
+        return {}
+    # The library gives IPv6 sockets no address that another host reaches.
+    return {bind_address.TOWARDS: hosts.address, "OMPI_MCA_btl_tcp_disable_family": "6"}
+
+
+def mpi_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
+    """How MPI sends large messages, as far as the user says nothing of TCP, or of collectives: `by_user` has the
+    names of the user's own parameters."""
+    sending = {f"OMPI_MCA_{name}": value for name, value in BOTH_WAYS.items() if name not in by_user}
+    places = [place for place in hosts.places if place.workers]
+    if len(places) < RING_FROM_HOSTS or any(name.startswith("coll") for name in by_user):
+        return sending
+    return sending | {
+        "OMPI_MCA_coll": "^han",
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+        "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(ALLREDUCE_RULES),
+    }
+
+
+def _has_any(by_user: Set[str], beginnings: tuple[str, ...]) -> bool:
+    return any(name.startswith(beginnings) for name in by_user)

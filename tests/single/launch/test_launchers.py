@@ -1,0 +1,69 @@
+"""What each launcher starts, and which one a configuration gets."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.launch.bind_address import LIBRARY
+from parallax_runner.launch.hosts import Hosts, Place
+from parallax_runner.launch.job import Job
+from parallax_runner.launch.launchers.direct import Direct
+from parallax_runner.launch.launchers.hosts import OverHosts
+from parallax_runner.launch.launchers.local import Local
+
+JOB = Job(run_dir=Path("r"), workers=2, servers=2, env={"PARALLAX_CONTROL_SECRET": "secret"})
+HOSTS = Hosts((Place("localhost", 1, True), Place("other", 1, False)), "ssh -p 2222", "10.0.0.1", None)
+
+
+def test_direct_starts_each_worker_and_tells_it_its_rank() -> None:
+    first, second = Direct().workers(JOB, ExitStack())
+    assert first.argv == second.argv == [sys.executable, "-m", "parallax_runner.worker", "r"]
+    assert (first.env["PARALLAX_RANK"], second.env["PARALLAX_RANK"]) == ("0", "1")
+    assert first.env["PARALLAX_CONTROL_SECRET"] == "secret" and "LD_PRELOAD" not in first.env
+
+
+def test_servers_of_this_machine_load_what_the_user_preloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/opt/of_this_machine.so")
+    servers = Local().servers(JOB)
+    assert [server.argv[2:] for server in servers] == [["parallax_runner.server", "r", str(i)] for i in range(2)]
+    assert servers[0].env["LD_PRELOAD"] == f"/opt/of_this_machine.so:{LIBRARY}"
+    assert servers[0].env["PARALLAX_CONTROL_SECRET"] == "secret"
+
+
+def test_a_server_of_another_host_gets_its_environment_on_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/opt/of_this_machine.so")
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    here, there = OverHosts(HOSTS).servers(JOB)
+    assert here.argv[:3] == [sys.executable, "-m", "parallax_runner.server"] and here.stdin == b""
+    assert there.argv[:4] == ["ssh", "-p", "2222", "other"] and "secret" not in " ".join(there.argv)
+    told = json.loads(there.stdin)
+    assert told["argv"] == [sys.executable, "-m", "parallax_runner.server", "r", "1"]
+    assert told["env"] == {
+        **{name: value for name, value in told["env"].items() if name not in ("LD_PRELOAD", "PYTHONPATH")},
+        **{"LD_PRELOAD": str(LIBRARY), "PYTHONPATH": "/mine", "PARALLAX_CONTROL_SECRET": "secret"},
+    }
+
+
+def test_folders_of_mpirun_go_when_the_attempt_is_over() -> None:
+    with ExitStack() as cleanup:
+        (command,) = Local().workers(JOB, cleanup)
+        folder = Path(command.env["PRTE_MCA_prte_local_tmpdir_base"])
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_ranks_on_other_hosts_have_no_folder_for_shared_memory() -> None:
+    with ExitStack() as cleanup:
+        (here,), (there,) = Local().workers(JOB, cleanup), OverHosts(HOSTS).workers(JOB, cleanup)
+    assert "OMPI_MCA_btl_sm_backing_directory" in here.env
+    assert "OMPI_MCA_btl_sm_backing_directory" not in there.env
+    assert there.argv[there.argv.index("--host") + 1] == "localhost:1,other:1"
+
+
+def test_where_children_reach_the_driver() -> None:
+    assert (Local().address, OverHosts(HOSTS).address) == ("127.0.0.1", "10.0.0.1")
