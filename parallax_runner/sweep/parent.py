@@ -1,25 +1,20 @@
-"""The MLflow run above the jobs of a sweep: what they have in common, the lists they differ in, the objectives."""
+"""The run above the jobs of a sweep: what they have in common, the lists they differ in, the objectives."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from parallax_runner.config.objective import direction_of
 from parallax_runner.driver.check import CheckedSweep
-from parallax_runner.files.credentials import masked_uri
-from parallax_runner.track import journal as journals
-from parallax_runner.track.destination import chosen_uri
-from parallax_runner.track.journal import Header
-from parallax_runner.track.origin import origin_tags
+from parallax_runner.driver.recording import as_mapping, tracker_class
+from parallax_runner.track.origin import origin_of
 from parallax_runner.track.params import flatten
-from parallax_runner.track.store_check import check_store
-from parallax_runner.track.tracker import NoTracker, Tracker
+from parallax_runner.track.tracker import NoTracker, RunInfo, Tracker
 
 SWEPT_TAG = "parallax.swept"
 DIR_TAG = "parallax.sweep_dir"
@@ -29,27 +24,25 @@ OWN_KEYS = ("run_dir", "ckpt.dir", "sweep.dir")
 
 
 def open_parent(sweep: CheckedSweep) -> Tracker:
-    """The sweep's own run, in its folder's journal; that of an earlier start goes on. None where no job is recorded.
+    """The sweep's own run, in its folder; that of an earlier start goes on. None where no job is recorded.
 
-    Raises ConfigError if the store cannot be used.
+    Raises ConfigError if nothing can be recorded.
     """
     config = sweep.first
-    tracking = config.tracking
-    if not tracking.enabled or config.action in ("plan", "simulate"):
+    cls = tracker_class(config)
+    if cls is None:
         return NoTracker()
-    from parallax_runner.track.journal_tracker import JournalTracker
-
-    uri = chosen_uri(tracking.uri)
-    check_store(uri, tracking.experiment)
+    cls.check(as_mapping(config))
     swept = " ".join(f"{key}={value}" for key, value in sweep.swept.items())
-    tags = {**origin_tags(Path.cwd()), **tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)}
-    header = Header(
-        uri=uri,
-        experiment=tracking.experiment,
-        run_name=tracking.run_name or f"sweep {sweep.dir.name}",
-        tags={str(key): str(value) for key, value in tags.items()},
+    run = RunInfo(
+        run_dir=sweep.dir,
+        name=config.tracking.run_name or f"sweep {sweep.dir.name}",
+        config=as_mapping(config),
+        tags={**config.tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)},
+        origin=origin_of(Path.cwd()),
+        is_sweep=True,
     )
-    tracker = JournalTracker(sweep.dir, header, goes_on=_has_run(sweep.dir, header.uri))
+    tracker = cls(run)
     tracker.log_params(
         params([job.config for job in sweep.jobs] or [config])
         | {f"swept.{key}": text for key, text in sweep.swept.items()}
@@ -61,7 +54,7 @@ def params(configs: Sequence[DictConfig]) -> dict[str, str]:
     """The jobs' parameters together: one value where they agree, else a JSON list of those that occur."""
     together: dict[str, list[str]] = {}
     for config in configs:
-        for key, value in flatten(_plain(config)).items():
+        for key, value in flatten(as_mapping(config)).items():
             if key not in OWN_KEYS:
                 together.setdefault(key, []).append(value)
     return {
@@ -81,17 +74,6 @@ def log_objectives(tracker: Tracker, objectives: Sequence[float], name: str | No
             better = min if direction_of(name) == "minimize" else max
             best = objective if best is None else better(best, objective)
         tracker.log_metrics(number, {"sweep/objective": objective, "sweep/best_objective": best})
-
-
-def _has_run(sweep_dir: Path, uri: str) -> bool:
-    present = journals.begun(sweep_dir)
-    return bool(present) and masked_uri(journals.read_header(present[-1]).uri) == masked_uri(uri)
-
-
-def _plain(config: DictConfig) -> Mapping[str, Any]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 def _distinct(values: Sequence[str]) -> list[str]:

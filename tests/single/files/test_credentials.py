@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import make_url
 
+from parallax_runner.config.tracking_uri import password_remedy
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import (
     MaskingFormatter,
@@ -15,10 +16,9 @@ from parallax_runner.files.credentials import (
     masked,
     masked_uri,
     masked_values,
-    password_remedy,
 )
 from parallax_runner.process.exit_status import tell
-from parallax_runner.track.destination import chosen_uri
+from parallax_runner.track.mlflow.destination import chosen_uri
 
 URIS = {
     "http://user:s3cret@host:5000/a": "http://***@host:5000/a",
