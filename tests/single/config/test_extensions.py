@@ -17,7 +17,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = tmp_path / "other-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    points = "[tests.dicts]\nordered = collections:OrderedDict\nbroken = no_such:Dict\n"
+    points = (
+        "[tests.dicts]\nordered = collections:OrderedDict\nbroken = no_such:Dict\n"
+        "[parallax_runner.trackers]\nsilent = parallax_runner.track.tracker:NoTracker\n"
+    )
     (metadata / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -50,7 +53,8 @@ def test_a_module_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         POINT.find("module_that_fails.Dict")
 
 
-def test_own_trackers_can_be_found() -> None:
-    assert TRACKERS.own
-    for name in TRACKERS.own:
-        assert TRACKERS.find(name)
+def test_trackers(installed: None) -> None:
+    assert {name: TRACKERS.find(name).__name__ for name in TRACKERS.names()} == {
+        "mlflow": "MlflowTracker",
+        "silent": "NoTracker",
+    }
