@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-# The environment's variables that trackers read, by their usual names.
-_SECRET_VARIABLE = re.compile(r"\w+_(?:TRACKING_(?:PASSWORD|TOKEN)|API_(?:KEY|TOKEN))")
-_URI_VARIABLE = re.compile(r"\w+_TRACKING_URI")
+# How the environment's variables end that trackers read, by their usual names.
+_SECRET_VARIABLES = ("_TRACKING_PASSWORD", "_TRACKING_TOKEN", "_API_KEY", "_API_TOKEN")
+_URI_VARIABLES = "_TRACKING_URI"
 # A shorter one would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6
 # In text, where white space, a quote or a bracket ends a URI. On the web the user's name alone may be a token, and a
@@ -83,10 +83,14 @@ class MaskingFormatter(logging.Formatter):
 
 def _secrets_of_environment() -> list[str]:
     """Longest first: one may be the beginning of another."""
-    found = {value for name, value in os.environ.items() if _SECRET_VARIABLE.fullmatch(name)}
-    for uri in (value for name, value in os.environ.items() if _URI_VARIABLE.fullmatch(name)):
-        # What the address shows anyway, as in mysql://me:me@host, is a common word.
-        found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
+    found: set[str] = set()
+    for name in os.environ:
+        if name.endswith(_SECRET_VARIABLES):
+            found.add(os.environ[name])
+        elif name.endswith(_URI_VARIABLES):
+            uri = os.environ[name]
+            # What the address shows anyway, as in mysql://me:me@host, is a common word.
+            found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
     return sorted((secret for secret in found if len(secret) >= _MIN_SECRET_CHARS), key=len, reverse=True)
 
 

@@ -232,6 +232,11 @@ def _on_checkpoint(config: DictConfig, client: ControlClient, prefix: Path) -> N
     client.report("checkpoint", prefix=str(prefix))
 
 
+def _run_id(config: DictConfig) -> str | None:
+    """The tracked run, for a checkpoint's sidecar. The import of its tracker is left to the thread that writes."""
+    return find_tracker(config.tracking.tracker).run_id_in(Path(config.run_dir))
+
+
 def saver_of(
     config: DictConfig,
     checkpoints: CheckpointOps,
@@ -270,5 +275,5 @@ def make_saver(
         numbering=numbering,
         check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
         on_written=functools.partial(_on_checkpoint, config, client),
-        run_id=functools.partial(find_tracker(config.tracking.tracker).run_id_in, Path(config.run_dir)),
+        run_id=functools.partial(_run_id, config),
     )

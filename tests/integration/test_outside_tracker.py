@@ -24,7 +24,7 @@ class JsonLines(Tracker):
     """Appends one JSON object a line to the file `tracking.options.file` of the run's folder."""
 
     def __init__(self, run):
-        self._file = open(run.run_dir / run.config["tracking"]["options"]["file"], "a", encoding="utf-8")
+        self._path = run.run_dir / run.config["tracking"]["options"]["file"]
         self._write("start", name=run.name, tags=dict(run.tags))
 
     def log_params(self, params):
@@ -34,12 +34,11 @@ class JsonLines(Tracker):
         self._write("metrics", step=step, metrics=metrics)
 
     def end(self, status, hurry=lambda: False):
-        if not self._file.closed:
-            self._write("end", status=status)
-            self._file.close()
+        self._write("end", status=status)
 
     def _write(self, kind, **fields):
-        print(json.dumps({"kind": kind, **fields}), file=self._file, flush=True)
+        with open(self._path, "a") as file:
+            print(json.dumps({"kind": kind, **fields}), file=file)
 '''
 CONFIG = """
 enabled: true

@@ -96,6 +96,19 @@ def test_the_password_of_the_environments_address_is_masked(monkeypatch: pytest.
     assert masked("mlflow.db") == "mlflow.db"
 
 
+@pytest.mark.parametrize("name", ["OTHER_API_KEY", "OTHER_API_TOKEN", "OTHER_TRACKING_PASSWORD"])
+def test_the_secrets_of_other_trackers_are_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert masked("with s3cret-key") == "with s3cret-key"
+    monkeypatch.setenv(name, "s3cret-key")
+    assert masked("with s3cret-key") == "with ***"
+
+
+@pytest.mark.parametrize("name", ["OTHER_API_KEY_FILE", "POSTGRES_PASSWORD", "TRACKING_URI"])
+def test_other_variables_may_have_common_words(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "postgres")
+    assert masked("postgres") == "postgres"
+
+
 def test_nested_values_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "abcdefgh")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a")
