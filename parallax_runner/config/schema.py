@@ -125,7 +125,7 @@ class TrackingConfig:
     """Group `tracking`: where parameters and metrics are recorded."""
 
     enabled: bool = MISSING
-    tracker: str = "mlflow"  # a name of config/extensions.py, an entry point's, or package.module.Class
+    tracker: str = "mlflow"  # a name of config/trackers.py, an entry point's, or package.module.Class
     options: dict[str, Any] = field(default_factory=dict)  # for trackers of other packages
     uri: str | None = None
     experiment: str | None = None

@@ -11,16 +11,14 @@ from typing import Any, get_origin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
-from parallax_runner.config.explain import describe, known_keys, nearest, refusal, unknown_key, written
-from parallax_runner.config.extensions import TRACKERS
+from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
-from parallax_runner.config.tracking_uri import password_remedy
+from parallax_runner.config.trackers import check_tracking
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
-from parallax_runner.files.credentials import has_credentials, masked_uri
 from parallax_runner.files.regular import kind_of
 
 
@@ -44,7 +42,7 @@ def validate(config: DictConfig, origins: Origins) -> None:
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)
-    _check_tracking(config, origins)
+    check_tracking(config, origins)
     _check_sync(config, origins)
 
 
@@ -256,19 +254,6 @@ def _check_simulate(config: DictConfig, origins: Origins) -> None:
         raise refusal("simulate.profile", origins, reason, value=profile)
     if profile is None and config.model._target_ == SCRIPT:
         raise refusal("action", origins, "a script feeds its data itself: add simulate.profile=PATH", value="simulate")
-
-
-def _check_tracking(config: DictConfig, origins: Origins) -> None:
-    name, uri = config.tracking.tracker, config.tracking.uri
-    if config.tracking.enabled:
-        try:
-            TRACKERS.find(name)
-        except LookupError as error:
-            near = nearest(name, TRACKERS.names())
-            hint = near and f"tracking.tracker={near}"
-            raise refusal("tracking.tracker", origins, str(error), value=name, hint=hint) from error
-    if uri is not None and has_credentials(uri):
-        raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
 
 
 def _check_sync(config: DictConfig, origins: Origins) -> None:

@@ -1,6 +1,6 @@
 """The interface of a tracker: what records a run. Imports nothing heavy.
 
-`tracking.tracker` in the configuration names the class (`config/extensions.py` says where a name is looked for), so a
+`tracking.tracker` in the configuration names the class (`config/trackers.py` says where a name is looked for), so a
 package outside this repository can bring one: `docs/extending.md`.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from parallax_runner.config.extensions import TRACKERS
+from parallax_runner.config.trackers import tracker_class
 from parallax_runner.errors import ConfigError
 
 Status = Literal["finished", "failed", "interrupted"]
@@ -133,4 +133,4 @@ class NoTracker(Tracker):
 
 def find_tracker(name: str) -> type[Tracker]:
     """The class that `tracking.tracker` names. Raises LookupError."""
-    return cast(type[Tracker], TRACKERS.find(name))
+    return cast(type[Tracker], tracker_class(name))

@@ -81,8 +81,7 @@ COMMAND_LINES = {
     "removed": ("~train.steps", "~train.steps (command line)", "cannot be removed"),
     "tracker": (
         "tracking.tracker=mlfow",
-        "tracking.tracker=mlfow (command line): no such name, expected one of mlflow",
-        "or a class as package.module.Class",
+        "tracking.tracker=mlfow (command line): expected one of mlflow, or a class as package.module.Class",
         "Did you mean tracking.tracker=mlflow?",
     ),
     "tracker of no module": (
@@ -94,7 +93,11 @@ COMMAND_LINES = {
     "tracker that is none": (
         "tracking.tracker=collections.Counter",
         "tracking.tracker=collections.Counter (command line)",
-        "collections.Counter is no subclass of parallax_runner.track.tracker.Tracker",
+        "expected a class that extends parallax_runner.track.tracker.Tracker",
+    ),
+    "option of MLflow": (
+        "+tracking.options.file=x",
+        "tracking.options.file=x (command line): it does nothing, since tracking.tracker=mlflow has no options",
     ),
     "tracker of what is off": ("tracking=off tracking.tracker=mlflow", "tracking.tracker=mlflow", "tracking is off"),
     "tag": ("tracking.tags.team=x", "Did you mean +tracking.tags.team=x?"),
