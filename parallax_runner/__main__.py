@@ -31,10 +31,9 @@ def main() -> int:
         sweep = None if shows_only else check(arguments)
         command = None if shows_only else sync_command(arguments)
         if command is not None:
-            from parallax_runner.track.destination import chosen_uri
-            from parallax_runner.track.sync import sync
+            from parallax_runner.track.tracker import find_tracker
 
-            sync(command.folder, chosen_uri(command.uri) if command.names_store else None)
+            find_tracker(command.tracker).sync(command.folder, command.given)
             return 0
         register_schema()
         if sweep is not None:

@@ -59,7 +59,7 @@ class TrainingError(ParallaxError):
 
 
 class TrackingError(ParallaxError):
-    """What a run has recorded could not be sent to MLflow."""
+    """What a run has recorded could not be sent to the tracker's store."""
 
 
 class ExportError(ParallaxError):

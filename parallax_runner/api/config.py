@@ -63,7 +63,7 @@ class Config:
 
     The first eight and `export_graph_path` are the original's. Beside them: `run_dir`, what the run leaves behind;
     `hooks`, `tf.train.SessionRunHook`s of all workers, and `chief_only_hooks`, of worker 0 alone; `tracking`, False for
-    none, or the address of an MLflow store (the command line's by default); `overrides`, any further settings as on
+    none, or the address of a tracking store (the command line's by default); `overrides`, any further settings as on
     the command line, such as `train.max_restarts=2`.
     """
 

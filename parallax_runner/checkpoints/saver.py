@@ -36,8 +36,8 @@ class CheckpointSaver:
     """Writes checkpoints of a run, by steps, by seconds and at the end; the chief's.
 
     The loop waits only until the variables have been read; a thread brings their values here, writes and checks them.
-    A checkpoint with a variable of `check_finite` (full names) that is not finite is not published. `mlflow_run_id` is
-    asked for when a sidecar is written, and `on_written` told of each checkpoint before older ones are deleted; both
+    A checkpoint with a variable of `check_finite` (full names) that is not finite is not published. `run_id` is asked
+    for when a sidecar is written, and `on_written` told of each checkpoint before older ones are deleted; both
     by that thread. Where steps do not wait for the chief, a checkpoint is named by how many it contains;
     `global_batch` is then what each of them has consumed of the data.
     """
@@ -49,7 +49,7 @@ class CheckpointSaver:
     keep: int | None
     seed: int
     fingerprint: str
-    mlflow_run_id: Callable[[], str | None]
+    run_id: Callable[[], str | None]
     check_finite: frozenset[str] = frozenset()
     on_written: Callable[[Path], None] | None = None
     global_batch: int = 0
@@ -216,7 +216,7 @@ class CheckpointSaver:
                 examples=examples,
                 seed=self.seed,
                 fingerprint=self.fingerprint,
-                mlflow_run_id=self.mlflow_run_id(),
+                mlflow_run_id=self.run_id(),
                 numbering=self.numbering,
             )
             prefix = checkpoint_folder.publish(written, self.folder, sidecar)

@@ -159,6 +159,8 @@ class TrackingConfig:
     """Group `tracking`: where parameters and metrics are recorded."""
 
     enabled: bool = MISSING
+    tracker: str = "mlflow"  # a name of config/trackers.py, an entry point's, or package.module.Class
+    options: dict[str, Any] = field(default_factory=dict)  # for trackers of other packages
     uri: str | None = None
     experiment: str | None = None
     run_name: str | None = None

@@ -1,8 +1,12 @@
 """Finds `action=sync` on a command line: it is done without Hydra, which would make a folder for a run."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
 
 from parallax_runner.config.compose import CONFIG_NAME, Composer, resolve
 from parallax_runner.errors import ConfigError
@@ -10,12 +14,12 @@ from parallax_runner.errors import ConfigError
 
 @dataclass(frozen=True)
 class SyncCommand:
-    """The folder whose journals are to be sent. `names_store`: the command line says where; `uri` is then
-    `tracking.uri`, None for the environment's."""
+    """The folder whose records are to be sent, the tracker that sends them, and the keys of the group `tracking` that
+    the command line sets."""
 
     folder: Path
-    names_store: bool
-    uri: str | None
+    tracker: str
+    given: Mapping[str, Any]
 
 
 def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
@@ -32,5 +36,6 @@ def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     job = composer.job(arguments.overrides)
     config = resolve(job)
-    names_store = "tracking.uri" in job.origins.given("tracking")
-    return SyncCommand(Path(config.run_dir).resolve(), names_store, config.tracking.uri)
+    keys = [key.removeprefix("tracking.") for key in job.origins.given("tracking")]
+    given = {key: OmegaConf.select(config.tracking, key) for key in keys}
+    return SyncCommand(Path(config.run_dir).resolve(), config.tracking.tracker, given)

@@ -18,9 +18,9 @@ from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.structured import STRUCTURED
+from parallax_runner.config.trackers import check_tracking
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_partition import check_partition
-from parallax_runner.files.credentials import has_credentials, masked_uri, password_remedy
 from parallax_runner.files.regular import kind_of
 
 
@@ -46,7 +46,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)
-    _check_tracking(config, origins)
+    check_tracking(config, origins)
     _check_sync(config, origins)
     return config
 
@@ -261,14 +261,6 @@ def _check_simulate(config: RunConfig, origins: Origins) -> None:
         raise refusal("simulate.profile", origins, reason, value=profile)
     if profile is None and config.model["_target_"] == SCRIPT:
         raise refusal("action", origins, "a script feeds its data itself: add simulate.profile=PATH", value="simulate")
-
-
-def _check_tracking(config: RunConfig, origins: Origins) -> None:
-    uri = config.tracking.uri
-    if config.tracking.enabled and config.tracking.experiment is None:
-        raise refusal("tracking.experiment", origins, "expected a string", value="null")
-    if uri is not None and has_credentials(uri):
-        raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
 
 
 def _check_sync(config: RunConfig, origins: Origins) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves in its MLflow run beside numbers: its record, images, checkpoints, and the model for serving."""
+"""What a run hands to its tracker beside numbers: its record, images, checkpoints, and the model for serving."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunArtifacts:
         self._launcher_program = launcher_class(config).program
         which = config.tracking.log_checkpoints if self._is_tracked and config.ckpt.enabled else "none"
         ckpt_dir = Path(config.ckpt.folder) if config.ckpt.enabled else run_dir
-        self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, self._send_checkpoint)
+        self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, tracker.log_checkpoint)
 
     def on_checkpoint(self, prefix: Path) -> None:
         """Takes note of a checkpoint that was written."""
@@ -50,7 +50,7 @@ class RunArtifacts:
             self._tracker.log_artifact(path, "profile")
         self._checkpoints.close()
         if summary.get("saved_model"):
-            self._tracker.log_event("model", saved_model=summary["saved_model"])
+            self._tracker.log_model(Path(summary["saved_model"]))
 
     def _profile(self) -> list[Path]:
         folder = self._profile_config.dir
@@ -60,10 +60,7 @@ class RunArtifacts:
         from parallax_runner.track import plots
 
         try:
-            return [self._run_dir / plots.FOLDER] if plots.plot_run(self._run_dir) else []
+            return [self._run_dir / plots.FOLDER] if plots.plot_run(self._run_dir, self._tracker.history()) else []
         except Exception as error:  # Whatever a font cache or a disk has against it: the numbers are there.
             log.warning("no plots: %s: %s", type(error).__name__, error)
             return []
-
-    def _send_checkpoint(self, folder: Path) -> None:
-        self._tracker.log_event("checkpoint", folder=str(folder))

@@ -27,7 +27,7 @@ from parallax_runner.driver.cost_model import constants_of, cost_model, cut_of
 from parallax_runner.driver.jobs import row_trial as measurement
 from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.partition_search import PartitionSearch
-from parallax_runner.driver.recording import open_tracker
+from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_lock import alone_in
 from parallax_runner.driver.simulate import run_simulation
@@ -49,9 +49,7 @@ from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.terminal import log_losses
-from parallax_runner.track.destination import chosen_uri
 from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
-from parallax_runner.track.store_check import check_store
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
 
@@ -115,8 +113,8 @@ def _drive(
     before = read_summary(run_dir)
     # An earlier run's must not be taken for this one's.
     (run_dir / SUMMARY).unlink(missing_ok=True)
-    if config.tracking.enabled and config.action not in ("plan", "simulate"):
-        check_store(chosen_uri(config.tracking.uri), config.tracking.experiment_name)
+    if (recorder := tracker_class(config)) is not None:
+        recorder.check(frozen.plain(config))
     if config.action == "simulate":
         run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
         write_summary(run_dir, summary | {"status": "finished"})
@@ -340,7 +338,7 @@ def _run(
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
             report.leave_outcome(plan, summary, _last_words(result), run_dir)
-        # The run has ended; who is in a hurry now does not wait for MLflow.
+        # The run has ended; who is in a hurry now does not wait for the tracker.
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)

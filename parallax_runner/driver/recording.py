@@ -1,4 +1,4 @@
-"""Opens the record of a run: where it goes, what it is called, and which earlier record it goes on with."""
+"""Opens the record of a run with the tracker that the configuration names."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ from parallax_runner.config.frozen import SCRIPT, plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
-from parallax_runner.track.continuing import Start, continuation
-from parallax_runner.track.destination import chosen_uri
-from parallax_runner.track.journal import Header
-from parallax_runner.track.journal_tracker import JournalTracker
-from parallax_runner.track.origin import origin_tags
-from parallax_runner.track.tracker import NoTracker, Tracker
+from parallax_runner.track.origin import origin_of
+from parallax_runner.track.tracker import NoTracker, RunInfo, Start, Tracker, find_tracker
+
+
+def tracker_class(config: RunConfig) -> type[Tracker] | None:
+    """The class that records a job of this configuration, None where nothing is recorded."""
+    if not config.tracking.enabled or config.action in ("plan", "simulate"):
+        return None
+    return find_tracker(config.tracking.tracker)
 
 
 @stage("tracking")
 def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: dict[str, Any]) -> Tracker:
-    """The MLflow run of this job, with its parameters; or nothing where tracking is off. `summary` is what is known."""
-    if not config.tracking.enabled:
+    """The record of this job, with its parameters; or nothing where tracking is off. `summary` is what is known."""
+    cls = tracker_class(config)
+    if cls is None:
         return NoTracker()
-    tracking, uri = config.tracking, chosen_uri(config.tracking.uri)
-    goal = continuation(run_dir, uri, _checkpoint_of(config), in_sweep=config.sweep.dir is not None)
-    tags = {
-        **origin_tags(Path.cwd()),
-        **{"comm": plan.comm, "model": config.model["_target_"], "workers": plan.workers, "servers": plan.servers},
-        **({} if goal.resumed_from is None else {"parallax.resumed_from": goal.resumed_from}),
-        **tracking.tags,
-    }
-    header = Header(
-        uri=uri,
-        experiment=tracking.experiment_name,
-        run_name=tracking.run_name or default_run_name(config, plan, time.localtime()),
-        tags={str(key): str(value) for key, value in tags.items()},
-        parent=config.sweep.dir,
-        continues=goal.continues,
-        continues_journal=goal.continues_journal,
+    what = {"comm": plan.comm, "model": config.model["_target_"], "workers": plan.workers, "servers": plan.servers}
+    run = RunInfo(
+        run_dir=run_dir,
+        name=config.tracking.run_name or default_run_name(config, plan, time.localtime()),
+        config=plain(config),
+        tags={**what, **config.tracking.tags},
+        origin=origin_of(Path.cwd()),
+        start=_start_of(config),
+        sweep_dir=None if config.sweep.dir is None else Path(config.sweep.dir),
+        summary=summary,
     )
-    tracker = JournalTracker(run_dir, header, goes_on=goal.goes_on, summary=summary)
+    tracker = cls(run)
     tracker.log_params(_params(config))
     return tracker
 
@@ -67,7 +65,7 @@ def _params(config: RunConfig) -> dict[str, Any]:
     return params
 
 
-def _checkpoint_of(config: RunConfig) -> Start | None:
+def _start_of(config: RunConfig) -> Start | None:
     if config.ckpt.resume == "never":
         return None
     from parallax_runner.checkpoints.files import read_sidecar

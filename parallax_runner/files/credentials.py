@@ -1,4 +1,4 @@
-"""Hides passwords and tokens in whatever is written: URIs in any text, and what the environment has for MLflow.
+"""Hides passwords and tokens in whatever is written: URIs in any text, and what the environment has for trackers.
 
 Imports nothing of the project.
 """
@@ -13,13 +13,14 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-TRACKING_URI = "MLFLOW_TRACKING_URI"
-_SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+# How the environment's variables end that trackers read, by their usual names.
+_SECRET_VARIABLES = ("_TRACKING_PASSWORD", "_TRACKING_TOKEN", "_API_KEY", "_API_TOKEN")
+_URI_VARIABLES = "_TRACKING_URI"
 # A shorter one would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6
 # In text, where white space, a quote or a bracket ends a URI. On the web the user's name alone may be a token, and a
 # slash ends the part with the password. Elsewhere a number and a slash after the host are a port and no password.
-_WEB = re.compile(r"(\bhttps?://)[^\s/?#\"<>]*@", re.IGNORECASE)
+WEB = re.compile(r"(\bhttps?://)[^\s/?#\"<>]*@", re.IGNORECASE)
 _OTHERS = re.compile(r"(\b(?!https?:)[A-Za-z][\w+.-]*://[^\s:/?#@\"<>]*):(?!\d{1,5}/)[^\s\"<>]*@", re.IGNORECASE)
 _SECRET_KEY = (
     r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token(?![a-z])|secret|credential|api_?key|access_?key)[\w.-]*=)"
@@ -29,15 +30,13 @@ _QUERY = re.compile(_SECRET_KEY + r"[^\s&;#'\"<>]+", re.IGNORECASE)
 # as part of a user's name.
 _WHOLE_WEB = re.compile(r"\A(https?://)([^/?#]*)@", re.IGNORECASE)
 _WHOLE_OTHER = re.compile(r"\A((?!https?:)[A-Za-z][\w+.-]*://[^:/]*:)(.*)@", re.IGNORECASE | re.DOTALL)
-# SQLAlchemy takes a port for the begin of a password where an @ follows, even one in the options.
-_PORT_OR_PASSWORD = re.compile(r"\A(?!https?:)[A-Za-z][\w+.-]*://[^:/]*:\d{1,5}/.*@", re.IGNORECASE | re.DOTALL)
 _WHOLE_QUERY = re.compile(_SECRET_KEY + r"([^&]+)", re.IGNORECASE)
 
 
 def without_password(text: str) -> str:
     """The text with `***` in place of each password and token in a URI."""
     if "=" in text or "://" in text:
-        text = _WEB.sub(rf"\g<1>{MASK}@", text)
+        text = WEB.sub(rf"\g<1>{MASK}@", text)
         text = _OTHERS.sub(rf"\g<1>:{MASK}@", text)
         text = _QUERY.sub(rf"\g<1>{MASK}", text)
     return text
@@ -74,22 +73,6 @@ def has_credentials(uri: str) -> bool:
     return masked_uri(uri) != uri
 
 
-def password_remedy(uri: str) -> str:
-    """Why an address with a password is refused, and where the password belongs."""
-    reason = "a password or token in it would be written to files and to MLflow"
-    if _WEB.match(uri):
-        return (
-            f"{reason}: leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
-            "MLFLOW_TRACKING_TOKEN, in the environment"
-        )
-    if _PORT_OR_PASSWORD.match(uri):
-        reason = (
-            "SQLAlchemy reads what stands between the first colon and the last @ behind :// as a password; if that "
-            f"begins with a port, write %40 for each @ in it; {reason}"
-        )
-    return f"{reason}: give tracking.uri=null, and set {TRACKING_URI} in the environment to the whole address"
-
-
 class MaskingFormatter(logging.Formatter):
     """Formats a record, its traceback included, without passwords."""
 
@@ -100,10 +83,14 @@ class MaskingFormatter(logging.Formatter):
 
 def _secrets_of_environment() -> list[str]:
     """Longest first: one may be the beginning of another."""
-    found = {os.environ.get(name, "") for name in _SECRET_VARIABLES}
-    uri = os.environ.get(TRACKING_URI, "")
-    # What the address shows anyway, as in mysql://mlflow:mlflow@host, is a common word.
-    found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
+    found: set[str] = set()
+    for name in os.environ:
+        if name.endswith(_SECRET_VARIABLES):
+            found.add(os.environ[name])
+        elif name.endswith(_URI_VARIABLES):
+            uri = os.environ[name]
+            # What the address shows anyway, as in mysql://me:me@host, is a common word.
+            found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
     return sorted((secret for secret in found if len(secret) >= _MIN_SECRET_CHARS), key=len, reverse=True)
 
 

@@ -1,1 +1,1 @@
-"""Holds the jobs of `-m` together: what each has come to, one run above them in MLflow, a ranking at the end."""
+"""Holds the jobs of `-m` together: what each has come to, one tracked run above them, a ranking at the end."""

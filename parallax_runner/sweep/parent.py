@@ -1,4 +1,4 @@
-"""The MLflow run above the jobs of a sweep: what they have in common, the lists they differ in, the objectives."""
+"""The run above the jobs of a sweep: what they have in common, the lists they differ in, the objectives."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from parallax_runner.config.frozen import plain
 from parallax_runner.config.objective import direction_of
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import CheckedSweep
-from parallax_runner.files.credentials import masked_uri
-from parallax_runner.track import journal as journals
-from parallax_runner.track.destination import chosen_uri
-from parallax_runner.track.journal import Header
-from parallax_runner.track.origin import origin_tags
+from parallax_runner.driver.recording import tracker_class
+from parallax_runner.track.origin import origin_of
 from parallax_runner.track.params import flatten
-from parallax_runner.track.store_check import check_store
-from parallax_runner.track.tracker import NoTracker, Tracker
+from parallax_runner.track.tracker import NoTracker, RunInfo, Tracker
 
 SWEPT_TAG = "parallax.swept"
 DIR_TAG = "parallax.sweep_dir"
@@ -28,27 +24,25 @@ OWN_KEYS = ("run_dir", "ckpt.dir", "sweep.dir")
 
 
 def open_parent(sweep: CheckedSweep) -> Tracker:
-    """The sweep's own run, in its folder's journal; that of an earlier start goes on. None where no job is recorded.
+    """The sweep's own run, in its folder; that of an earlier start goes on. None where no job is recorded.
 
-    Raises ConfigError if the store cannot be used.
+    Raises ConfigError if nothing can be recorded.
     """
     config = sweep.first
-    tracking = config.tracking
-    if not tracking.enabled or config.action in ("plan", "simulate"):
+    cls = tracker_class(config)
+    if cls is None:
         return NoTracker()
-    from parallax_runner.track.journal_tracker import JournalTracker
-
-    uri = chosen_uri(tracking.uri)
-    check_store(uri, tracking.experiment_name)
+    cls.check(plain(config))
     swept = " ".join(f"{key}={value}" for key, value in sweep.swept.items())
-    tags = {**origin_tags(Path.cwd()), **tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)}
-    header = Header(
-        uri=uri,
-        experiment=tracking.experiment_name,
-        run_name=tracking.run_name or f"sweep {sweep.dir.name}",
-        tags={str(key): str(value) for key, value in tags.items()},
+    run = RunInfo(
+        run_dir=sweep.dir,
+        name=config.tracking.run_name or f"sweep {sweep.dir.name}",
+        config=plain(config),
+        tags={**config.tracking.tags, SWEPT_TAG: swept, DIR_TAG: str(sweep.dir)},
+        origin=origin_of(Path.cwd()),
+        is_sweep=True,
     )
-    tracker = JournalTracker(sweep.dir, header, goes_on=_has_run(sweep.dir, header.uri))
+    tracker = cls(run)
     tracker.log_params(
         params([job.config for job in sweep.jobs] or [config])
         | {f"swept.{key}": text for key, text in sweep.swept.items()}
@@ -80,11 +74,6 @@ def log_objectives(tracker: Tracker, objectives: Sequence[float], name: str | No
             better = min if direction_of(name) == "minimize" else max
             best = objective if best is None else better(best, objective)
         tracker.log_metrics(number, {"sweep/objective": objective, "sweep/best_objective": best})
-
-
-def _has_run(sweep_dir: Path, uri: str) -> bool:
-    present = journals.begun(sweep_dir)
-    return bool(present) and masked_uri(journals.read_header(present[-1]).uri) == masked_uri(uri)
 
 
 def _distinct(values: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs a sweep: its folder, its ledger, its run in MLflow, then the jobs, and what is told of them at the end."""
+"""Runs a sweep: its folder, its ledger, its own tracked run, then the jobs, and what is told of them at the end."""
 
 from __future__ import annotations
 

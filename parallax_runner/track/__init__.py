@@ -1,1 +1,1 @@
-"""Records what a run was asked, what it did and how it ended; only the driver imports this."""
+"""Records what a run was asked, what it did and how it ended; the driver records, workers ask for the run's id."""

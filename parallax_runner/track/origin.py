@@ -1,4 +1,4 @@
-"""Tags that say where a run comes from: the user, the command, the commit."""
+"""Where a run comes from: the user, the command, the commit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GIT_TIMEOUT_SECS = 5.0
 OF_SWEEPS = ("hydra.sweep.dir=", "hydra.job.config.override_dirname.exclude_keys=")
 
 
-def origin_tags(folder: Path) -> dict[str, str]:
+def origin_of(folder: Path) -> dict[str, str]:
     """The user, the command line, and what git says of `folder`, the one the command was given in."""
-    return {"mlflow.user": _user(), "mlflow.source.name": command_line(), **git_tags(folder)}
+    return {"user": _user(), "command": command_line(), **git_tags(folder)}
 
 
 def command_line() -> str:
@@ -31,7 +31,7 @@ def git_tags(folder: Path) -> dict[str, str]:
         return {}
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return {
-        "mlflow.source.git.commit": commit,
+        "git.commit": commit,
         "git.dirty": "unknown" if changed is None else str(bool(changed)).lower(),
     }
 

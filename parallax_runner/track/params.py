@@ -1,4 +1,4 @@
-"""Turns a nested configuration into the flat keys and short values that MLflow accepts."""
+"""Turns a nested configuration into flat keys and short values, as stores of runs accept them."""
 
 import json
 import posixpath
@@ -12,7 +12,7 @@ _FORBIDDEN = re.compile(r"[^/\w.\- :]")
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """`{"comm": {"name": "ps"}}` becomes `{"comm.name": "ps"}`, with keys MLflow accepts and values cut to its length.
+    """`{"comm": {"name": "ps"}}` becomes `{"comm.name": "ps"}`, with valid keys, and values cut to 6000 characters.
 
     Nothing is left out: an empty group is `{}`, a list is JSON, and true, false and null read as on the command line.
     Two keys that become equal are told apart by `_2`, `_3` and so on.
@@ -24,29 +24,11 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def valid_key(key: str) -> str:
-    """`key` with every character that MLflow refuses as `_`, cut to 250; also never a path that leads elsewhere."""
+    """`key` with `_` for each character that a store may refuse, cut to 250; never a path that leads elsewhere."""
     key = _FORBIDDEN.sub("_", key)[:MAX_KEY_CHARS]
     if posixpath.normpath(key) != key or key.startswith((".", "/")):
         key = "_" + key.replace("/", "_")
     return key[:MAX_KEY_CHARS]
-
-
-def fitting_json(changed: Mapping[str, str], max_chars: int) -> str:
-    """What changed, shortened until it has `max_chars`."""
-    for length in (500, 50, 5, 0):
-        text = json.dumps({key: value[:length] for key, value in changed.items()})
-        if len(text) <= max_chars:
-            return text
-    return "{}"
-
-
-def parse_changed(tag: str | None) -> dict[str, str]:
-    """What `fitting_json` has written, empty without it."""
-    try:
-        changed = json.loads(tag or "{}")
-    except ValueError:  # edited by hand
-        return {}
-    return changed if isinstance(changed, dict) else {}
 
 
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:

@@ -1,16 +1,15 @@
-"""Draws a run's journal: loss and throughput over steps, as images for whoever looks at the run. Imports matplotlib."""
+"""Draws what a run has recorded: loss and throughput over steps, as images. Imports matplotlib."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from parallax_runner.track import journal as journals
+from parallax_runner.track.tracker import History
 
 FOLDER = "plots"
 LOSSES = {"train/loss": "training", "validation/loss": "validation"}
@@ -28,16 +27,13 @@ MARKED_POINTS = 50
 Points = Sequence[tuple[int, float]]
 
 
-def plot_run(run_dir: Path) -> list[Path]:
-    """Writes `plots/loss.png` and `plots/throughput.png` of the directory's present run and returns their paths.
+def plot_run(run_dir: Path, history: History) -> list[Path]:
+    """Writes `plots/loss.png` and `plots/throughput.png` of the run's history and returns their paths.
 
     After asynchronous training `plots/staleness.png` too. What was never recorded is not drawn.
     Raises OSError where the folder cannot be written.
     """
-    found = journals.begun(run_dir)
-    if not found:
-        return []
-    series, title = _series(found[-1]), _title(journals.read_header(found[-1]).tags)
+    series, title = history.metrics, _title(history.tags)
     losses = {label: series[key] for key, label in LOSSES.items() if key in series}
     throughput = next((key for key in THROUGHPUTS if key in series), None)
     drawn = []
@@ -64,15 +60,6 @@ def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> 
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=100)
     return path
-
-
-def _series(path: Path) -> dict[str, Points]:
-    series: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for entry, _ in journals.entries(path):
-        if entry["kind"] == "metrics":
-            for key, value in entry["metrics"].items():
-                series[key].append((entry["step"], float(value)))
-    return dict(series)
 
 
 def _title(tags: Mapping[str, str]) -> str:

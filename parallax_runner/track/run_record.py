@@ -218,16 +218,6 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
     return path
 
 
-def name_run(summary: Path, run_id: str) -> None:
-    """A summary that was written before the run was known gets its id."""
-    try:
-        fields = json.loads(read_regular(summary))
-    except (OSError, ValueError, RecursionError):
-        return
-    if isinstance(fields, dict) and fields.get("mlflow_run_id") is None:
-        write_whole(summary, json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n")
-
-
 def read_summary(run_dir: Path) -> dict[str, Any]:
     """What an earlier run left in the directory; nothing where there is none, or none that can be read."""
     try:

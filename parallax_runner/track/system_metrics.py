@@ -1,4 +1,4 @@
-"""Samples this machine while a run goes on, under the names of MLflow's own system metrics."""
+"""Samples this machine while a run goes on, under `system/…`, where trackers show what belongs to the machine."""
 
 from __future__ import annotations
 

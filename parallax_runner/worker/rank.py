@@ -35,7 +35,7 @@ from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.search.extent import may_change
-from parallax_runner.track.run_id import read_run_id
+from parallax_runner.track.tracker import find_tracker
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.loop import Loop
 from parallax_runner.train.segment import Segment
@@ -234,6 +234,11 @@ def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> No
     client.report("checkpoint", prefix=str(prefix))
 
 
+def _run_id(config: RunConfig) -> str | None:
+    """The tracked run, for a checkpoint's sidecar. The import of its tracker is left to the thread that writes."""
+    return find_tracker(config.tracking.tracker).run_id_in(Path(config.run_dir))
+
+
 def saver_of(
     config: RunConfig,
     checkpoints: CheckpointOps,
@@ -272,5 +277,5 @@ def make_saver(
         numbering=numbering,
         check_finite=frozenset(variable.full_name for variable in single.variables if variable.name in trained),
         on_written=functools.partial(_on_checkpoint, config, client),
-        mlflow_run_id=lambda: read_run_id(Path(config.run_dir)),
+        run_id=functools.partial(_run_id, config),
     )

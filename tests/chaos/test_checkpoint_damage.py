@@ -275,7 +275,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
                 keep=len(STEPS),
                 seed=1,
                 fingerprint="f",
-                mlflow_run_id=lambda: None,
+                run_id=lambda: None,
             )
             saver.start(step - 1)
             saver.finish(session, step=step, examples=8 * step)
@@ -374,7 +374,7 @@ def test_a_run_writes_over_what_is_damaged(number: int, sound: Sound, tmp_path: 
             keep=2,
             seed=1,
             fingerprint="f",
-            mlflow_run_id=lambda: None,
+            run_id=lambda: None,
         )
         saver.start(20)
         saver.finish(session, step=NEWEST, examples=8 * NEWEST)

@@ -51,7 +51,7 @@ def shared() -> Chief:
 def saver(
     folder: Path, ops: Any = None, *, save_steps: int | None = None, save_secs: float | None = None, **more: Any
 ) -> CheckpointSaver:
-    fixed: dict[str, Any] = {"seed": 3, "fingerprint": "f", "mlflow_run_id": lambda: "run", "keep": 2}
+    fixed: dict[str, Any] = {"seed": 3, "fingerprint": "f", "run_id": lambda: "run", "keep": 2}
     return CheckpointSaver(ops=ops, folder=folder, save_steps=save_steps, save_secs=save_secs, **(fixed | more))
 
 

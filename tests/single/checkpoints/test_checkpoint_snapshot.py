@@ -109,7 +109,7 @@ def saver_of(chief: Chief, folder: Path) -> CheckpointSaver:
         keep=10,
         seed=1,
         fingerprint="f",
-        mlflow_run_id=lambda: None,
+        run_id=lambda: None,
     )
 
 

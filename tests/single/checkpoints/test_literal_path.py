@@ -68,7 +68,7 @@ def test_whatever_the_folder_is_called(
         keep=1,
         seed=1,
         fingerprint="f",
-        mlflow_run_id=lambda: None,
+        run_id=lambda: None,
     )
     saver.start(0)
     saver.save(first.session, step=1, examples=8)

@@ -110,6 +110,27 @@ COMMAND_LINES = {
     "key of Hydra": ("hydra.run.dri=x", "hydra.run.dri=x (command line)", "Did you mean hydra.run.dir=x?"),
     "launcher": ("hydra/launcher=baisc", "hydra/launcher=baisc (command line)", "Did you mean hydra/launcher=basic?"),
     "removed": ("~train.steps", "~train.steps (command line)", "cannot be removed"),
+    "tracker": (
+        "tracking.tracker=mlfow",
+        "tracking.tracker=mlfow (command line): expected one of mlflow, or a class as package.module.Class",
+        "Did you mean tracking.tracker=mlflow?",
+    ),
+    "tracker of no module": (
+        "tracking.tracker=no_such.Tracker",
+        "tracking.tracker=no_such.Tracker (command line)",
+        "no_such.Tracker cannot be imported: ModuleNotFoundError: No module named 'no_such'",
+    ),
+    "tracker of no class": ("tracking.tracker=json.Tracker", "module 'json' has no attribute 'Tracker'"),
+    "tracker that is none": (
+        "tracking.tracker=collections.Counter",
+        "tracking.tracker=collections.Counter (command line)",
+        "expected a class that extends parallax_runner.track.tracker.Tracker",
+    ),
+    "option of MLflow": (
+        "+tracking.options.file=x",
+        "tracking.options.file=x (command line): it does nothing, since tracking.tracker=mlflow has no options",
+    ),
+    "tracker of what is off": ("tracking=off tracking.tracker=mlflow", "tracking.tracker=mlflow", "tracking is off"),
     "tag": ("tracking.tags.team=x", "Did you mean +tracking.tags.team=x?"),
     "type": ("train.steps=abc", "train.steps=abc (command line)", "expected an integer, at least 1"),
     "fraction": ("train.steps=1.5", "train.steps=1.5 (command line)", "expected an integer"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.track.journal import Header, Journal
+from parallax_runner.track.mlflow.journal import Header, Journal
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ from hydra._internal.utils import get_args_parser
 
 from parallax_runner.driver.check import check
 from parallax_runner.errors import ConfigError
-from parallax_runner.track.destination import chosen_uri
+from parallax_runner.track.mlflow.destination import chosen_uri
 
 WEB, DATABASE = "http://me:s3cret@host:5000", "postgresql://me:s3cret@host/db"
 

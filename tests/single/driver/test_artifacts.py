@@ -12,22 +12,24 @@ from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.track import plots
-from parallax_runner.track.journal import Header, Journal
-from parallax_runner.track.tracker import NoTracker
+from parallax_runner.track.tracker import History, NoTracker
 
 
 class Recorder(NoTracker):
-    """Remembers artifacts and events."""
+    """Remembers artifacts and models; one step was recorded."""
 
     def __init__(self) -> None:
         self.artifacts: list[str] = []
-        self.events: list[tuple[str, dict[str, str | Path]]] = []
+        self.models: list[Path] = []
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         self.artifacts.append(Path(path).name if folder is None else f"{folder}/{Path(path).name}")
 
-    def log_event(self, kind: str, **paths: str | Path) -> None:
-        self.events.append((kind, paths))
+    def log_model(self, saved_model: Path) -> None:
+        self.models.append(saved_model)
+
+    def history(self) -> History:
+        return History({"train/loss": [(1, 1.0)]})
 
 
 def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> RunConfig:
@@ -41,15 +43,6 @@ def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> Ru
     )
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    """One step was recorded."""
-    journal = Journal(tmp_path / "journal.jsonl", Header("sqlite:///mlflow.db", "e", None))
-    journal.append("metrics", step=1, time_ms=0, metrics={"train/loss": 1.0})
-    journal.close()
-    return tmp_path
-
-
 RECORD = ["config.yaml", "plan.json", "summary.json"]
 
 
@@ -59,14 +52,16 @@ def closed(run_dir: Path, **summary: Any) -> Recorder:
     return recorder
 
 
-def test_record_plots_and_model(run_dir: Path) -> None:
-    recorder = closed(run_dir, saved_model="there")
+def test_record_plots_and_model(tmp_path: Path) -> None:
+    recorder = closed(tmp_path, saved_model="there")
     assert recorder.artifacts == [*RECORD, "plots"]
-    assert recorder.events == [("model", {"saved_model": "there"})]
+    assert recorder.models == [Path("there")]
 
 
-def test_logs_are_sent_and_nothing_that_is_beside_them(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
+def test_logs_are_sent_and_nothing_that_is_beside_them(tmp_path: Path) -> None:
+    run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run_dir.mkdir()
+    elsewhere.mkdir()
     own = ["driver.log", "mpirun.log", "server_0.log", "worker_0.log", "worker_12.log"]
     for name in (*own, "letter.txt", "syslog.log", "worker_x.log"):
         (elsewhere / name).touch()
@@ -75,37 +70,37 @@ def test_logs_are_sent_and_nothing_that_is_beside_them(run_dir: Path, tmp_path_f
     assert closed(run_dir).artifacts == [*RECORD, "plots", *(f"logs/{name}" for name in own)]
 
 
-def test_a_run_without_a_model_sends_none(run_dir: Path) -> None:
-    assert closed(run_dir).events == []
-    assert closed(run_dir, saved_model=None).events == []
+def test_a_run_without_a_model_sends_none(tmp_path: Path) -> None:
+    assert closed(tmp_path).models == []
+    assert closed(tmp_path, saved_model=None).models == []
 
 
-def test_a_profile_is_sent_in_a_folder_of_that_name(run_dir: Path) -> None:
-    (run_dir / "elsewhere").mkdir()
-    (run_dir / "elsewhere" / "trace.json").write_text("{}")
+def test_a_profile_is_sent_in_a_folder_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "trace.json").write_text("{}")
     for profiled, expected in ((True, ["profile/trace.json"]), (False, [])):
         recorder = Recorder()
-        RunArtifacts(config(run_dir, profiled=profiled), run_dir, recorder).close(run_dir / "summary.json", {})
+        RunArtifacts(config(tmp_path, profiled=profiled), tmp_path, recorder).close(tmp_path / "summary.json", {})
         assert [path for path in recorder.artifacts if "trace" in path] == expected
 
 
-def broken(error: Exception) -> Callable[[Path], list[Path]]:
-    def fail(_: Path) -> list[Path]:
+def broken(error: Exception) -> Callable[[Path, History], list[Path]]:
+    def fail(*_: object) -> list[Path]:
         raise error
 
     return fail
 
 
 def test_plots_that_cannot_be_drawn_cost_a_warning(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(plots, "plot_run", broken(OSError("no space left on device")))
-    assert closed(run_dir).artifacts == RECORD
+    assert closed(tmp_path).artifacts == RECORD
     assert "no plots: OSError: no space left on device" in caplog.text
 
 
-def test_without_tracking_nothing_is_made(run_dir: Path) -> None:
+def test_without_tracking_nothing_is_made(tmp_path: Path) -> None:
     recorder = Recorder()
-    RunArtifacts(config(run_dir, tracked=False), run_dir, recorder).close(run_dir / "summary.json", {})
+    RunArtifacts(config(tmp_path, tracked=False), tmp_path, recorder).close(tmp_path / "summary.json", {})
     assert recorder.artifacts == []
-    assert not (run_dir / "plots").exists()
+    assert not (tmp_path / "plots").exists()

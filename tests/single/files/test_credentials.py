@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import make_url
 
+from parallax_runner.config.tracking_uri import password_remedy
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import (
     MaskingFormatter,
@@ -15,10 +16,9 @@ from parallax_runner.files.credentials import (
     masked,
     masked_uri,
     masked_values,
-    password_remedy,
 )
 from parallax_runner.process.exit_status import tell
-from parallax_runner.track.destination import chosen_uri
+from parallax_runner.track.mlflow.destination import chosen_uri
 
 URIS = {
     "http://user:s3cret@host:5000/a": "http://***@host:5000/a",
@@ -94,6 +94,19 @@ def test_the_password_of_the_environments_address_is_masked(monkeypatch: pytest.
     assert masked('s3"cret-and-more') == "***", "one secret begins with another"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://mlflow:mlflow@h/mlflow")
     assert masked("mlflow.db") == "mlflow.db"
+
+
+@pytest.mark.parametrize("name", ["OTHER_API_KEY", "OTHER_API_TOKEN", "OTHER_TRACKING_PASSWORD"])
+def test_the_secrets_of_other_trackers_are_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert masked("with s3cret-key") == "with s3cret-key"
+    monkeypatch.setenv(name, "s3cret-key")
+    assert masked("with s3cret-key") == "with ***"
+
+
+@pytest.mark.parametrize("name", ["OTHER_API_KEY_FILE", "POSTGRES_PASSWORD", "TRACKING_URI"])
+def test_other_variables_may_have_common_words(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "postgres")
+    assert masked("postgres") == "postgres"
 
 
 def test_nested_values_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from parallax_runner.data import text
 from parallax_runner.errors import CheckpointError, ConfigError, DataError
 from parallax_runner.files.regular import kind_of, read_regular
 from parallax_runner.planning.cost import measured
-from parallax_runner.track.store_check import check_store
+from parallax_runner.track.mlflow.store_check import check_store
 
 # To open a FIFO waits for the other end, as it would for ever.
 pytestmark = pytest.mark.timeout(30)

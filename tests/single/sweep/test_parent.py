@@ -10,8 +10,7 @@ from hydra._internal.utils import get_args_parser
 
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.driver.check import check
-from parallax_runner.sweep.parent import _has_run, log_objectives, open_parent, params
-from parallax_runner.track.journal import Header, Journal
+from parallax_runner.sweep.parent import log_objectives, open_parent, params
 from parallax_runner.track.tracker import NoTracker
 
 
@@ -63,10 +62,3 @@ def test_best_objective_so_far() -> None:
     tracker = Noting()
     log_objectives(tracker, [math.nan, 2.0], "perplexity")
     assert [best for _, _, best in tracker.points] == [None, 2.0], "NaN is never the best"
-
-
-def test_a_journal_without_its_first_line_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "journal.jsonl").write_text("")
-    assert not _has_run(tmp_path, "fake:")
-    Journal(tmp_path / "journal.2.jsonl", Header("fake:", "e", None))
-    assert _has_run(tmp_path, "fake:")

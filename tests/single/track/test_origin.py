@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.track import origin
-from parallax_runner.track.origin import command_line, git_tags, origin_tags
+from parallax_runner.track.origin import command_line, git_tags, origin_of
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -24,7 +24,7 @@ def test_the_commit_and_whether_files_were_changed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
-    expected = {"mlflow.source.git.commit": git(tmp_path, "rev-parse", "HEAD"), "git.dirty": "false"}
+    expected = {"git.commit": git(tmp_path, "rev-parse", "HEAD"), "git.dirty": "false"}
     (tmp_path / "mlflow.db").touch()  # what git does not know is no change
     assert git_tags(tmp_path / "folder") == expected
     (tmp_path / "a.py").write_text("2")
@@ -52,10 +52,10 @@ def test_the_command_line_of_a_sweep_is_the_one_that_was_typed(monkeypatch: pyte
 
 
 def test_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert origin_tags(tmp_path)["mlflow.user"] == getpass.getuser()
+    assert origin_of(tmp_path)["user"] == getpass.getuser()
 
     def no_name() -> str:
         raise KeyError("getpwuid(): uid not found: 12345")
 
     monkeypatch.setattr(origin.getpass, "getuser", no_name)
-    assert origin_tags(tmp_path)["mlflow.user"] == "unknown"
+    assert origin_of(tmp_path)["user"] == "unknown"

@@ -111,7 +111,7 @@ class Rank:
             keep=5,
             seed=1,
             fingerprint="f",
-            mlflow_run_id=lambda: None,
+            run_id=lambda: None,
         )
         self.loop = Loop(
             session=self.session,

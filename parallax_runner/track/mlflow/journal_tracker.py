@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,21 +15,21 @@ from typing import Any
 from parallax_runner.config.hydra_quotes import quoted
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
-from parallax_runner.track import journal as journals
-from parallax_runner.track import mlflow_store, open_runs, outbox
-from parallax_runner.track.delivery import PARAMS_PER_BATCH, POINTS_PER_BATCH, unsent
-from parallax_runner.track.journal import Header, Journal, as_json
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow import open_runs, outbox, runs
+from parallax_runner.track.mlflow.delivery import PARAMS_PER_BATCH, POINTS_PER_BATCH, unsent
+from parallax_runner.track.mlflow.journal import Header, Journal, as_json
+from parallax_runner.track.mlflow.run_id import forget_run, read_run_id
+from parallax_runner.track.mlflow.sender import Sender
+from parallax_runner.track.mlflow.settle import end_open_journals
+from parallax_runner.track.mlflow.store import OpenRun
 from parallax_runner.track.params import flatten, valid_key
-from parallax_runner.track.run_id import forget_run, read_run_id
-from parallax_runner.track.sender import Sender
-from parallax_runner.track.settle import end_open_journals
-from parallax_runner.track.store import OpenRun
-from parallax_runner.track.tracker import Status
+from parallax_runner.track.tracker import History, Status, Tracker
 
 log = logging.getLogger(__name__)
 
 
-class JournalTracker:
+class JournalTracker(Tracker):
     """Records one run in the journal of its directory. Make it when the run is about to start.
 
     `goes_on` says that the directory's present journal, and with it its MLflow run, goes on; else a new one begins.
@@ -43,7 +44,7 @@ class JournalTracker:
         *,
         goes_on: bool = False,
         summary: Mapping[str, Any] | None = None,
-        open_run: OpenRun = mlflow_store.open_run,
+        open_run: OpenRun = runs.open_run,
     ) -> None:
         self._run_dir = run_dir = run_dir.resolve()
         self._ended = False
@@ -76,7 +77,7 @@ class JournalTracker:
         if goes_on:
             self.set_tags(header.tags)
         open_runs.register(run_dir)
-        mlflow_store.prepare_environment()
+        runs.prepare_environment()
         self._sender = Sender(self._journal.path, open_run, present)
 
     @property
@@ -113,8 +114,24 @@ class JournalTracker:
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)
 
-    def log_event(self, kind: str, **paths: str | Path) -> None:
-        """Records an event for `track/mlflow_<kind>.py`, and the files that it is about."""
+    def log_checkpoint(self, folder: Path) -> None:
+        """Leaves it in the outbox, for `checkpoint.py`."""
+        self._log_event("checkpoint", folder=folder)
+
+    def log_model(self, saved_model: Path) -> None:
+        """Leaves it to `model.py`."""
+        self._log_event("model", saved_model=saved_model)
+
+    def history(self) -> History:
+        """All that the journal has."""
+        metrics: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for entry, _ in journals.entries(self._journal.path):
+            if entry["kind"] == "metrics":
+                for key, value in entry["metrics"].items():
+                    metrics[key].append((entry["step"], float(value)))
+        return History(metrics, journals.read_header(self._journal.path).tags)
+
+    def _log_event(self, kind: str, **paths: Path) -> None:
         names = {key: self._in_run(path) for key, path in paths.items()}
         if None not in names.values():
             self._journal.append("event", event=kind, fields=names)

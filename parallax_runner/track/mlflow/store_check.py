@@ -11,7 +11,7 @@ from pathlib import Path
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.files.regular import kind_of
-from parallax_runner.track.store_lock import sqlite_path, sqlite_uri
+from parallax_runner.track.mlflow.store_lock import sqlite_path, sqlite_uri
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 SCHEMES = (*DATABASES, "http", "https", "databricks")

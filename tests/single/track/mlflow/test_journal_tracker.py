@@ -19,10 +19,10 @@ from mlflow.entities import Run
 
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.errors import ConfigError
-from parallax_runner.track import open_runs, sender
-from parallax_runner.track.journal import Header, Journal, entries
-from parallax_runner.track.journal_tracker import JournalTracker
-from parallax_runner.track.run_id import read_run_id
+from parallax_runner.track.mlflow import open_runs, sender
+from parallax_runner.track.mlflow.journal import Header, Journal, entries
+from parallax_runner.track.mlflow.journal_tracker import JournalTracker
+from parallax_runner.track.mlflow.run_id import read_run_id
 
 
 def track(folder: Path, uri: str, *, goes_on: bool = False, **fields: Any) -> JournalTracker:
@@ -187,7 +187,7 @@ def test_a_journal_that_has_lost_its_first_line_fails_no_finished_run(
 
 
 def test_a_folder_is_for_one_run_at_a_time(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parallax_runner.track.journal.LOCK_WAIT_SECS", 0.1)
+    monkeypatch.setattr("parallax_runner.track.mlflow.journal.LOCK_WAIT_SECS", 0.1)
     first = track(tmp_path / "run", uri)
     before = (tmp_path / "run" / "journal.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=r"run_dir=.*another run is going on there"):
@@ -282,9 +282,9 @@ def test_a_deleted_experiment_costs_the_record_and_not_the_run(
 def test_four_processes_on_one_fresh_database(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from parallax_runner.track.journal import Header\n"
-        "from parallax_runner.track import sender\n"
-        "from parallax_runner.track.journal_tracker import JournalTracker\n"
+        "from parallax_runner.track.mlflow.journal import Header\n"
+        "from parallax_runner.track.mlflow import sender\n"
+        "from parallax_runner.track.mlflow.journal_tracker import JournalTracker\n"
         "sender.MAX_END_SECS = 600\n"
         "folder = Path(sys.argv[1]); folder.mkdir()\n"
         "tracker = JournalTracker(folder, Header('sqlite:///mlflow.db', 'exp', None))\n"

@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from parallax_runner.errors import ConfigError
-from parallax_runner.track.store_check import absolute_uri, check_store
+from parallax_runner.track.mlflow.store_check import absolute_uri, check_store
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_store_is_the_same_from_every_folder(tmp_path: Path, monkeypatch: pyte
 
 def test_it_does_without_mlflow() -> None:
     code = (
-        "import sys; from parallax_runner.track.store_check import check_store\n"
+        "import sys; from parallax_runner.track.mlflow.store_check import check_store\n"
         "check_store('sqlite:///new.db', 'e'); print('mlflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.track.continuing import Continuation, Start, continuation
-from parallax_runner.track.delivery import Delivery, writer_of
-from parallax_runner.track.journal import Header, Journal, read_header, writing
-from parallax_runner.track.run_id import write_run
-from tests.single.track.fake_store import FakeStore
+from parallax_runner.track.mlflow.continuing import Continuation, continuation
+from parallax_runner.track.mlflow.delivery import Delivery, writer_of
+from parallax_runner.track.mlflow.journal import Header, Journal, read_header, writing
+from parallax_runner.track.mlflow.run_id import write_run
+from parallax_runner.track.tracker import Start
+from tests.single.track.mlflow.fake_store import FakeStore
 
 URI = "sqlite:////tmp/x.db"
 

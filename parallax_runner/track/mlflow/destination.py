@@ -8,12 +8,13 @@ import os
 import tempfile
 from pathlib import Path
 
+from parallax_runner.config.tracking_uri import TRACKING_URI, password_remedy
 from parallax_runner.errors import ConfigError
-from parallax_runner.files.credentials import MASK, TRACKING_URI, has_credentials, masked_uri, password_remedy
-from parallax_runner.track import journal as journals
-from parallax_runner.track.journal import Header
-from parallax_runner.track.store import Refused
-from parallax_runner.track.store_check import absolute_uri
+from parallax_runner.files.credentials import MASK, has_credentials, masked_uri
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.store import Refused
+from parallax_runner.track.mlflow.store_check import absolute_uri
 
 
 def chosen_uri(configured: str | None) -> str:

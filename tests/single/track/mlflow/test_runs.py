@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from parallax_runner.track import mlflow_store
-from parallax_runner.track.delivery import Delivery, sent_path
-from parallax_runner.track.journal import Header, Journal, read_header
-from parallax_runner.track.mlflow_store import open_run
-from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, Opened, OutOfReach, Point, Refused
+from parallax_runner.track.mlflow import runs
+from parallax_runner.track.mlflow.delivery import Delivery, sent_path
+from parallax_runner.track.mlflow.journal import Header, Journal, read_header
+from parallax_runner.track.mlflow.runs import open_run
+from parallax_runner.track.mlflow.store import CopyFailed, EntryRefused, Gone, Opened, OutOfReach, Point, Refused
 
 
 def header(uri: str, **fields: Any) -> Header:
@@ -58,7 +58,7 @@ def test_a_process_killed_between_sending_and_noting_it_doubles_nothing(uri: str
     journal = whole_run(tmp_path, uri)
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from parallax_runner.track import delivery, mlflow_store, run_id\n"
+        "from parallax_runner.track.mlflow import delivery, runs, run_id\n"
         "left, note = [int(sys.argv[2])], run_id.replace_json\n"
         "def replace(path, fields):\n"
         "    if path.name == 'journal.sent':\n"
@@ -66,9 +66,9 @@ def test_a_process_killed_between_sending_and_noting_it_doubles_nothing(uri: str
         "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    note(path, fields)\n"
         "run_id.replace_json = replace\n"
-        "from parallax_runner.track.journal import read_header\n"
+        "from parallax_runner.track.mlflow.journal import read_header\n"
         "path = Path(sys.argv[1])\n"
-        "with delivery.Delivery(path, mlflow_store.open_run, read_header(path)) as one: one.send_all()\n"
+        "with delivery.Delivery(path, runs.open_run, read_header(path)) as one: one.send_all()\n"
     )
     # The first note is that of the run itself: killed there, the run is found again by its journal's tag. Each later
     # process opens the run (one note), sends one batch, and dies.
@@ -193,7 +193,7 @@ def test_a_file_that_never_goes_holds_up_nothing_for_ever(uri: str, tmp_path: Pa
     (tmp_path / "mlartifacts").write_text("a file where a folder should be")
     source = tmp_path / "plan.json"
     source.write_text("{}")
-    for _ in range(mlflow_store.MAX_COPY_FAILURES - 1):
+    for _ in range(runs.MAX_COPY_FAILURES - 1):
         with pytest.raises(CopyFailed):
             run.log_artifact(source, None)
     with pytest.raises(EntryRefused, match="tried"):
@@ -202,5 +202,5 @@ def test_a_file_that_never_goes_holds_up_nothing_for_ever(uri: str, tmp_path: Pa
 
 def test_what_the_user_has_set_for_mlflow_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
-    mlflow_store.prepare_environment()
+    runs.prepare_environment()
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import ConfigError, StorageError
-from parallax_runner.track import journal as journals
-from parallax_runner.track.journal import Header, Journal, as_json, entries, next_journal
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow.journal import Header, Journal, as_json, entries, next_journal
 
 
 def header() -> Header:
@@ -86,7 +86,7 @@ def test_a_file_that_begins_otherwise_is_refused(tmp_path: Path) -> None:
 def test_a_killed_process_loses_nothing_it_has_appended(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from parallax_runner.track.journal import Header, Journal\n"
+        "from parallax_runner.track.mlflow.journal import Header, Journal\n"
         "journal = Journal(Path(sys.argv[1]), Header('u', 'e', None))\n"
         "for step in range(1000): journal.append('metrics', step=step, time_ms=1, metrics={'a': 1.0})\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -167,7 +167,7 @@ def test_where_a_journal_stands(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from parallax_runner.track.journal import writing\n"
+        "import sys; from pathlib import Path; from parallax_runner.track.mlflow.journal import writing\n"
         "with writing(Path(sys.argv[1]), wait_secs=0.0): print('mine', flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from parallax_runner.track.store_check import absolute_uri
-from parallax_runner.track.store_lock import sqlite_path, store_lock
+from parallax_runner.track.mlflow.store_check import absolute_uri
+from parallax_runner.track.mlflow.store_lock import sqlite_path, store_lock
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.track import mlflow_store
-from parallax_runner.track.journal import Header
+from parallax_runner.track.mlflow import runs
+from parallax_runner.track.mlflow.journal import Header
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with its tables made, which takes seconds."""
     database = tmp_path_factory.mktemp("store") / "mlflow.db"
-    mlflow_store.open_run(Header(f"sqlite:///{database}", "first", None), None, None)
+    runs.open_run(Header(f"sqlite:///{database}", "first", None), None, None)
     return database
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
-from parallax_runner.track import journal as journals
-from parallax_runner.track import open_runs, outbox
-from parallax_runner.track.delivery import Busy, Delivery, unsent
-from parallax_runner.track.destination import addressed, is_foreign
-from parallax_runner.track.journal import Journal, Standing
-from parallax_runner.track.run_id import read_run_id
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow import open_runs, outbox
+from parallax_runner.track.mlflow.delivery import Busy, Delivery, unsent
+from parallax_runner.track.mlflow.destination import addressed, is_foreign
+from parallax_runner.track.mlflow.journal import Journal, Standing
+from parallax_runner.track.mlflow.run_id import read_run_id
+from parallax_runner.track.mlflow.store import CopyFailed, Gone, OpenRun, OutOfReach, ParentUnknown, Refused
 from parallax_runner.track.run_record import SUMMARY, write_summary
-from parallax_runner.track.store import CopyFailed, Gone, OpenRun, OutOfReach, ParentUnknown, Refused
 
 log = logging.getLogger(__name__)
 

@@ -32,6 +32,16 @@ def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> No
     replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": masked_uri(uri), "experiment_id": experiment_id})
 
 
+def name_run(summary: Path, run_id: str) -> None:
+    """A summary that was written before the run was known gets its id."""
+    try:
+        fields = json.loads(read_regular(summary))
+    except (OSError, ValueError, RecursionError):
+        return
+    if isinstance(fields, dict) and fields.get("mlflow_run_id") is None:
+        write_whole(summary, json.dumps(fields | {"mlflow_run_id": run_id}, indent=1) + "\n")
+
+
 def forget_run(run_dir: Path) -> None:
     """For a fresh run in a used directory."""
     (run_dir / FILE_NAME).unlink(missing_ok=True)

@@ -18,12 +18,11 @@ from typing import Any
 
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.files.regular import read_regular
-from parallax_runner.track import journal as journals
-from parallax_runner.track import outbox, run_id
-from parallax_runner.track.destination import is_foreign
-from parallax_runner.track.journal import Header
-from parallax_runner.track.run_record import SUMMARY, name_run
-from parallax_runner.track.store import (
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow import outbox, run_id
+from parallax_runner.track.mlflow.destination import is_foreign
+from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.store import (
     CopyFailed,
     EntryRefused,
     Opened,
@@ -33,7 +32,8 @@ from parallax_runner.track.store import (
     Refused,
     StoreRun,
 )
-from parallax_runner.track.within import Outside, check_contents, within, within_outbox
+from parallax_runner.track.mlflow.within import Outside, check_contents, within, within_outbox
+from parallax_runner.track.run_record import SUMMARY
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ TAGS_PER_BATCH = 100
 # Metrics that belong to no step: a run that goes on counts them from where it was.
 SAMPLES = "system/"
 COPY_PAUSE_SECS = 0.5
-# Each has a module: mlflow_checkpoint, mlflow_model.
+# Each has a module of its name.
 EVENTS = ("checkpoint", "model")
 _TOGETHER = ("metrics", "params", "tags")
 
@@ -231,7 +231,7 @@ class Delivery:
         else:
             path = paths["path"]
             if path == self._run_dir / SUMMARY:
-                name_run(path, run.opened.run_id)
+                run_id.name_run(path, run.opened.run_id)
             run.log_artifact(path, entry["folder"])
 
     def _release(self, paths: Mapping[str, Path]) -> None:

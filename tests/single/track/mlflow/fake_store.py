@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.track.journal import Header
-from parallax_runner.track.store import EntryRefused, Opened, OutOfReach, Point, StoreRun
+from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.store import EntryRefused, Opened, OutOfReach, Point, StoreRun
 
 
 class FakeStore:

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.errors import ConfigError, TrackingError
-from parallax_runner.track import mlflow_store, open_runs
-from parallax_runner.track import sync as syncing
-from parallax_runner.track.delivery import sent_path
-from parallax_runner.track.journal import Header, Journal, entries, read_header, writing
-from parallax_runner.track.run_id import read_run_id, replace_json
-from parallax_runner.track.settle import KILLED, settle, settle_others
-from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, OutOfReach, Refused
-from parallax_runner.track.sync import find_run_dirs, sync
-from tests.single.track.fake_store import FakeStore
+from parallax_runner.track.mlflow import open_runs, runs
+from parallax_runner.track.mlflow import sync as syncing
+from parallax_runner.track.mlflow.delivery import sent_path
+from parallax_runner.track.mlflow.journal import Header, Journal, entries, read_header, writing
+from parallax_runner.track.mlflow.run_id import read_run_id, replace_json
+from parallax_runner.track.mlflow.settle import KILLED, settle, settle_others
+from parallax_runner.track.mlflow.store import CopyFailed, EntryRefused, Gone, OutOfReach, Refused
+from parallax_runner.track.mlflow.sync import find_run_dirs, sync
+from tests.single.track.mlflow.fake_store import FakeStore
 
 
 def leave_run(folder: Path, *, ended: bool = False, uri: str = "fake:", parent: str | None = None) -> Journal:
@@ -162,7 +162,7 @@ def test_only_a_run_that_was_deleted_is_forgotten(tmp_path: Path, state: Path, e
 def test_a_file_that_cannot_be_copied_keeps_no_other_run_waiting(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parallax_runner.track.delivery.COPY_PAUSE_SECS", 0.0)
+    monkeypatch.setattr("parallax_runner.track.mlflow.delivery.COPY_PAUSE_SECS", 0.0)
     store = FakeStore()
     store.copy_failures = [CopyFailed("full"), CopyFailed("full"), EntryRefused("tried often enough")]
     for name in ("a", "b"):
@@ -238,7 +238,7 @@ def test_a_state_folder_that_cannot_be_made_is_no_obstacle(tmp_path: Path, monke
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     store = FakeStore()
-    monkeypatch.setattr(mlflow_store, "open_run", store.open_run)
+    monkeypatch.setattr(runs, "open_run", store.open_run)
     return store
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.track.delivery import Busy, Delivery, next_batch, sent_path, unsent
-from parallax_runner.track.journal import Header, Journal, begun, read_header, writing
-from parallax_runner.track.journal_tracker import JournalTracker
-from parallax_runner.track.run_id import read_run, read_run_id
-from parallax_runner.track.store import OutOfReach, ParentUnknown, Refused
-from tests.single.track.fake_store import FakeStore
+from parallax_runner.track.mlflow.delivery import Busy, Delivery, next_batch, sent_path, unsent
+from parallax_runner.track.mlflow.journal import Header, Journal, begun, read_header, writing
+from parallax_runner.track.mlflow.journal_tracker import JournalTracker
+from parallax_runner.track.mlflow.run_id import read_run, read_run_id
+from parallax_runner.track.mlflow.store import OutOfReach, ParentUnknown, Refused
+from tests.single.track.mlflow.fake_store import FakeStore
 
 HEADER = Header(uri="fake:", experiment="e", run_name=None)
 
@@ -231,7 +231,7 @@ def test_the_files_of_a_folder_that_was_moved_are_found(tmp_path: Path) -> None:
     tracker.log_artifact(elsewhere / "worker_0", "profile")
     tracker.log_artifact(run_dir / "logs" / "worker_0.log", "logs")
     tracker.log_artifact(elsewhere / "never written")
-    tracker.log_event("checkpoint", folder=run_dir / ".outbox" / "model.ckpt-5")
+    tracker.log_checkpoint(run_dir / ".outbox" / "model.ckpt-5")
     moved = run_dir.rename(tmp_path / "moved")
     (elsewhere / "trace.json").unlink()
     files, store = [], FakeStore()

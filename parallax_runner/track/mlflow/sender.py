@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parallax_runner.files.credentials import masked
-from parallax_runner.track import open_runs
-from parallax_runner.track.delivery import Busy, Delivery
-from parallax_runner.track.journal import Header
-from parallax_runner.track.settle import send_rest, settle_others
-from parallax_runner.track.store import OpenRun, OutOfReach, Refused
+from parallax_runner.track.mlflow import open_runs
+from parallax_runner.track.mlflow.delivery import Busy, Delivery
+from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.settle import send_rest, settle_others
+from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, Refused
 
 log = logging.getLogger(__name__)
 

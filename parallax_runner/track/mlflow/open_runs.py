@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from parallax_runner.track.run_id import replace_json
+from parallax_runner.track.mlflow.run_id import replace_json
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Runs in MLflow: with `mlflow_*.py` beside it the only place that imports it, and only when a run is opened.
+"""Runs in MLflow: with `errors`, `model` and `checkpoint` the only place that imports it, when a run is opened.
 
 Runs are addressed by id alone: nothing in the environment or in MLflow's global state chooses them.
 """
@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.credentials import masked_uri
-from parallax_runner.track.journal import Header
-from parallax_runner.track.mlflow_errors import is_of_what_is_gone, is_permanent, one_line
-from parallax_runner.track.params import fitting_json, parse_changed
-from parallax_runner.track.store import CopyFailed, EntryRefused, Gone, Opened, OutOfReach, Point, Refused, StoreRun
-from parallax_runner.track.store_lock import sqlite_path, store_lock
+from parallax_runner.track.mlflow.changed_params import fitting_json, parse_changed
+from parallax_runner.track.mlflow.errors import is_of_what_is_gone, is_permanent, one_line
+from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.store import (
+    CopyFailed,
+    EntryRefused,
+    Gone,
+    Opened,
+    OutOfReach,
+    Point,
+    Refused,
+    StoreRun,
+)
+from parallax_runner.track.mlflow.store_lock import sqlite_path, store_lock
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -118,8 +127,8 @@ class MlflowRun:
             self._copy(str(path), partial(self._client.log_artifact, self._run_id, str(path), artifact_path=folder))
 
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Calls `send` of the module `mlflow_<kind>`."""
-        send = importlib.import_module(f"parallax_runner.track.mlflow_{kind}").send
+        """Calls `send` of the module `kind`."""
+        send = importlib.import_module(f"parallax_runner.track.mlflow.{kind}").send
         self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields)))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from parallax_runner.config.tracking_uri import TRACKING_URI
 from parallax_runner.errors import ConfigError, TrackingError
-from parallax_runner.files.credentials import TRACKING_URI, masked_uri
-from parallax_runner.track import journal as journals
-from parallax_runner.track import mlflow_store, open_runs
-from parallax_runner.track.delivery import Busy, unsent
-from parallax_runner.track.destination import addressed, chosen_uri, is_foreign
-from parallax_runner.track.run_id import read_run_id
-from parallax_runner.track.settle import send_rest, settle, settle_others
-from parallax_runner.track.store import OutOfReach, Refused
+from parallax_runner.files.credentials import masked_uri
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow import open_runs, runs
+from parallax_runner.track.mlflow.delivery import Busy, unsent
+from parallax_runner.track.mlflow.destination import addressed, chosen_uri, is_foreign
+from parallax_runner.track.mlflow.run_id import read_run_id
+from parallax_runner.track.mlflow.settle import send_rest, settle, settle_others
+from parallax_runner.track.mlflow.store import OutOfReach, Refused
 
 
 def sync(path: Path, uri: str | None = None) -> None:
@@ -31,7 +32,7 @@ def sync(path: Path, uri: str | None = None) -> None:
     if failures:
         more = f" (and {len(failures) - 1} more like it)" if len(failures) > 1 else ""
         raise TrackingError(f"{failures[0]}{more}")
-    settle_others(path, mlflow_store.open_run)
+    settle_others(path, runs.open_run)
 
 
 def find_run_dirs(path: Path) -> list[Path]:
@@ -53,7 +54,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
             addressed(path, uri)
         settle_dead(run_dir)
         waiting = sum(unsent(path, None if uri is None else addressed(path, uri)) for path in begun)
-        if send_rest(run_dir, mlflow_store.open_run, uri=uri):
+        if send_rest(run_dir, runs.open_run, uri=uri):
             open_runs.forget(run_dir)
     except BlockingIOError:
         return f"{run_dir}: the run is still going on; its driver sends what it records by itself"

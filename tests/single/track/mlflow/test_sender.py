@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from parallax_runner.track import open_runs, sender
-from parallax_runner.track.delivery import Delivery
-from parallax_runner.track.journal import Header, Journal, read_header
-from parallax_runner.track.sender import Sender
-from parallax_runner.track.store import Refused
-from tests.single.track.fake_store import FakeStore
+from parallax_runner.track.mlflow import open_runs, sender
+from parallax_runner.track.mlflow.delivery import Delivery
+from parallax_runner.track.mlflow.journal import Header, Journal, read_header
+from parallax_runner.track.mlflow.sender import Sender
+from parallax_runner.track.mlflow.store import Refused
+from tests.single.track.mlflow.fake_store import FakeStore
 
 WAIT_SECS = 20.0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from parallax_runner.track.journal import Header
+from parallax_runner.track.mlflow.journal import Header
 
 
 class OutOfReach(Exception):

@@ -7,17 +7,10 @@ from pathlib import Path
 
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
-from parallax_runner.track import journal as journals
-from parallax_runner.track.delivery import unsent, writer_of
-from parallax_runner.track.run_id import read_run, read_run_id
-
-
-@dataclass(frozen=True)
-class Start:
-    """What a job starts from: a checkpoint's prefix, and the MLflow run that its sidecar names."""
-
-    checkpoint: Path
-    run_id: str | None
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow.delivery import unsent, writer_of
+from parallax_runner.track.mlflow.run_id import read_run, read_run_id
+from parallax_runner.track.tracker import Start
 
 
 @dataclass(frozen=True)

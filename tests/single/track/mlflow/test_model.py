@@ -13,7 +13,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 from mlflow import MlflowClient
 
-from parallax_runner.track import mlflow_checkpoint, mlflow_model
+from parallax_runner.track.mlflow import checkpoint
+from parallax_runner.track.mlflow.model import send
 from tests.single.export.serving import DATASET, WIDTH, Features, exported, train
 
 
@@ -52,7 +53,7 @@ def artifacts(client: MlflowClient, run_id: str, folder: str | None = None) -> s
 
 
 def test_mlflow_loads_what_was_sent(client: MlflowClient, run_id: str, saved_model: Path) -> None:
-    mlflow_model.send(client, run_id, {"saved_model": str(saved_model)})
+    send(client, run_id, {"saved_model": str(saved_model)})
     loaded = mlflow.pyfunc.load_model(client.download_artifacts(run_id, "model"))
     example = loaded.input_example
     np.testing.assert_array_equal(example["x"], DATASET.validation_batch(0, 2)["x"])
@@ -67,9 +68,9 @@ def test_mlflow_loads_what_was_sent(client: MlflowClient, run_id: str, saved_mod
 
 
 def test_sent_twice_it_is_there_once(client: MlflowClient, run_id: str, saved_model: Path) -> None:
-    mlflow_model.send(client, run_id, {"saved_model": str(saved_model)})
+    send(client, run_id, {"saved_model": str(saved_model)})
     once = artifacts(client, run_id)
-    mlflow_model.send(client, run_id, {"saved_model": str(saved_model)})
+    send(client, run_id, {"saved_model": str(saved_model)})
     assert artifacts(client, run_id) == once
     assert {path.name for path in saved_model.parent.iterdir()} == {"ckpt", "saved_model"}
 
@@ -81,7 +82,7 @@ def test_a_file_system_without_links_is_copied_from(
         raise PermissionError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    mlflow_model.send(client, run_id, {"saved_model": str(saved_model)})
+    send(client, run_id, {"saved_model": str(saved_model)})
     assert "model/saved_model/saved_model.pb" in artifacts(client, run_id)
 
 
@@ -91,7 +92,7 @@ def test_the_users_own_project_is_not_taken_for_the_models(
     for name in ("uv.lock", "pyproject.toml"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    mlflow_model.send(client, run_id, {"saved_model": str(saved_model)})
+    send(client, run_id, {"saved_model": str(saved_model)})
     assert {path for path in artifacts(client, run_id) if "/" not in path.removeprefix("model/")} == {
         *("model/MLmodel", "model/conda.yaml", "model/python_env.yaml", "model/requirements.txt"),
         *("model/input_example.json", "model/serving_input_example.json"),
@@ -100,14 +101,14 @@ def test_the_users_own_project_is_not_taken_for_the_models(
 
 def test_one_that_is_gone_is_refused(client: MlflowClient, run_id: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not there any more"):
-        mlflow_model.send(client, run_id, {"saved_model": str(tmp_path / "saved_model")})
+        send(client, run_id, {"saved_model": str(tmp_path / "saved_model")})
 
 
 def test_a_checkpoint_leaves_the_outbox_when_it_is_sent(client: MlflowClient, run_id: str, tmp_path: Path) -> None:
     folder = tmp_path / "model.ckpt-3"
     folder.mkdir()
     (folder / "model.ckpt-3.index").write_text("i")
-    mlflow_checkpoint.send(client, run_id, {"folder": str(folder)})
+    checkpoint.send(client, run_id, {"folder": str(folder)})
     assert not folder.exists()
-    mlflow_checkpoint.send(client, run_id, {"folder": str(folder)})
+    checkpoint.send(client, run_id, {"folder": str(folder)})
     assert artifacts(client, run_id) == {"checkpoints/model.ckpt-3/model.ckpt-3.index"}

@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from parallax_runner.track.outbox import folder_of
-from parallax_runner.track.store import EntryRefused
+from parallax_runner.track.mlflow.outbox import folder_of
+from parallax_runner.track.mlflow.store import EntryRefused
 
 
 class Outside(EntryRefused):

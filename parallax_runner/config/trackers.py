@@ -1,0 +1,43 @@
+"""Which class records a run, by its name `tracking.tracker`, and what may be set for it."""
+
+from typing import Any
+
+from parallax_runner.config.explain import nearest, refusal
+from parallax_runner.config.named_class import find_class, known_names
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.tracking_uri import password_remedy
+from parallax_runner.files.credentials import has_credentials, masked_uri
+
+KEY = "tracking.tracker"
+BUILT_IN = {"mlflow": "parallax_runner.track.mlflow.tracker.MlflowTracker"}
+ENTRY_POINTS = "parallax_runner.trackers"
+BASE = "parallax_runner.track.tracker.Tracker"
+
+
+def tracker_class(name: str) -> Any:
+    """The class of this name. Raises LookupError where there is none, with a sentence that says why."""
+    return find_class(name, built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE)
+
+
+def check_tracking(config: RunConfig, origins: Origins) -> None:
+    """Refuses a tracker that there is not, options that it has not, and a password in its address."""
+    if config.tracking.enabled:
+        _check_tracker(config.tracking.tracker, origins)
+        if config.tracking.tracker in BUILT_IN and config.tracking.experiment is None:
+            raise refusal("tracking.experiment", origins, "expected a string", value="null")
+    uri = config.tracking.uri
+    if uri is not None and has_credentials(uri):
+        raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
+
+
+def _check_tracker(name: str, origins: Origins) -> None:
+    try:
+        tracker_class(name)
+    except LookupError as error:
+        near = None if "." in name else nearest(name, known_names(BUILT_IN, ENTRY_POINTS))
+        hint = None if near is None else f"{KEY}={near}"
+        raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
+    for key in origins.given("tracking.options"):
+        if name in BUILT_IN:
+            raise refusal(key, origins, f"it does nothing, since {KEY}={name} has no options")

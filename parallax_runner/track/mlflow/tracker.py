@@ -1,0 +1,76 @@
+"""`tracking=mlflow`: what a run is to be in MLflow, made of what the driver knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.files.credentials import masked_uri
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow.continuing import Continuation, continuation
+from parallax_runner.track.mlflow.destination import chosen_uri
+from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.journal_tracker import JournalTracker
+from parallax_runner.track.mlflow.run_id import read_run_id
+from parallax_runner.track.mlflow.runs import RESUMED_TAG
+from parallax_runner.track.mlflow.store_check import check_store
+from parallax_runner.track.mlflow.sync import sync
+from parallax_runner.track.tracker import RunInfo
+
+# MLflow shows these tags in columns of their own.
+TAGS_OF_ORIGIN = {"user": "mlflow.user", "command": "mlflow.source.name", "git.commit": "mlflow.source.git.commit"}
+
+
+class MlflowTracker(JournalTracker):
+    """Records a run in its directory's journal, and from there in the store `tracking.uri`."""
+
+    @classmethod
+    def check(cls, config: Mapping[str, Any]) -> None:
+        """Raises ConfigError for a store that cannot be used, without importing MLflow."""
+        tracking = config["tracking"]
+        check_store(chosen_uri(tracking["uri"]), tracking["experiment"])
+
+    @classmethod
+    def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
+        """Sends journals to the store that each names, or to the one that the command line does."""
+        sync(folder, chosen_uri(given["uri"]) if "uri" in given else None)
+
+    @classmethod
+    def run_id_in(cls, run_dir: Path) -> str | None:
+        """The sender leaves it in a file."""
+        return read_run_id(run_dir)
+
+    def __init__(self, run: RunInfo) -> None:
+        """Begins a journal, or goes on with one. Raises ConfigError and StorageError as JournalTracker does."""
+        uri = chosen_uri(run.config["tracking"]["uri"])
+        goal = _goal(run, uri)
+        super().__init__(run.run_dir, _header(run, uri, goal), goes_on=goal.goes_on, summary=run.summary)
+
+
+def _goal(run: RunInfo, uri: str) -> Continuation:
+    if run.is_sweep:
+        return Continuation(goes_on=_has_run(run.run_dir, uri))
+    return continuation(run.run_dir, uri, run.start, in_sweep=run.sweep_dir is not None)
+
+
+def _has_run(sweep_dir: Path, uri: str) -> bool:
+    present = journals.begun(sweep_dir)
+    return bool(present) and masked_uri(journals.read_header(present[-1]).uri) == masked_uri(uri)
+
+
+def _header(run: RunInfo, uri: str, goal: Continuation) -> Header:
+    tags = {
+        **{TAGS_OF_ORIGIN.get(key, key): value for key, value in run.origin.items()},
+        **({} if goal.resumed_from is None else {RESUMED_TAG: goal.resumed_from}),
+        **run.tags,
+    }
+    return Header(
+        uri=uri,
+        experiment=run.config["tracking"]["experiment"],
+        run_name=run.name,
+        tags={str(key): str(value) for key, value in tags.items()},
+        parent=None if run.sweep_dir is None else str(run.sweep_dir),
+        continues=goal.continues,
+        continues_journal=goal.continues_journal,
+    )
