@@ -274,6 +274,12 @@ def resolve(job: Job) -> DictConfig:
         settings.cfg = before
 
 
+def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
+    """A job's overrides that differ among the jobs, in one word, and all of them; interpolations are left alone."""
+    node: Any = OmegaConf.to_container(hydra, resolve=False)
+    return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
+
+
 def _output_dir(config: Any) -> str:
     if config.hydra.mode == RunMode.MULTIRUN:
         return os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))

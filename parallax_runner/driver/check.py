@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, resolve
+from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.master import Master
 from parallax_runner.config.objective import DIRECTIONS
@@ -89,12 +87,6 @@ def _check_direction(direction: Any, origins: Origins) -> None:
         f"it must be that of the objective, which is the first of these that a run has: {known}; leave it out",
         value=name,
     )
-
-
-def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
-    """A job's overrides that differ among the jobs, in one word, and all of them; interpolations are left alone."""
-    node: Any = OmegaConf.to_container(hydra, resolve=False)
-    return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 
 
 def validated(job: Job) -> RunConfig:

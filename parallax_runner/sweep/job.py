@@ -16,10 +16,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from parallax_runner.config import job_folder
+from parallax_runner.config.compose import as_typed
 from parallax_runner.config.frozen import job_config, run_config
 from parallax_runner.config.objective import Objective
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.check import as_typed
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.ledger import Job, Ledger, Standing, Status

@@ -7,6 +7,7 @@ import pytest
 from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
+import parallax_runner
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, from_plain, load, plain
 from parallax_runner.config.location import conf_dir
@@ -17,6 +18,7 @@ from parallax_runner.driver.cost_model import cut_of
 from parallax_runner.driver.partition_search import with_partitions
 from parallax_runner.planning.cut import Cut
 
+PACKAGE = Path(parallax_runner.__file__).parent
 # What a choice leaves to its user.
 NEEDED = {
     "hosts": ["cluster.resource_info=[localhost]"],
@@ -178,3 +180,9 @@ def test_frozen_file_reads_back_the_same(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         loaded.model["vocab_size"] = 4  # type: ignore[index]
     assert from_plain(plain(loaded)) == loaded
+
+
+def test_only_this_package_knows_what_hydra_composes() -> None:
+    sources = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE / "config"]
+    assert len(sources) > 100
+    assert [path for path in sources if "omegaconf" in path.read_text(encoding="utf-8")] == []
