@@ -1,7 +1,7 @@
-"""Cuts the variables of a running cluster anew: rows go from the servers that have them to those of another plan.
+"""Reshards the variables of a running cluster: rows go from the servers that have them to those of another plan.
 
 Variables live in servers, not in sessions: between two sessions on one cluster they keep their values. So only what the
-new plan has elsewhere, or in other pieces, is to be moved, from server to server; what ranks keep stays where it is.
+new plan has elsewhere, or in other shards, is to be moved, from server to server; what ranks keep stays where it is.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ CHUNK_BYTES = 16 * 2**20
 
 
 def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
-    """The op that takes variables on servers, and their slots, from the pieces of one plan to those of another.
+    """The op that takes variables on servers, and their slots, from the shards of one plan to those of another.
 
-    The chief runs it while no rank is in a step. It also gives back the memory of pieces that are no longer wanted.
-    `graph` is a rank's for the plan `after`; both plans are of one graph, and differ only in pieces and their servers.
+    The chief runs it while no rank is in a step. It also gives back the memory of shards that are no longer wanted.
+    `graph` is a rank's for the plan `after`; both plans are of one graph, and differ only in shards and their servers.
     """
-    pieces_before = {planned.name: planned.shards for planned in before.by_route(Route.PS)}
+    shards_before = {planned.name: planned.shards for planned in before.by_route(Route.PS)}
     done: list[tf.Operation] = []
     with graph.as_default(), tf.name_scope("recut/"):
         for planned in after.by_route(Route.PS):
-            old, new = pieces_before[planned.name], planned.shards
+            old, new = shards_before[planned.name], planned.shards
             for name in (planned.name, *planned.slots):
                 # One after the other: then there is never more than one of them twice.
                 with tf.control_dependencies(done):
-                    filled = [_fill(graph, name, planned.shape, old, piece) for piece in new if piece not in old]
+                    filled = [_fill(graph, name, planned.shape, old, shard) for shard in new if shard not in old]
                 with tf.control_dependencies([*done, *filled]):
-                    freed = [_free(graph, name, planned.shape, piece) for piece in old if piece not in new]
+                    freed = [_free(graph, name, planned.shape, shard) for shard in old if shard not in new]
                 done = freed or [*done, *filled]
         return tf.group(*done)
 
 
-def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shard], piece: Shard) -> tf.Operation:
-    """Makes a new piece of what the old ones have of it, in parts of CHUNK_BYTES, one after the other."""
+def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shard], shard: Shard) -> tf.Operation:
+    """Makes a new shard of what the old ones have of it, in parts of CHUNK_BYTES, one after the other."""
     dtype = graph.get_operation_by_name(name).get_attr("dtype")
-    handle = shard_handle(name, dtype, shape, piece, op_name="filled")
+    handle = shard_handle(name, dtype, shape, shard, op_name="filled")
     row_bytes = dtype.size * math.prod(shape[1:])
     chunk_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-    with tf.device(server_device(piece.server)):
+    with tf.device(server_device(shard.server)):
         if not shape:
             (source,) = old
             return tf.raw_ops.AssignVariableOp(resource=handle, value=_read(name, dtype, shape, source))
-        room = tf.raw_ops.Empty(shape=[piece.rows, *shape[1:]], dtype=dtype)
+        room = tf.raw_ops.Empty(shape=[shard.rows, *shape[1:]], dtype=dtype)
         last = tf.raw_ops.AssignVariableOp(resource=handle, value=room)
     for source in old:
-        common = _common_rows(piece, source)
+        common = _common_rows(shard, source)
         for chunk in (common[first : first + chunk_rows] for first in range(0, len(common), chunk_rows)):
-            there, here = _places(chunk, source), _places(chunk, piece)
+            there, here = _places(chunk, source), _places(chunk, shard)
             with tf.control_dependencies([last]):
                 with tf.device(server_device(source.server)):
                     rows = _read(name, dtype, shape, source)[there.start : there.stop : there.step]
-                with tf.device(server_device(piece.server)):
+                with tf.device(server_device(shard.server)):
                     last = tf.raw_ops.ResourceStridedSliceAssign(
                         ref=handle, begin=[here.start], end=[here.stop], strides=[here.step], value=rows
                     )
@@ -74,27 +74,27 @@ def _common_rows(one: Shard, other: Shard) -> range:
     return range(0) if first is None else range(first, min(mine.stop, theirs.stop), step)
 
 
-def _rows(piece: Shard) -> range:
-    return range(piece.offset, piece.offset + piece.rows * piece.step, piece.step)
+def _rows(shard: Shard) -> range:
+    return range(shard.offset, shard.offset + shard.rows * shard.step, shard.step)
 
 
-def _places(rows: range, piece: Shard) -> range:
-    """Where rows that a piece has stand in it."""
-    step = rows.step // piece.step
-    first = (rows.start - piece.offset) // piece.step
+def _places(rows: range, shard: Shard) -> range:
+    """Where rows that a shard has stand in it."""
+    step = rows.step // shard.step
+    first = (rows.start - shard.offset) // shard.step
     return range(first, first + (len(rows) - 1) * step + 1, step)
 
 
-def _read(name: str, dtype: tf.DType, shape: tuple[int, ...], piece: Shard) -> tf.Tensor:
-    with tf.device(server_device(piece.server)):
-        handle = shard_handle(name, dtype, shape, piece, op_name="source")
+def _read(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: Shard) -> tf.Tensor:
+    with tf.device(server_device(shard.server)):
+        handle = shard_handle(name, dtype, shape, shard, op_name="source")
         value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
         # What is read, or sliced, shares its memory with the variable, which is soon to go.
         return value if shape else tf.raw_ops.DeepCopy(x=value)
 
 
-def _free(graph: tf.Graph, name: str, shape: tuple[int, ...], piece: Shard) -> tf.Operation:
+def _free(graph: tf.Graph, name: str, shape: tuple[int, ...], shard: Shard) -> tf.Operation:
     dtype = graph.get_operation_by_name(name).get_attr("dtype")
-    handle = shard_handle(name, dtype, shape, piece, op_name="left")
-    with tf.device(server_device(piece.server)):
+    handle = shard_handle(name, dtype, shape, shard, op_name="left")
+    with tf.device(server_device(shard.server)):
         return tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False)
