@@ -66,7 +66,8 @@ def may_fuse(plan: Plan) -> bool:
 @functools.cache
 def _modules() -> dict[str, str]:
     """By name the module that has the route; a name of another package never hides a built-in one."""
-    return {point.name: point.value for point in entry_points(group=GROUP)} | BUILT_IN
+    brought = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {**BUILT_IN, **{name: where for name, where in brought.items() if name not in BUILT_IN}}
 
 
 @functools.cache

@@ -64,9 +64,10 @@ def test_a_tracker_is_opened_with_what_the_driver_knows(
     assert not run.is_sweep
     assert run.summary == {"status": "failed"}
     assert {"user", "command"} <= set(run.origin)
-    assert run.config["partition"] == {"name": "search", "num": 4}
+    partition = dict(run.config["partition"])
+    assert (partition["name"], partition.pop("num")) == ("search", 4)
     (params,) = opened.params
-    assert params == run.config | {"partition": {"name": "search"}}, "the number is yet to be found"
+    assert params == run.config | {"partition": partition}, "the number is yet to be found"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
-from parallax_runner.driver.jobs import partition_trials as trials_apart
-from parallax_runner.driver.jobs import row_trial as measurement
+from parallax_runner.driver.jobs import child_job, partition_trials, row_trial
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.fingerprint import FILE_NAME, Outline
@@ -56,18 +55,18 @@ def folder_of(config: RunConfig, plan: Plan, folder: Path, **_: object) -> Path:
 
 
 def test_of_a_measurement(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measurement, "launch_spec", folder_of)
-    monkeypatch.setattr(measurement.processes, "run", worker)
+    monkeypatch.setattr(child_job, "launch_spec", folder_of)
+    monkeypatch.setattr(child_job.processes, "run", worker)
     single = built(1)
     with pytest.raises(PlanError, match=NAMES_THE_OP):
-        measurement.measure(config, single, plan_of(single), tmp_path)
+        row_trial.measure(config, single, plan_of(single), tmp_path)
 
 
 def test_of_a_trial_apart(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials_apart, "launch_spec", folder_of)
-    monkeypatch.setattr(trials_apart.processes, "run", worker)
+    monkeypatch.setattr(child_job, "launch_spec", folder_of)
+    monkeypatch.setattr(child_job.processes, "run", worker)
     single = built(1)
     Outline.of(single.meta_graph.graph_def).save(tmp_path / FILE_NAME)
     search: Any = SimpleNamespace(plan=plan_of(single))
     with pytest.raises(PlanError, match=NAMES_THE_OP):
-        trials_apart._run_trial(config, search, tmp_path, Interrupts())
+        partition_trials._run_trial(config, search, tmp_path, Interrupts())
