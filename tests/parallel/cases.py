@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, Route
+from parallax_runner.plan.plan import Compression, Plan, PsOptions
 from parallax_runner.planning.choose import Choice
 from parallax_runner.planning.planner import make_plan
 from tests.parallel.case_models import (
@@ -111,7 +111,7 @@ class Case:
         part, _, route = self.reroute.partition(".")
         chosen = {v.name for v in plan.variables if v.gradient == "sparse" and part in v.name}
         assert chosen
-        routes = {v.name: Route(route) if v.name in chosen else v.route for v in plan.variables}
+        routes = {v.name: route if v.name in chosen else v.route for v in plan.variables}
         return self._plan(single, Choice(routes=routes, reasons=dict.fromkeys(routes, "a test")))
 
     def plans(self, single: SingleDeviceGraph) -> list[Plan]:

@@ -83,8 +83,8 @@ def asked(items: list[pytest.Item], tier: str) -> list[Case]:
     return [case for case in EVERY if case in cases]
 
 
-def launch(ranks: int, cases: list[Case], folder: Path) -> Launched:
-    """Runs all these cases of so many ranks in a row."""
+def launch(ranks: int, cases: list[Case], folder: Path, launcher: Local | None = None) -> Launched:
+    """Runs all these cases of so many ranks in a row; in forked processes where no launcher is given."""
     (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
     job = Job(
         run_dir=folder,
@@ -94,7 +94,7 @@ def launch(ranks: int, cases: list[Case], folder: Path) -> Launched:
         worker_module="tests.parallel.matrix_worker",
         server_module="tests.parallel.matrix_server",
     )
-    result = processes.run(LaunchSpec(job, Forked()), on_message=lambda message: None)
+    result = processes.run(LaunchSpec(job, launcher or Forked()), on_message=lambda message: None)
     assert result.status == "finished", f"{result.failure}\n" + "\n".join(
         result.failure.last_lines if result.failure else ()
     )
