@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.effects import Effects
-from parallax_runner.analysis.moments import Moments
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids

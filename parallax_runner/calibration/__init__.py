@@ -1,1 +1,1 @@
-"""Measures the constants of the cost model on real ranks and servers, and fits them."""
+"""Fits the constants of the cost model to samples that real ranks and servers gave, and shows them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from parallax_runner.calibration.table import constants_table
+from parallax_runner.calibration.constants_table import constants_table
 from parallax_runner.checkpoints.files import step_of
 from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, objective_of
@@ -23,7 +23,7 @@ from parallax_runner.plan import outcome
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost_table import cost_table
-from parallax_runner.planning.table import plan_table
+from parallax_runner.planning.plan_table import plan_table
 from parallax_runner.track.run_record import SUMMARY, RunRecord, counts_of, histogram_of, write_summary
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from parallax_runner.calibration.constants_table import constants_table
 from parallax_runner.calibration.samples import Sample
-from parallax_runner.calibration.table import constants_table
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts

@@ -10,7 +10,7 @@ from parallax_runner.driver.report import show_plan
 from parallax_runner.plan.plan import Plan, Prediction, Route, RouteCost, VariablePlan
 from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.planning.cost_table import cost_table
-from tests.single.planning.test_table import cells_of
+from tests.single.planning.test_plan_table import cells_of
 
 
 def cost(route: Route, link_ms: float, latency_ms: float = 0.0, work_ms: float = 0.0) -> RouteCost:

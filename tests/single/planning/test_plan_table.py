@@ -12,8 +12,8 @@ from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.driver.report import show_plan
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.plan_table import plan_table
 from parallax_runner.planning.planner import make_plan
-from parallax_runner.planning.table import plan_table
 
 
 def variable(name: str, kind: str, shape: tuple[int, ...], rows: int | None = None) -> VariableInfo:
