@@ -14,7 +14,7 @@ from parallax_runner.errors import ConfigError
 
 @dataclass(frozen=True)
 class SyncCommand:
-    """The folder whose records are to be sent, the tracker that sends them, and the keys of the group `tracking` that
+    """The folder whose records are sent, the tracker that sends them, and the keys of the group `tracking` that
     the command line sets."""
 
     folder: Path

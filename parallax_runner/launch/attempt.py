@@ -285,7 +285,7 @@ class Attempt:
                 continue
             if child.exited_secs is None:
                 child.exited_secs = now
-                # The status of a program that starts all workers is its own, not that of each of them.
+                # A program that starts all workers has a status of its own; it says nothing of a single worker.
                 child.members[-1].exit_status = status
                 if child.members[-1] is self._program and status < 0:
                     # A signal came for itself: after a worker's death its status is positive.

@@ -68,7 +68,7 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
-    """Of two ranks, and of all if there are more: by several numbers, what a round costs is told from the rest."""
+    """Measures with two ranks, and with all ranks if there are more: two sizes tell the cost of a round."""
     from parallax_runner.calibration.fit import fit
 
     samples: list[Sample] = []

@@ -110,7 +110,7 @@ def _trial_config(config: RunConfig, search: PartitionSearch, folder: Path, goes
         ckpt = CkptConfig(enabled=True, dir=str(_passed_on(Path(config.run_dir))), keep=1, resume=ckpt.resume)
     return dataclasses.replace(
         config,
-        action="search",  # by which ranks know that nothing is to be validated
+        action="search",  # the ranks then skip validation
         run_dir=str(folder),
         partition=PartitionConfig(name="fixed", num=search.partitions, cut=Cut.BY_BYTES.value),
         train=dataclasses.replace(config.train, steps=first + search.trial_steps, log_every=search.trial_steps),
