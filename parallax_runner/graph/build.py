@@ -77,16 +77,26 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
         with _native_output_to(Path(config.run_dir) / "logs" / "driver.log"):
             import_tensorflow()
     from parallax_runner.graph.capture import capture
+    from parallax_runner.graph.traced.kinds import OWN_KEYS, makes_a_step
 
     _reach_models()
-    _find("model", config.model)
+    function = _find("model", config.model)
+    shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
+    arguments = {key: value for key, value in plain(config.model).items() if key not in OWN_KEYS}
+    if makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")}):
+        from parallax_runner.graph.traced.capture_step import capture_step
+
+        options = {key: plain(config.model[key]) for key in OWN_KEYS if key in config.model}
+        with stage("graph"):
+            return capture_step(
+                lambda: _unwrapped(lambda: instantiate(arguments)), shapes, seed=config.train.seed, options=options
+            )
     _find("optimizer", config.optimizer)
 
     def build(features: dict[str, Any]) -> Any:
         optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
         return _unwrapped(lambda: instantiate(plain(config.model), features, optimizer))
 
-    shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     with stage("graph"):
         return capture(build, shapes, seed=config.train.seed)
 
@@ -101,14 +111,14 @@ def _reach_models() -> None:
             path.append(str(OWN_MODELS))
 
 
-def _find(group: str, content: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a group names a function or class that is not there."""
+def _find(group: str, content: Mapping[str, Any]) -> Any:
+    """The function or class that a group names. Raises ConfigError where it is not there."""
     from hydra._internal.utils import _locate
 
     target = content["_target_"]
     try:
         with must_not_exit(f"{group}._target_={target}: cannot be imported", ConfigError):
-            _locate(target)
+            return _locate(target)
     except (ImportError, ValueError) as error:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split()) or type(cause).__name__

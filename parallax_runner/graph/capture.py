@@ -25,6 +25,8 @@ from parallax_runner.process.user_code import must_not_exit
 
 # TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
 tf.logging.set_verbosity(tf.logging.ERROR)
+# The attribute of Keras' state that holds the generator of layers that have none of their own.
+KERAS_SEEDS = "global_seed_generator"
 
 
 def capture(
@@ -41,14 +43,15 @@ def capture(
 
     Raises CaptureError where the result is not a training graph that can be distributed.
     """
-    _number_layers_afresh()
+    begin_afresh()
     graph = tf.Graph()
     with graph.as_default(), seeded_generators(seed):
         tf.set_random_seed(seed)
         placeholders = {
             name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
         }
-        returned = checked(_call(build, placeholders))
+        features_given = _Features(placeholders)
+        returned = checked(called(lambda: build(features_given), sorted(placeholders), features_given))
         # An op of its own, so that a name stands for a value, even where the model's output is a reference.
         outputs = {
             name: tf.identity(tensor, name=f"outputs/{name}") for name, tensor in returned.get("outputs", {}).items()
@@ -133,17 +136,18 @@ def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Col
             )
 
 
-def _call(build: Callable[[dict[str, tf.Tensor]], Mapping[str, Any]], placeholders: dict[str, tf.Tensor]) -> Any:
-    features = _Features(placeholders)
+def called(function: Callable[[], Any], names: list[str], features: _Features | None = None) -> Any:
+    """What a model's function returns. Raises CaptureError with the line at which it failed; where it asked for one of
+    its `features` that is not there, with the `names` of those that are."""
     try:
         with must_not_exit("the model's function", CaptureError):
-            return build(features)
+            return function()
     except ParallaxError:
         raise
     except Exception as error:
-        if features.missing is not None:
+        if features is not None and features.missing is not None:
             raise CaptureError(
-                f"the model asks for {features.missing!r}; the data gives {sorted(placeholders)}: "
+                f"the model asks for {features.missing!r}; the data gives {names}: "
                 "choose the data that fits the model (data=…)"
             ) from error
         frame = traceback.extract_tb(error.__traceback__)
@@ -164,10 +168,13 @@ class _Features(dict[str, tf.Tensor]):
         raise KeyError(name)
 
 
-def _number_layers_afresh() -> None:
+def begin_afresh() -> None:
+    """Lets Keras, if it is there, number layers and draw seeds as in a new process."""
     naming = sys.modules.get("keras.src.utils.naming")
     if naming is not None:
         naming.reset_uids()
+        state = sys.modules["keras.src.backend.common.global_state"]
+        state.set_global_attribute(KERAS_SEEDS, None)
 
 
 def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:

@@ -53,7 +53,7 @@ def _recorded(x: Any, grad: Any) -> Any:
     if variable is None or grad is None or grad.graph.building_function:
         return grad
     if isinstance(grad, tf.IndexedSlices):
-        grad = _of_any_length(grad)
+        grad = of_any_length(grad)
         entry = {"variable": variable, "values": grad.values.name, "indices": grad.indices.name}
     else:
         entry = {"variable": variable, "values": grad.name, "indices": None}
@@ -61,7 +61,7 @@ def _recorded(x: Any, grad: Any) -> Any:
     return grad
 
 
-def _of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
+def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
     """The same gradient, with a number of rows that the model cannot know while it is built.
 
     Merging changes that number; post-processing such as `tf.clip_by_norm` would build it into the graph.

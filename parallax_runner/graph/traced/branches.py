@@ -1,0 +1,101 @@
+"""Branches of an optimizer, traced in line: each write of a branch happens where its condition holds.
+
+Loss scaling, gradient accumulation and overwriting by averages put updates into `tf.cond`. A branch is a function, and
+no variable that a function writes can be cut in shards or move to a server. Both branches in line are ops like any
+others: a write of a branch that is not taken writes what is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph, smart_cond
+from tensorflow.python.ops import cond as cond_module
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph import edit
+
+# Of an op that writes, the input that says what; what is written in place of it where the branch is not taken.
+_ADDED = {"AssignAddVariableOp": 1, "AssignSubVariableOp": 1, "ResourceScatterAdd": 2, "ResourceScatterSub": 2}
+_SET = {"AssignVariableOp": 1, "ResourceScatterUpdate": 2}
+
+
+class StepGraph(func_graph.FuncGraph):
+    """The graph that a step is traced in; knows in which branches of an optimizer it is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._conditions: list[Any] = []
+
+    def _create_op_internal(self, op_type: str, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._conditions and edit.writes(op_type):
+            inputs = self._where_taken(op_type, list(inputs))
+        return super()._create_op_internal(op_type, inputs, *args, **kwargs)
+
+    def branch(self, condition: Any, function: Callable[[], Any]) -> Any:
+        """What the function of a branch returns, its ops in line."""
+        self._conditions.append(condition)
+        try:
+            return function()
+        finally:
+            self._conditions.pop()
+
+    def _where_taken(self, op_type: str, inputs: list[Any]) -> list[Any]:
+        conditions, self._conditions = self._conditions, []
+        try:
+            taken = conditions[0] if len(conditions) == 1 else tf.reduce_all(tf.stack(conditions))
+            if op_type in _ADDED:
+                at = _ADDED[op_type]
+                inputs[at] = tf.where(taken, inputs[at], tf.zeros_like(inputs[at]))
+            elif op_type in _SET:
+                at = _SET[op_type]
+                inputs[at] = tf.where(taken, inputs[at], _present(op_type, inputs))
+            else:
+                raise CaptureError(f"an optimizer updates by {op_type} inside a branch, which cannot be traced in line")
+            return inputs
+        finally:
+            self._conditions = conditions
+
+
+def _present(op_type: str, inputs: list[Any]) -> Any:
+    if op_type == "AssignVariableOp":
+        return tf.raw_ops.ReadVariableOp(resource=inputs[0], dtype=inputs[1].dtype)
+    return tf.raw_ops.ResourceGather(resource=inputs[0], indices=inputs[1], dtype=inputs[2].dtype)
+
+
+@contextmanager
+def in_line(graph: StepGraph) -> Iterator[None]:
+    """Traces `tf.cond` in line that an optimizer of Keras makes meanwhile in `graph`, and no other one."""
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+    from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+    depth = [0]
+    original = cond_module.cond
+
+    def cond(pred: Any, true_fn: Any = None, false_fn: Any = None, *args: Any, **kwargs: Any) -> Any:
+        is_plain = smart_cond.smart_constant_value(pred) is None if not isinstance(pred, bool) else False
+        if not depth[0] or not is_plain or tf.compat.v1.get_default_graph() is not graph:
+            return original(pred, true_fn, false_fn, *args, **kwargs)
+        pred = tf.convert_to_tensor(pred)
+        taken, other = graph.branch(pred, true_fn), graph.branch(tf.logical_not(pred), false_fn)
+        return tf.nest.map_structure(lambda one, two: one if one is None else tf.where(pred, one, two), taken, other)
+
+    def inside(function: Any) -> Any:
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            depth[0] += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                depth[0] -= 1
+
+        return apply
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(cond_module, "cond", cond))
+        for kind in (BaseOptimizer, LossScaleOptimizer):
+            stack.enter_context(mock.patch.object(kind, "apply", inside(kind.apply)))
+        yield

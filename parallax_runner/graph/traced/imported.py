@@ -1,0 +1,134 @@
+"""Imports a traced step into a graph of TensorFlow 1, with its variables and gradients, as capture wants it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import func_graph
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph import edit, gradients_hook
+from parallax_runner.graph.traced.order import keep_only_needed
+from parallax_runner.graph.traced.trace import Trace
+from parallax_runner.graph.traced.variables import TracedVariable
+
+PREFIX = "step"
+# A value of so many bytes at most stands in the graph; a larger one is read from the process that holds it.
+CONSTANT_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class First:
+    """The first value of a variable: what `drawn` makes, a small `value`, or what the eager variable has."""
+
+    traced: TracedVariable
+    drawn: func_graph.FuncGraph | None = None
+    captured: Mapping[str, np.ndarray] = field(default_factory=dict)
+    value: np.ndarray | None = None
+
+    def tensor(self) -> Any:
+        """The value in the default graph."""
+        scope, variable = f"{self.traced.op_name}/initial_value/", self.traced.variable
+        with tf.name_scope(scope):
+            if self.drawn is not None:
+                constants = {name: tf.constant(value) for name, value in self.captured.items()}
+                definition = sorted_controls(self.drawn.as_graph_def())
+                (output,) = self.drawn.outputs
+                return tf.import_graph_def(definition, constants, return_elements=[output.name], name="drawn")[0]
+            if self.value is not None:
+                return tf.constant(self.value)
+            return tf.ensure_shape(tf.numpy_function(variable.numpy, [], variable.dtype), variable.shape)
+
+
+def first_of(traced: TracedVariable) -> First:
+    """Looked up eagerly, before there is a graph."""
+    variable = traced.variable
+    if traced.initial is not None:
+        graph = func_graph.func_graph_from_py_func("initial", traced.initial, (), {})
+        if not any(outer.dtype == tf.resource for outer, _ in graph.captures):
+            return First(traced, graph, {inner.name: outer.numpy() for outer, inner in graph.captures})
+        # Its seed is a variable, which other draws change: what it draws now is its first value.
+        variable.assign(traced.initial())
+    small = variable.dtype.size * (variable.shape.num_elements() or 0) <= CONSTANT_BYTES
+    return First(traced, value=variable.numpy() if small else None)
+
+
+def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
+    """Makes variables in the default graph; by the id of each traced handle the new variable."""
+    found = {}
+    for first in firsts:
+        traced = first.traced
+        made = tf.Variable(
+            initial_value=first.tensor(),
+            trainable=traced.variable.trainable,
+            name=traced.op_name,
+            use_resource=True,
+            dtype=traced.variable.dtype,
+        )
+        if made.op.name != traced.op_name:
+            raise CaptureError(f"variable «{traced.name}» has the name of another op: rename it")
+        found[traced.variable.handle._id] = made
+    return found
+
+
+def import_step(trace: Trace, variables: Mapping[int, Any], features: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Imports the step into the default graph; returns the loss and the train op.
+
+    `variables` are those of `add_variables`, `features` the placeholders by name. Gradients of these variables go into
+    the collection of `gradients_hook`.
+
+    Raises CaptureError where the step uses what no graph of its own can have.
+    """
+    ends = [op for op in trace.graph.control_outputs if not _only_reads(op)]
+    keep_only_needed(trace.graph, [trace.loss.op, *ends])
+    needed = edit.ancestors([trace.loss.op, *ends])
+    fed = {inner.name: features[name] for name, inner in trace.inputs.items() if inner.op in needed}
+    fed |= {inner.name: _captured(outer, variables) for outer, inner in trace.graph.captures if inner.op in needed}
+    definition = tf.graph_util.extract_sub_graph(
+        sorted_controls(trace.graph.as_graph_def()), [trace.loss.op.name, *(op.name for op in ends)]
+    )
+    returned = [trace.loss.name, *sorted(op.name for op in ends)]
+    loss, *done = tf.import_graph_def(definition, fed, return_elements=returned, name=PREFIX)
+    for gradient in trace.gradients:
+        variable = variables.get(gradient.handle_id)
+        if variable is not None:
+            indices = None if gradient.indices is None else f"{PREFIX}/{gradient.indices.name}"
+            entry = {
+                "variable": variable.op.name,
+                "values": f"{PREFIX}/{gradient.values.name}",
+                "indices": indices,
+            }
+            tf.add_to_collection(gradients_hook.COLLECTION, json.dumps(entry))
+    return tf.identity(loss, name="loss"), tf.group(*done, name="train_op")
+
+
+def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:
+    if outer.dtype != tf.resource:
+        return tf.constant(outer.numpy())
+    if outer._id in variables:
+        return variables[outer._id].handle
+    raise CaptureError(
+        f"the step uses {outer!r}, a resource that is no variable made by the function that model._target_ names "
+        "(a lookup table, an iterator, or a variable of the module): make variables inside that function, and put "
+        "lookup tables into the data"
+    )
+
+
+def _only_reads(op: Any) -> bool:
+    return op.type in ("ReadVariableOp", "ResourceGather", "VariableShape", "Placeholder", "Const")
+
+
+def sorted_controls(definition: Any) -> Any:
+    """Control inputs come out of sets of Python: in the order of their names every process has the same graph."""
+    for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+        for node in nodes:
+            data = [name for name in node.input if not name.startswith("^")]
+            controls = sorted(name for name in node.input if name.startswith("^"))
+            node.input[:] = [*data, *controls]
+            node.attr.pop("_class", None)  # colocation with placeholders that are not imported
+    return definition

@@ -1,0 +1,84 @@
+"""One training step of a compiled Keras model: its own `train_step`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph.traced.trace import Features, StepFunction
+
+log = logging.getLogger(__name__)
+# A feature, several in the order of the outputs, or by output.
+Names = str | Sequence[str] | Mapping[str, str] | None
+
+
+def is_keras_model(made: Any) -> bool:
+    """Whether a function returned a model of Keras 3; does not import Keras."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(made, keras.Model)
+
+
+def keras_step(model: Any, features: Features, *, labels: Names, sample_weight: Names) -> StepFunction:
+    """The step that `fit` would run on a batch; builds the model and its optimizer first where they are not built yet.
+
+    Raises CaptureError where the model is not compiled, or `labels` or `sample_weight` name no feature.
+    """
+    if not model.compiled or model.optimizer is None:
+        raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
+    if (model.steps_per_execution or 1) > 1:
+        log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
+    given = [*_flat(labels), *_flat(sample_weight)]
+    for key, names in (("labels", labels), ("sample_weight", sample_weight)):
+        for name in _flat(names):
+            if name not in features:
+                raise CaptureError(f"model.{key}={name}: no feature of the data; it has {sorted(features)}")
+    inputs = [name for name in features if name not in given]
+
+    def batch(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        named = {name: tensors[name] for name in inputs}
+        return _inputs(model, named), _picked(labels, tensors), _picked(sample_weight, tensors)
+
+    _build(model, batch(_symbols(features)))
+    return lambda tensors: model.train_step(batch(tensors))
+
+
+def _symbols(features: Features) -> dict[str, Any]:
+    import keras
+
+    return {name: keras.KerasTensor(shape, dtype) for name, (shape, dtype) in features.items()}
+
+
+def _build(model: Any, batch: tuple[Any, Any, Any]) -> None:
+    model._symbolic_build(data_batch=batch)
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
+    """What the model is called with: a tensor where it has one input, otherwise a dict by name."""
+    names = getattr(model, "input_names", None) if getattr(model, "_functional", model) is not None else None
+    if names and not isinstance(getattr(model, "_inputs_struct", None), dict):
+        missing = [name for name in names if name not in tensors]
+        if len(names) == 1 and len(tensors) == 1:
+            return next(iter(tensors.values()))
+        if missing:
+            raise CaptureError(f"the Keras model has the input «{missing[0]}»; the data gives {sorted(tensors)}")
+        return tensors[names[0]] if len(names) == 1 else {name: tensors[name] for name in names}
+    return next(iter(tensors.values())) if len(tensors) == 1 else dict(tensors)
+
+
+def _picked(names: Names, tensors: Mapping[str, Any]) -> Any:
+    if names is None or isinstance(names, str):
+        return None if names is None else tensors[names]
+    if isinstance(names, Mapping):
+        return {output: tensors[name] for output, name in names.items()}
+    return [tensors[name] for name in names]
+
+
+def _flat(names: Names) -> list[str]:
+    if names is None or isinstance(names, str):
+        return [] if names is None else [names]
+    return list(names.values()) if isinstance(names, Mapping) else list(names)

@@ -1,0 +1,49 @@
+"""Lookups of rows in place of reads of whole tables.
+
+Keras reads a whole variable and gathers rows of what it read. The same rows come from a lookup of the variable, and
+nothing else needs the table. Shapes of variables are constants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+
+
+def look_up_rows(graph: tf.Graph) -> None:
+    """Replaces gathers from reads of variables, and shapes of such reads, in a graph that was just imported."""
+    with graph.as_default():
+        for read in [op for op in graph.get_operations() if op.type == "ReadVariableOp"]:
+            if read.inputs[0].op.type == "VarHandleOp":
+                _replace_users(read, read.outputs[0])
+
+
+def _replace_users(read: tf.Operation, value: tf.Tensor) -> None:
+    for user in sorted(value.consumers(), key=lambda op: op.name):
+        if user.type == "Shape" and value.shape.is_fully_defined():
+            shape = tf.constant(value.shape.as_list(), user.outputs[0].dtype, name=f"{user.name}/known")
+            edit.reconnect(user.outputs[0], shape, where=lambda _: True)
+        elif user.type == "Cast" and value.op == read:
+            _replace_users(read, user.outputs[0])
+        elif user.type == "GatherV2" and user.inputs[0] is value and _is_by_rows(user):
+            _look_up(read, user)
+
+
+def _is_by_rows(gather: tf.Operation) -> bool:
+    axis = tf.get_static_value(gather.inputs[2])
+    return axis is not None and int(axis) == 0 and not gather.get_attr("batch_dims")
+
+
+def _look_up(read: tf.Operation, gather: tf.Operation) -> None:
+    table, ids = read.inputs[0], gather.inputs[1]
+    with tf.control_dependencies(list(read.control_inputs)), tf.name_scope(f"{gather.name}/rows/"):
+        rows: Any = tf.raw_ops.ResourceGather(resource=table, indices=ids, dtype=read.outputs[0].dtype)
+    for waiting in list(read._control_outputs):
+        edit.set_control_inputs(waiting, [*waiting.control_inputs, rows.op])
+    if rows.dtype != gather.outputs[0].dtype:
+        with tf.name_scope(f"{gather.name}/rows/"):
+            rows = tf.cast(rows, gather.outputs[0].dtype)
+    edit.reconnect(gather.outputs[0], rows, where=lambda _: True)

@@ -1,0 +1,49 @@
+"""The order of a traced step, with no edge more than it needs.
+
+A trace orders all that touches a variable: an update waits for every read before it. Nearly always it also needs the
+value that was read, and then the edge says nothing. Edges that stay leave from the value and not from the read, because
+rewriting may read elsewhere.
+"""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+
+READS = frozenset({"ReadVariableOp", "ResourceGather"})
+
+
+def wait_for_values(graph: tf.Graph) -> None:
+    """Replaces each edge by which an op waits for a read: none where the op needs the value, or one from the value."""
+    values: dict[tf.Operation, tf.Operation] = {}
+    for op in graph.get_operations():
+        reads = [control for control in op.control_inputs if control.type in READS]
+        if not reads:
+            continue
+        needed = edit.ancestors([op], control=False)
+        others = [control for control in op.control_inputs if control.type not in READS]
+        edit.set_control_inputs(op, others + [_value_of(read, values) for read in reads if read not in needed])
+
+
+def _value_of(read: tf.Operation, values: dict[tf.Operation, tf.Operation]) -> tf.Operation:
+    if read not in values:
+        with read.graph.as_default(), tf.control_dependencies(None):
+            values[read] = tf.identity(read.outputs[0], name=f"{read.name}/value").op
+    return values[read]
+
+
+def keep_only_needed(graph: tf.Graph, ends: list[tf.Operation]) -> None:
+    """Lets nobody that `ends` need wait for a read whose value they do not need."""
+    needed: set[tf.Operation] = set()
+    stack = list(ends)
+    while stack:
+        op = stack.pop()
+        if op not in needed:
+            needed.add(op)
+            stack += [tensor.op for tensor in op.inputs]
+            stack += [control for control in op.control_inputs if control.type not in READS]
+    for op in needed:
+        kept = [control for control in op.control_inputs if control in needed]
+        if len(kept) < len(op.control_inputs):
+            edit.set_control_inputs(op, kept)

@@ -1,0 +1,91 @@
+"""Traces one training step eagerly into a graph of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
+from tensorflow.python.framework import func_graph
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph.traced import branches
+from parallax_runner.graph.traced.gradients import TapeGradient, recorded
+
+# A step takes the features by name, trains once, and returns the loss, or a dict that has it as «loss».
+StepFunction = Callable[[dict[str, Any]], Any]
+Features = Mapping[str, tuple[tuple[int | None, ...], str]]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A step's ops in `graph`; `inputs` are its placeholders by feature, `loss` is a scalar of it."""
+
+    graph: branches.StepGraph
+    inputs: dict[str, Any]
+    loss: Any
+    gradients: list[TapeGradient]
+
+
+def trace(step: StepFunction, features: Features) -> Trace:
+    """The ops of `step`, ordered as they would run eagerly.
+
+    Functions that it calls, also compiled ones, are traced in line. `features` gives shape and dtype of each feature.
+
+    Raises CaptureError where what it returns is no loss.
+    """
+    signature = {name: tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in sorted(features.items())}
+    graph, gradients = branches.StepGraph("step"), list[TapeGradient]()
+    with ExitStack() as stack:
+        stack.enter_context(functions_in_line())
+        stack.enter_context(recorded(gradients, graph))
+        if "keras" in sys.modules:
+            stack.enter_context(branches.in_line(graph))
+        func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
+    loss = loss_of(graph.structured_outputs)
+    if loss.op.type == "Identity":  # which waits for all that the step writes; whoever asks for the loss may not
+        loss = loss.op.inputs[0]
+    return Trace(graph, dict(zip(sorted(features), graph.inputs, strict=False)), loss, gradients)
+
+
+@contextmanager
+def functions_in_line() -> Iterator[None]:
+    """Every `tf.function` runs as the Python function that it was made of, branches and loops on tensors converted."""
+
+    def call(this: Any, *args: Any, **kwargs: Any) -> Any:
+        function = this.python_function
+        return (converted(function) if this._autograph else function)(*args, **kwargs)
+
+    with mock.patch.object(polymorphic_function.Function, "__call__", call):
+        yield
+
+
+def converted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose branches and loops on tensors become ops."""
+    converting: Callable[..., Any] = autograph_util.py_func_from_autograph(function)
+    return converting
+
+
+@contextmanager
+def eager_on_cpu() -> Iterator[None]:
+    """What runs eagerly takes no GPU: a driver has none to give away, and a worker's session wants its own."""
+    with suppress(RuntimeError):  # the user's module has used devices already
+        tf.config.set_visible_devices([], "GPU")
+    with tf.device("CPU:0"):
+        yield
+
+
+def loss_of(returned: Any) -> Any:
+    """The loss among what a step returned. Raises CaptureError where there is none."""
+    loss = returned.get("loss") if isinstance(returned, Mapping) else returned
+    if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0 or not loss.dtype.is_floating:
+        raise CaptureError(
+            "a training step must return its loss, a floating-point scalar, or a dict with it as 'loss', "
+            f"not {returned!r}"
+        )
+    return loss

@@ -1,0 +1,161 @@
+"""The variables that a traced model creates: their names, and what their first values are."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+KERAS_VARIABLES = "keras.src.backend.tensorflow.core"
+KERAS_METRICS = "keras.src.metrics.metric"
+# What the name of an op may not contain.
+_REFUSED = re.compile(r"[^A-Za-z0-9_.\\/-]")
+
+
+class UnsetVariable(resource_variable_ops.UninitializedVariable):
+    """A variable that has no value until somebody reads or assigns it outside of a trace.
+
+    A model is made in the driver and in every worker, and its values live in a session: an eager copy of a large
+    table would take its memory a second time.
+    """
+
+    def __init__(self, initial: Callable[[], Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._initial = initial
+
+    def _read_variable_op(self, no_copy: bool = False) -> Any:
+        self._set_where_read_eagerly()
+        return super()._read_variable_op(no_copy)
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> Any:
+        self._set_where_read_eagerly()
+        return super().sparse_read(indices, name)
+
+    def assign_add(self, *args: Any, **kwargs: Any) -> Any:
+        self._set_where_read_eagerly()
+        return super().assign_add(*args, **kwargs)
+
+    def assign_sub(self, *args: Any, **kwargs: Any) -> Any:
+        self._set_where_read_eagerly()
+        return super().assign_sub(*args, **kwargs)
+
+    def _set_where_read_eagerly(self) -> None:
+        if tf.executing_eagerly() and not self.is_initialized():
+            self.assign(self._initial())
+
+
+@dataclass(frozen=True)
+class TracedVariable:
+    """`variable` under the name that checkpoints have for it; `op_name` is that name as an op may have it.
+
+    `initial` makes the first value, a tensor, in whatever graph is the default one. `aggregation` is what the variable
+    declares about ranks: «none», «sum», «mean» or «only_first_replica». `is_metric`: a metric accumulates in it.
+    """
+
+    name: str
+    op_name: str
+    variable: Any
+    initial: Callable[[], Any] | None
+    aggregation: str
+    is_metric: bool = False
+
+
+class Variables:
+    """What `created` records, in the order in which it was created."""
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+        self._paths: dict[int, str] = {}
+        self._initial: dict[int, Callable[[], Any]] = {}
+        self._metrics: list[Any] = []
+
+    @contextmanager
+    def created(self) -> Iterator[None]:
+        """Records variables of TensorFlow and Keras that are created meanwhile."""
+        with ExitStack() as stack:
+            stack.enter_context(tf.variable_creator_scope(self._create))
+            if KERAS_VARIABLES in sys.modules:
+                stack.enter_context(self._keras(sys.modules[KERAS_VARIABLES].Variable))
+                stack.enter_context(self._keras_metrics(importlib.import_module(KERAS_METRICS).Metric))
+            yield
+
+    def all(self) -> list[TracedVariable]:
+        """Each variable once, under a name of its own: `path` of a Keras variable, `name` of any other one."""
+        found: list[TracedVariable] = []
+        taken: set[str] = set()
+        metrics = {id(one._value) for one in self._metrics}
+        for variable in self._made:
+            wanted = self._paths.get(id(variable), variable.name.split(":")[0])
+            name, number = wanted, 0
+            while _op_name(name).lower() in taken:
+                number += 1
+                name = f"{wanted}_{number}"
+            taken.add(_op_name(name).lower())
+            is_metric = id(variable) in metrics
+            aggregation = variable.aggregation.name.lower()
+            initial = self._initial.get(id(variable))
+            if initial is not None and variable.is_initialized():
+                initial = None  # a value that was loaded or set counts, and not its initializer
+            found.append(TracedVariable(name, _op_name(name), variable, initial, aggregation, is_metric))
+        return found
+
+    def _create(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        variable = next_creator(**kwargs)
+        self._made.append(variable)
+        return variable
+
+    @contextmanager
+    def _keras(self, keras_variable: Any) -> Iterator[None]:
+        initialize = keras_variable._initialize
+
+        def with_path(this: Any, value: Any) -> None:
+            initialize(this, value)
+            self._paths[id(this._value)] = this.path
+
+        def without_value(this: Any, initializer: Callable[..., Any]) -> None:
+            def initial() -> Any:
+                return tf.cast(initializer(this._shape, dtype=this._dtype), this._dtype)
+
+            variable = UnsetVariable(
+                initial,
+                shape=this._shape,
+                dtype=tf.as_dtype(this._dtype),
+                trainable=this.trainable,
+                name=this.name,
+                aggregation=this._map_aggregation(this.aggregation),
+                synchronization=this._map_synchronization(this.synchronization),
+            )
+            self._made.append(variable)
+            self._initial[id(variable)] = initial
+            this._initialize(variable)
+
+        with (
+            mock.patch.object(keras_variable, "_initialize", with_path),
+            mock.patch.object(keras_variable, "_initialize_with_initializer", without_value),
+        ):
+            yield
+
+    @contextmanager
+    def _keras_metrics(self, metric: Any) -> Iterator[None]:
+        add_variable = metric.add_variable
+
+        def noted(this: Any, *args: Any, **kwargs: Any) -> Any:
+            variable = add_variable(this, *args, **kwargs)
+            self._metrics.append(variable)  # it may get its value later
+            return variable
+
+        with mock.patch.object(metric, "add_variable", noted):
+            yield
+
+
+def _op_name(name: str) -> str:
+    found = _REFUSED.sub("_", name)
+    return found if re.match(r"[A-Za-z0-9.]", found) else f"v{found}"
