@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.effects import Effects
+from parallax_runner.analysis.slots import slot_owners
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
@@ -18,7 +19,7 @@ from parallax_runner.graph.devices import named_server
 from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.fed import is_fed_scalar
 from parallax_runner.graph.script_graph import min_partitions
-from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
 # Ops through which a sum of duplicate rows may be taken before or after without changing the result.
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
@@ -44,7 +45,6 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     gradients: dict[str, list[Gradient]] = defaultdict(list)
     for gradient in boundary.gradients:
         gradients[gradient.variable].append(gradient)
-    owners = slot_owners(graph, boundary, single.variables)
     step = edit.ancestors([graph.get_operation_by_name(single.train_op)])
     effects = Effects.of(graph)
 
@@ -53,6 +53,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
         is_alike = is_fed_scalar(op, single.features.values())
         return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 
+    owners = slot_owners(graph, boundary, single.variables, differs_by_rank)
     updated = set(gradients) | set(owners)
     own = _written_by_each_rank(step, updated, boundary.tensors, differs_by_rank)
     _refuse_rank_dependent_updates(boundary, updated, own, effects, differs_by_rank)
@@ -117,45 +118,6 @@ def _immovable_ops(
 
 def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:
     return [graph.get_tensor_by_name(name).op for name in tensors]
-
-
-def slot_owners(graph: tf.Graph, boundary: Boundary, variables: Iterable[Variable]) -> dict[str, str]:
-    """For each optimizer slot the variable that it belongs to, told by the update ops and not by names.
-
-    A slot shares a fused apply op with its variable, or is scattered to by the ids of its variable's gradient, or is
-    assigned a tensor of its variable's shape that depends on its variable's gradient (then its name must extend the
-    variable's).
-    """
-    by_name = {variable.name: variable for variable in variables}
-    trained = {gradient.variable for gradient in boundary.gradients}
-    owners: dict[str, str] = {}
-    for op in sorted(boundary.region, key=lambda op: op.name):
-        handles = [handle.name for handle in edit.handle_of(op) if handle.name in by_name]
-        if not handles or handles[0] in owners or not is_write(op):
-            continue
-        if handles[0] in trained:
-            owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
-            continue
-        candidates = _gradients_behind(boundary, op)
-        for gradient in candidates:
-            owner = by_name[gradient.variable]
-            scattered = op.type.startswith("ResourceScatter") and gradient.indices is not None
-            named = handles[0].startswith(owner.name + "/")
-            if owner.shape == by_name[handles[0]].shape and (named or (scattered and len(candidates) == 1)):
-                owners[handles[0]] = owner.name
-                break
-    return owners
-
-
-def _gradients_behind(boundary: Boundary, write: tf.Operation) -> list[Gradient]:
-    """The gradients that decide where (a scatter's ids) or what (an assignment's value) an op writes."""
-    source = write.inputs[1]
-    behind = [] if source.name in boundary.tensors else [source.op]
-    found = edit.ancestors(behind, stop_at=boundary.tensors, control=False)
-    read = {tensor.name for op in found for tensor in op.inputs} | {source.name}
-    if write.type.startswith("ResourceScatter"):
-        return [gradient for gradient in boundary.gradients if gradient.indices in read]
-    return [gradient for gradient in boundary.gradients if gradient.values in read]
 
 
 def _kind(gradients: list[Gradient]) -> GradientKind:

@@ -1,0 +1,102 @@
+"""Finds the variable that each optimizer slot belongs to, by what the update writes and not by names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.boundary import Boundary
+from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.observers import is_number
+from parallax_runner.graph.single_device_graph import Variable
+
+# What these give has no element that belongs to one place of what they read.
+MIXES_PLACES = frozenset(
+    {"All", "Any", "EuclideanNorm", "L2Loss", "Max", "Mean", "Min", "Prod", "Rank", "Shape", "ShapeN", "Size", "Sum"}
+)
+READS = frozenset({"ReadVariableOp", "ResourceGather"})
+
+
+@dataclass
+class Sources:
+    """What a write takes values from, place by place: gradients, by their variables, and variables that are read."""
+
+    gradients: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+
+
+def slot_owners(
+    graph: tf.Graph,
+    boundary: Boundary,
+    variables: Iterable[Variable],
+    differs_by_rank: Callable[[tf.Operation], bool],
+) -> dict[str, str]:
+    """For each optimizer slot the variable that it belongs to.
+
+    A slot shares a fused apply op with its variable. Or the update region writes to it, place by place, what comes from
+    the gradient of one variable of its shape, or from the values of that variable (an average of weights) or of its
+    slots. A number that all places share, such as a global norm, says nothing.
+    """
+    by_name = {variable.name: variable for variable in variables}
+    trained = {gradient.variable for gradient in boundary.gradients}
+    owners: dict[str, str] = {}
+    found: dict[str, Sources] = {}
+    before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
+    for op in sorted(boundary.region, key=lambda op: op.name):
+        handles = [handle.name for handle in edit.handle_of(op) if handle.name in by_name]
+        if not handles or not is_write(op):
+            continue
+        if handles[0] in trained:
+            owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
+            continue
+        sources = _sources(op, boundary, is_scalar=is_number(tf.TensorShape(by_name[handles[0]].shape)))
+        # An average of weights that a rank's data or draws decide, or that a forward pass waits for, is its own.
+        is_own = op in before_gradients or any(
+            differs_by_rank(source) for source in edit.ancestors([op], stop_at=boundary.tensors, control=False)
+        )
+        every = found.setdefault(handles[0], Sources())
+        every.gradients |= sources.gradients
+        every.read |= set() if is_own else sources.read
+
+    def owner_of(name: str, candidates: set[str]) -> str | None:
+        alike = sorted(each for each in candidates if by_name[each].shape == by_name[name].shape)
+        named = [each for each in alike if name.startswith(each + "/")]
+        return alike[0] if len(alike) == 1 else named[0] if named else None
+
+    candidates = {name: sources.gradients | (sources.read & trained) for name, sources in found.items()}
+    before = -1
+    while len(owners) > before:  # a slot may be written from another one
+        before = len(owners)
+        for name, sources in found.items():
+            behind = candidates[name] | {owners[slot] for slot in sources.read - {name} if slot in owners}
+            owner = owner_of(name, behind)
+            if name not in owners and owner is not None:
+                owners[name] = owner
+    return owners
+
+
+def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sources:
+    """What is written by an op of the region to a variable; `is_scalar`: to one that is one number."""
+    of_gradients: dict[str, set[str]] = {}
+    for gradient in boundary.gradients:
+        for name in (gradient.values, gradient.indices):
+            if name is not None:
+                of_gradients.setdefault(name, set()).add(gradient.variable)
+    found, seen = Sources(), set[str]()
+    stack = list(write.inputs[1:])
+    while stack:
+        tensor = stack.pop()
+        if tensor.name in seen or (is_number(tensor.shape) and not is_scalar):
+            continue
+        seen.add(tensor.name)
+        if tensor.name in of_gradients:
+            found.gradients |= of_gradients[tensor.name]
+        elif tensor.op in boundary.region and tensor.op.type not in MIXES_PLACES:
+            if tensor.op.type in READS:
+                found.read |= {handle.name for handle in edit.handle_of(tensor.op)}
+            inputs = [tensor.op.inputs[tensor.value_index]] if tensor.op.type == "IdentityN" else tensor.op.inputs
+            stack += [each for each in inputs if each.dtype != tf.resource]
+    return found

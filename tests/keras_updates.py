@@ -1,0 +1,154 @@
+"""Updates as Keras' optimizers write them, by hand in graphs of TensorFlow 1: slots are plain variables whose names say
+little, and a sparse gradient is made dense before the whole table is updated.
+
+What is written is read again behind the write, as a traced Keras step reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import tensorflow.compat.v1 as tf
+
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
+Pairs: TypeAlias = Sequence[tuple[Gradient, tf.Variable]]
+
+
+class Update:
+    """The update of one variable: makes slots, and orders reads behind writes."""
+
+    def __init__(self, optimizer: str, variable: tf.Variable, after: Sequence[tf.Operation]) -> None:
+        self.optimizer, self.variable, self.writes = optimizer, variable, list(after)
+
+    def slot(self, name: str) -> tf.Variable:
+        """A variable of zeros of the variable's shape, with a name that does not extend the variable's."""
+        full = f"{self.optimizer}/{re.sub(r'/', '_', self.variable.op.name)}_{name}"
+        with tf.variable_scope("", reuse=False):
+            zeros = tf.zeros_initializer()
+            return tf.get_variable(full, self.variable.shape, self.variable.dtype, zeros, trainable=False)
+
+    def read(self, variable: tf.Variable) -> tf.Tensor:
+        """The values of the variable or of a slot, as all writes so far have left them."""
+        with tf.control_dependencies(self.writes):
+            return variable.read_value()
+
+    def assign(self, variable: tf.Variable, value: tf.Tensor) -> None:
+        """Writes all rows."""
+        self._written(variable.assign(value, read_value=False))
+
+    def assign_add(self, variable: tf.Variable, value: Gradient) -> None:
+        """Writes all rows, or of slices their rows."""
+        if isinstance(value, tf.IndexedSlices):
+            with tf.control_dependencies(self.writes):
+                handle, ids, rows = variable.handle, value.indices, value.values
+                self._written(tf.raw_ops.ResourceScatterAdd(resource=handle, indices=ids, updates=rows))
+        else:
+            self._written(variable.assign_add(value, read_value=False))
+
+    def assign_sub(self, variable: tf.Variable, value: Gradient) -> None:
+        """Writes all rows, or of slices their rows."""
+        self.assign_add(variable, on_values(tf.negative, value))
+
+    def _written(self, write: tf.Operation) -> None:
+        self.writes.append(write)
+
+
+def on_values(change: Callable[[tf.Tensor], tf.Tensor], gradient: Gradient) -> Gradient:
+    """What Keras' operations that leave zero alone make of a gradient: slices stay slices."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(change(gradient.values), gradient.indices, gradient.dense_shape)
+    return change(gradient)
+
+
+def dense(gradient: Gradient) -> tf.Tensor:
+    """What the other operations make of slices."""
+    return tf.convert_to_tensor(gradient)
+
+
+def momentum(update: Update, gradient: Gradient) -> None:
+    m = update.slot("momentum")
+    update.assign(m, update.read(m) * 0.9 - dense(on_values(lambda values: values * 0.05, gradient)))
+    update.assign_add(update.variable, update.read(m))
+
+
+def adam(update: Update, gradient: Gradient, *, amsgrad: bool = False) -> None:
+    m, v = update.slot("momentum"), update.slot("velocity")
+    update.assign_add(m, (dense(gradient) - update.read(m)) * 0.1)
+    update.assign_add(v, (dense(on_values(tf.square, gradient)) - update.read(v)) * 0.01)
+    if amsgrad:
+        largest = update.slot("velocity_hat")
+        update.assign(largest, tf.maximum(update.read(largest), update.read(v)))
+        v = largest
+    update.assign_sub(update.variable, update.read(m) * 0.01 / (tf.sqrt(update.read(v)) + 1e-7))
+
+
+def adamw(update: Update, gradient: Gradient) -> None:
+    update.assign_sub(update.variable, update.read(update.variable) * 0.004 * 0.01)
+    adam(update, gradient)
+
+
+def ftrl(update: Update, gradient: Gradient) -> None:
+    accumulator, linear = update.slot("accumulator"), update.slot("linear")
+    old, values = update.read(accumulator) + 0.1, update.read(update.variable)
+    new = old + dense(on_values(tf.square, gradient))
+    update.assign_add(linear, dense(gradient) - (new**0.5 - old**0.5) / 0.05 * values)
+    z = update.read(linear)
+    update.assign(update.variable, (tf.clip_by_value(z, -0.001, 0.001) - z) / (new**0.5 / 0.05))
+    update.assign(accumulator, new - 0.1)
+
+
+def sgd(update: Update, gradient: Gradient) -> None:
+    update.assign_sub(update.variable, on_values(lambda values: values * 0.05, gradient))
+
+
+OPTIMIZERS: dict[str, Callable[[Update, Gradient], None]] = {
+    "sgd": sgd,
+    "momentum": momentum,
+    "adam": adam,
+    "amsgrad": lambda update, gradient: adam(update, gradient, amsgrad=True),
+    "adamw": adamw,
+    "ftrl": ftrl,
+}
+
+
+def clip_each(pairs: Pairs, norm: float = 0.3) -> Pairs:
+    """`clipnorm`: slices stay slices."""
+    return [
+        (on_values(lambda values: tf.clip_by_norm(values, norm), gradient), variable) for gradient, variable in pairs
+    ]
+
+
+def clip_together(pairs: Pairs, norm: float = 0.3) -> Pairs:
+    """`global_clipnorm`: slices become dense, for the norm and for the result, and all results leave through one op."""
+    squares = [tf.reduce_sum(on_values(tf.square, gradient)) for gradient, _ in pairs]
+    whole = tf.sqrt(tf.reduce_sum(tf.stack(squares)))
+    scale = norm * tf.minimum(1.0 / whole, 1.0 / norm) + (whole - whole)
+    clipped = tf.raw_ops.IdentityN(input=[dense(gradient) * scale for gradient, _ in pairs])
+    return [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)]
+
+
+def average(update: Update, decay: float = 0.9) -> None:
+    """An average of the weights, read when they are updated."""
+    kept = update.slot("average")
+    update.assign(kept, decay * update.read(kept) + (1 - decay) * update.read(update.variable))
+
+
+def apply(
+    optimizer: str,
+    pairs: Pairs,
+    global_step: tf.Variable,
+    *,
+    clip: Callable[[Pairs], Pairs] = lambda pairs: pairs,
+    averages: bool = False,
+) -> tf.Operation:
+    """The train op."""
+    writes: list[tf.Operation] = []
+    for gradient, variable in clip(pairs):
+        update = Update(optimizer, variable, [])
+        OPTIMIZERS[optimizer](update, gradient)
+        if averages:
+            average(update)
+        writes += update.writes
+    return tf.group(*writes, global_step.assign_add(1, read_value=False))
