@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.files.cache import cache_key, cache_root
-from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import constants
 from parallax_runner.planning.cost.constants import DEFAULTS, Constants
 from parallax_runner.planning.cost.measured import Measured
@@ -22,11 +21,11 @@ from parallax_runner.planning.cut import Cut, cut_variables
 def cost_model(config: RunConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
     """Of the processes that the configuration starts: each counts as a host, as the constants are of processes too."""
     workers = 1 if config.comm.name == "local" else config.cluster.workers
-    known = constants_of(config)
+    known, options = constants_of(config), CommOptions.of(config.comm)
     return CostModel(
         cluster=Cluster(workers=workers, servers=config.cluster.servers),
         constants=known,
-        ps=ps_options(config),
+        options=options,
         measured=measured,
         load=ServerLoad.of(
             cut_variables(variables, config.partition.num, cut_of(config)),
@@ -34,15 +33,9 @@ def cost_model(config: RunConfig, variables: tuple[VariableInfo, ...], measured:
             measured,
             known,
             together=config.comm.name == "ps",
-            ps=ps_options(config),
+            ps=options.ps,
         ),
-        compression=Compression(config.comm.compression),
     )
-
-
-def ps_options(config: RunConfig) -> PsOptions:
-    """The fields of `comm.ps` that a plan has."""
-    return PsOptions(**{option.name: getattr(config.comm.ps, option.name) for option in dataclasses.fields(PsOptions)})
 
 
 def cut_of(config: RunConfig) -> Cut:

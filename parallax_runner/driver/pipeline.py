@@ -38,7 +38,7 @@ from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Compression, Moved, Plan
+from parallax_runner.plan.plan import Moved, Plan
 from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.explain import explain
@@ -211,15 +211,9 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
         workers=1 if config.comm.name == "local" else config.cluster.workers,
         servers=config.cluster.servers,
         replicas_per_worker=config.cluster.replicas_per_worker,
-        ps=model.ps,
+        options=model.options,
         partitions=config.partition.num,
-        average_sparse=config.comm.average_sparse,
         fingerprint=single.fingerprint,
-        use_allgatherv=config.comm.mpi.use_allgatherv,
-        compression=Compression(config.comm.compression),
-        sync=config.comm.sync,
-        staleness=config.comm.ps.staleness,
-        backup_workers=config.comm.ps.backup_workers,
         choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
         measured=measured,
         cut=cut_of(config),

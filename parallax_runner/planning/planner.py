@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, VariablePlan
+from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
@@ -26,15 +27,9 @@ def make_plan(
     workers: int,
     servers: int,
     partitions: int,
-    average_sparse: bool,
     fingerprint: str,
+    options: CommOptions,
     replicas_per_worker: int = 1,
-    ps: PsOptions | None = None,
-    use_allgatherv: bool = False,
-    compression: Compression = Compression.OFF,
-    sync: bool = True,
-    staleness: int | None = None,
-    backup_workers: int = 0,
     choice: Choice | None = None,
     measured: Measured | None = None,
     cut: Cut = Cut.ALIKE,
@@ -49,7 +44,6 @@ def make_plan(
     Raises PlanError where a variable has fewer rows than it would have shards (Cut.BY_BYTES makes no more than rows),
     and where a route is not known.
     """
-    ps = ps or PsOptions()
     variables = cut_variables(variables, partitions, cut)
     if choice is None:
         preset = preset or preset_named(comm)
@@ -59,10 +53,9 @@ def make_plan(
     _refuse_what_ranks_cannot_send(variables, routes, comm)
     served = [variable for variable in variables if route_named(routes[variable.name]).on_servers]
     refuse_more_pieces_than_rows(served)
-    if sync:
+    if options.sync:
         _refuse_what_servers_cannot_add_up(served, comm)
-    shards = place(served, servers, measured, ps)
-    shares_counters = not sync or backup_workers > 0
+    shards = place(served, servers, measured, options.ps)
     planned = tuple(
         VariablePlan(
             name=variable.name,
@@ -73,21 +66,18 @@ def make_plan(
             route=routes[variable.name],
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
-            sent_bytes_per_step=predict_sent_bytes(
-                variable, routes[variable.name], workers, ps, compression=compression
-            ),
-            reason=choice.reasons[variable.name]
-            if choice
-            else _reason(variable, routes[variable.name], shares_counters),
+            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], workers, options),
+            reason=choice.reasons[variable.name] if choice else _reason(variable, routes[variable.name], options),
         )
         for variable in variables
     )
     notes = [*(choice.notes if choice else ()), *_notes(variables, comm, preset, partitions, routes)]
-    if use_allgatherv and ALLGATHER.name not in routes.values():
+    if options.use_allgatherv and ALLGATHER.name not in routes.values():
         notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
-    if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
+    has_dense = any(one.gradient is GradientKind.DENSE for one in served)
+    if options.ps.replicate_variables and not has_dense:
         notes.append("comm.ps.replicate_variables=true changes nothing: no dense variable is on a server")
-    if not ps.local_aggregation and (replicas_per_worker == 1 or not sync):
+    if not options.ps.local_aggregation and (replicas_per_worker == 1 or not options.sync):
         why = "a worker has one replica" if replicas_per_worker == 1 else "each replica pushes at once"
         notes.append(f"comm.ps.local_aggregation=false changes nothing: {why}")
     if (uneven := held_unevenly(served, shards, servers)) is not None:
@@ -96,18 +86,12 @@ def make_plan(
         comm=comm,
         workers=workers,
         servers=servers if shards else 0,
-        average_sparse=average_sparse,
         fingerprint=fingerprint,
         variables=planned,
         notes=tuple(notes),
         replicas_per_worker=replicas_per_worker,
-        ps=ps,
-        use_allgatherv=use_allgatherv,
-        compression=compression,
-        sync=sync,
-        staleness=staleness,
-        backup_workers=backup_workers,
-        counters=_counters(variables, sync) if shares_counters else (),
+        options=options,
+        counters=() if options.waits_for_all else _counters(variables, options),
     )
 
 
@@ -132,14 +116,14 @@ def _trained_as_none_can_add(variable: VariableInfo) -> bool:
     return variable.gradient is not GradientKind.NONE and variable.dtype not in ADDED_UP
 
 
-def _reason(variable: VariableInfo, route: str, shares_counters: bool) -> str:
-    if variable.counts and shares_counters:
+def _reason(variable: VariableInfo, route: str, options: CommOptions) -> str:
+    if variable.counts and not options.waits_for_all:
         return "counts the updates of all replicas, on server 0"
     return route_named(route).reason(variable)
 
 
-def _counters(variables: Sequence[VariableInfo], sync: bool) -> tuple[str, ...]:
-    option, remedy = ("comm.ps.backup_workers", "0") if sync else ("comm.sync=false", "comm.sync=true")
+def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[str, ...]:
+    option, remedy = ("comm.ps.backup_workers", "0") if options.sync else ("comm.sync=false", "comm.sync=true")
     counters = [variable for variable in variables if variable.counts]
     for variable in counters:
         if variable.immovable_op is not None:

@@ -14,7 +14,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Compression, Plan, PsOptions
+from parallax_runner.plan.comm_options import CommOptions, Compression, PsOptions
+from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import Choice
 from parallax_runner.planning.planner import make_plan
 from tests.parallel.case_models import (
@@ -126,17 +127,19 @@ class Case:
             comm=self.comm,
             workers=self.ranks,
             replicas_per_worker=self.replicas,
-            ps=PsOptions(
-                local_aggregation=self.local_aggregation,
-                replicate_variables=self.replicate_variables,
-                boundary_among_servers=self.among_servers,
-                boundary_between_workers_and_servers=self.between,
+            options=CommOptions(
+                average_sparse=self.average_sparse,
+                ps=PsOptions(
+                    local_aggregation=self.local_aggregation,
+                    replicate_variables=self.replicate_variables,
+                    boundary_among_servers=self.among_servers,
+                    boundary_between_workers_and_servers=self.between,
+                ),
+                use_allgatherv=self.use_allgatherv,
+                compression=Compression(self.compression),
             ),
             servers=SERVERS,
             partitions=self.partitions,
-            average_sparse=self.average_sparse,
-            use_allgatherv=self.use_allgatherv,
-            compression=Compression(self.compression),
             fingerprint=single.fingerprint,
         )
 
