@@ -16,6 +16,7 @@ from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import Cut, cut_variables
+from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 
@@ -118,16 +119,16 @@ def _point(comm: str, model: CostModel) -> Point:
     if workers == 1:  # one device, whatever was asked for
         routes = dict.fromkeys((variable.name for variable in variables), LOCAL.name)
     else:
-        plan = make_plan(
-            variables,
+        request = PlanRequest(
             comm=comm,
+            variables=variables,
+            fingerprint=model.measured.fingerprint,
             workers=workers,
             servers=model.cluster.servers,
-            partitions=1,
-            fingerprint=model.measured.fingerprint,
             options=model.options,
             choice=choose_routes(variables, model) if comm == "auto" else None,
         )
+        plan = make_plan(request)
         routes = {planned.name: planned.route for planned in plan.variables}
     compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)
     if compute_secs is None or step_secs is None:

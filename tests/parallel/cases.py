@@ -17,6 +17,7 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.comm_options import CommOptions, Compression, PsOptions
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import Choice
+from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from tests.parallel.case_models import (
     BATCH,
@@ -121,11 +122,12 @@ class Case:
         return [self.plan(single), *(dataclasses.replace(self, partitions=each).plan(single) for each in numbers)]
 
     def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
-        return make_plan(
-            classify(single),
-            choice=choice,
+        request = PlanRequest(
             comm=self.comm,
+            variables=tuple(classify(single)),
+            fingerprint=single.fingerprint,
             workers=self.ranks,
+            servers=SERVERS,
             replicas_per_worker=self.replicas,
             options=CommOptions(
                 average_sparse=self.average_sparse,
@@ -138,10 +140,10 @@ class Case:
                 use_allgatherv=self.use_allgatherv,
                 compression=Compression(self.compression),
             ),
-            servers=SERVERS,
             partitions=self.partitions,
-            fingerprint=single.fingerprint,
+            choice=choice,
         )
+        return make_plan(request)
 
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
         """Few rows, so that ids repeat within a rank and across ranks."""

@@ -9,16 +9,17 @@ from typing import Any
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 
 OPTIONS = frozenset(field.name for field in dataclasses.fields(CommOptions))
 
 
 def plan_of(variables: Sequence[VariableInfo], **fields: Any) -> Plan:
-    """The plan of two workers and two servers; `fields` are those of `CommOptions`, too."""
+    """The plan of two workers and two servers; `fields` are those of `PlanRequest` and of `CommOptions`."""
     options = CommOptions(**{name: fields.pop(name) for name in OPTIONS & set(fields)})
-    asked = {"comm": "hybrid", "workers": 2, "servers": 2, "partitions": 1, "fingerprint": "f"} | fields
-    return make_plan(variables, options=options, **asked)
+    asked = {"comm": "hybrid", "workers": 2, "servers": 2, "fingerprint": "f"} | fields
+    return make_plan(PlanRequest(variables=tuple(variables), options=options, **asked))
 
 
 def with_options(plan: Plan, **fields: Any) -> Plan:
