@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import Rows, markdown
-from parallax_runner.plan.plan import PsOptions
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import constants, measured
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.measured import Measured
@@ -57,7 +57,7 @@ def compare(profile: Measured, results: Mapping[str, Any], base: Constants, *, c
         base.with_link(gbit_per_sec=gbit, latency_us=results["latency_us"] or None),
         workers=hosts,
         workers_per_host=1,
-        ps=PsOptions(),
+        options=CommOptions(),
     )
     return [Compared(hosts, mode, medians[mode], found.at(mode, hosts).step_ms) for mode in COMMS if mode in medians]
 

@@ -93,7 +93,7 @@ class Border:
 
     def _check_taken(self, name: str, taken: tf.Operation) -> None:
         """Refuses what is made of a sum that another worker takes from the servers."""
-        backup_workers = self._plan.backup_workers
+        backup_workers = self._plan.options.backup_workers
         if backup_workers:
             raise TrainingError(
                 f"«{name}» needs «{taken.name}», which one worker takes from the servers, in each step another "
@@ -103,7 +103,7 @@ class Border:
             sums = "a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker gets, or "
             raise TrainingError(
                 f"«{name}» needs «{taken.name}», which worker 0 takes from the servers: fetch it in worker 0 alone "
-                f"(where it has one replica), or {sums if self._plan.ps.boundary_among_servers else ''}choose "
+                f"(where it has one replica), or {sums if self._plan.options.ps.boundary_among_servers else ''}choose "
                 "run_option='MPI'"
             )
 

@@ -1,53 +1,37 @@
-"""The cost model of a configuration: its cluster, the constants that are known of it, and what was measured."""
+"""The cost model of what a plan is asked for, and the constants that are known of a configuration's cluster."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 from pathlib import Path
 
-from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.files.cache import cache_key, cache_root
-from parallax_runner.plan.plan import Compression, PsOptions
 from parallax_runner.planning.cost import constants
 from parallax_runner.planning.cost.constants import DEFAULTS, Constants
-from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.cost.server_load import ServerLoad
-from parallax_runner.planning.cut import Cut, cut_variables
+from parallax_runner.planning.cut import cut_variables
+from parallax_runner.planning.plan_request import PlanRequest
 
 
-def cost_model(config: RunConfig, variables: tuple[VariableInfo, ...], measured: Measured | None) -> CostModel:
-    """Of the processes that the configuration starts: each counts as a host, as the constants are of processes too."""
-    workers = 1 if config.comm.name == "local" else config.cluster.workers
-    known = constants_of(config)
+def cost_model(request: PlanRequest, known: Constants) -> CostModel:
+    """Of the processes that are asked for: each counts as a host, as the constants are of processes too."""
     return CostModel(
-        cluster=Cluster(workers=workers, servers=config.cluster.servers),
+        cluster=Cluster(request.workers, request.servers),
         constants=known,
-        ps=ps_options(config),
-        measured=measured,
+        options=request.options,
+        measured=request.measured,
         load=ServerLoad.of(
-            cut_variables(variables, config.partition.num, cut_of(config)),
-            config.cluster.servers,
-            measured,
+            cut_variables(request.variables, request.partitions, request.cut),
+            request.servers,
+            request.measured,
             known,
-            together=config.comm.name == "ps",
-            ps=ps_options(config),
+            together=request.comm == "ps",
+            ps=request.options.ps,
         ),
-        compression=Compression(config.comm.compression),
     )
-
-
-def ps_options(config: RunConfig) -> PsOptions:
-    """The fields of `comm.ps` that a plan has."""
-    return PsOptions(**{option.name: getattr(config.comm.ps, option.name) for option in dataclasses.fields(PsOptions)})
-
-
-def cut_of(config: RunConfig) -> Cut:
-    """How sparse variables share the configured number of pieces."""
-    return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)
 
 
 def constants_of(config: RunConfig) -> Constants:

@@ -23,10 +23,11 @@ from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.driver import partition_search, recovery, report, validation
 from parallax_runner.driver.artifacts import RunArtifacts
-from parallax_runner.driver.cost_model import constants_of, cost_model, cut_of
+from parallax_runner.driver.cost_model import constants_of, cost_model
 from parallax_runner.driver.jobs import row_trial as measurement
 from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.partition_search import PartitionSearch
+from parallax_runner.driver.plan_request import plan_request
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_lock import alone_in
@@ -38,13 +39,12 @@ from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Compression, Moved, Plan
+from parallax_runner.plan.plan import Moved, Plan
 from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.placement import rows_matter
 from parallax_runner.planning.planner import make_plan
-from parallax_runner.planning.presets import preset_of
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.stage_times import stage
@@ -203,28 +203,11 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
     if config.train.on_nan == "skip":
         check_held_back(single)
-    variables = classify(single)
-    model = cost_model(config, variables, measured)
-    plan = make_plan(
-        variables,
-        comm=config.comm.name,
-        workers=1 if config.comm.name == "local" else config.cluster.workers,
-        servers=config.cluster.servers,
-        replicas_per_worker=config.cluster.replicas_per_worker,
-        ps=model.ps,
-        partitions=config.partition.num,
-        average_sparse=config.comm.average_sparse,
-        fingerprint=single.fingerprint,
-        use_allgatherv=config.comm.mpi.use_allgatherv,
-        compression=Compression(config.comm.compression),
-        sync=config.comm.sync,
-        staleness=config.comm.ps.staleness,
-        backup_workers=config.comm.ps.backup_workers,
-        choice=choose_routes(variables, model) if config.comm.name == "auto" else None,
-        measured=measured,
-        cut=cut_of(config),
-        preset=preset_of(config.comm),
-    )
+    request = plan_request(config, classify(single), single.fingerprint, measured)
+    model = cost_model(request, constants_of(config))
+    if request.comm == "auto":
+        request = dataclasses.replace(request, choice=choose_routes(request.variables, model))
+    plan = make_plan(request)
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     moved = check_devices(
         single,
@@ -237,7 +220,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     plan = dataclasses.replace(plan, moved=tuple(Moved(*one) for one in moved))
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
-    return explain(plan, variables, model)
+    return explain(plan, request.variables, model)
 
 
 @stage("find a checkpoint")

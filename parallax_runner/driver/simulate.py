@@ -11,10 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver.cost_model import constants_of, ps_options
+from parallax_runner.driver.cost_model import constants_of
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.whole import write_whole
-from parallax_runner.plan.plan import Compression
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.simulation import show
@@ -40,8 +40,7 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
         constants,
         workers=config.cluster.workers,
         workers_per_host=config.simulate.workers_per_host,
-        ps=ps_options(config),
-        compression=Compression(config.comm.compression),
+        options=CommOptions.of(config.comm),
     )
     write_whole(run_dir / FILE_NAME, json.dumps(as_json(simulation), indent=1) + "\n")
     write_whole(run_dir / MARKDOWN, show.markdown(simulation))

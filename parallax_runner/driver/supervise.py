@@ -66,7 +66,7 @@ def supervise(
             steps=steps,
             last_step=start.first_step,
             log_every=log_every,
-            contributors=plan.contributors if plan.backup_workers else None,
+            contributors=plan.contributors if plan.options.backup_workers else None,
             global_batch=report.global_batch(config, plan.contributors),
             words_per_example=dataset.words_per_example,
             tracker=NoTracker() if only_searches else tracker,
@@ -171,5 +171,5 @@ def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = W
         shared=(run_dir, Path(config.ckpt.folder)) if config.ckpt.enabled else (run_dir,),
         hang_timeout_secs=config.train.hang_timeout_secs,
         stall_timeout_secs=config.train.stall_timeout_secs,
-        together=plan.sync and not plan.backup_workers,
+        together=plan.options.waits_for_all,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from parallax_runner.files.whole import write_whole
+from parallax_runner.plan.comm_options import CommOptions
 
 FORMAT = 1
 FILE_NAME = "plan.json"
@@ -23,14 +24,6 @@ class Route(StrEnum):
     PS = "ps"
     ALLTOALL = "alltoall"
     LOCAL = "local"
-
-
-class Compression(StrEnum):
-    """As what floating-point values of more than 16 bits are sent."""
-
-    OFF = "off"
-    FP16 = "fp16"
-    BF16 = "bf16"
 
 
 @dataclass(frozen=True)
@@ -106,16 +99,6 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class PsOptions:
-    """Where work beside the servers' variables is done; the keys of the same names in `comm.ps` (docs/design/0022)."""
-
-    local_aggregation: bool = True
-    replicate_variables: bool = False
-    boundary_among_servers: bool = True
-    boundary_between_workers_and_servers: bool = True
-
-
-@dataclass(frozen=True)
 class Prediction:
     """Milliseconds of a step by the cost model: its critical path, computing, exchanges and updates, and of these what
     is paid once for each route that is taken. What the path is shorter than computing and exchanges
@@ -129,31 +112,24 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole plan; `plan.json` is this, field by field. `servers` is 0 where no route needs one.
+    """The whole plan; `plan.json` is this, field by field, those of `options` among them. `servers` is 0 where no route
+    needs one.
 
-    `workers` are processes; each runs `replicas_per_worker` replicas of the single-device graph. With `use_allgatherv`
-    the route allgather is MPI's Allgatherv, and otherwise Horovod's allgather. Without `sync` each replica applies its
-    own gradients at once, at most `staleness` steps ahead of the slowest (None: any number); `counters`, variables that
-    count updates, are then on server 0. So they are with `backup_workers`, of which no step waits for so many.
-    `rows_measured` is the date on which fractions and bytes of sparse variables were measured, None where they are
-    bounds. `predicted` is what a step should take, and `constants` says where the model's constants are from.
-    `moved` are the ops that do not run on the device that the model's scopes name.
+    `workers` are processes; each runs `replicas_per_worker` replicas of the single-device graph. `counters`, variables
+    that count updates, are on server 0 where steps do not wait for all workers. `rows_measured` is the date on which
+    fractions and bytes of sparse variables were measured, None where they are bounds. `predicted` is what a step should
+    take, and `constants` says where the model's constants are from. `moved` are the ops that do not run on the device
+    that the model's scopes name.
     """
 
     comm: str
     workers: int
     servers: int
-    average_sparse: bool
     fingerprint: str
     variables: tuple[VariablePlan, ...]
     notes: tuple[str, ...]
     replicas_per_worker: int = 1
-    ps: PsOptions = PsOptions()
-    use_allgatherv: bool = False
-    compression: Compression = Compression.OFF
-    sync: bool = True
-    staleness: int | None = None
-    backup_workers: int = 0
+    options: CommOptions = field(default_factory=CommOptions)
     counters: tuple[str, ...] = ()
     rows_measured: str | None = None
     predicted: Prediction = Prediction()
@@ -174,12 +150,12 @@ class Plan:
     @property
     def contributors(self) -> int:
         """How many replicas' gradients make a synchronous step, which takes their mean."""
-        return self.replicas - self.backup_workers
+        return self.replicas - self.options.backup_workers
 
     @property
     def aggregates_locally(self) -> bool:
         """Whether a worker adds up its replicas' gradients before it pushes."""
-        return self.ps.local_aggregation and self.sync and self.replicas_per_worker > 1
+        return self.options.ps.local_aggregation and self.options.sync and self.replicas_per_worker > 1
 
     @property
     def pushes(self) -> int:
@@ -203,8 +179,12 @@ def save(plan: Plan, path: Path) -> None:
 
 
 def to_json(plan: Plan) -> str:
-    """The whole plan, for `of_json`."""
-    return json.dumps(dataclasses.asdict(plan), indent=1)
+    """The whole plan, for `of_json`; the options stand among its own fields."""
+    first = ("comm", "workers", "servers")
+    flat = {**{name: getattr(plan, name) for name in first}, "average_sparse": plan.options.average_sparse}
+    for name, value in dataclasses.asdict(plan).items():
+        flat |= value if name == "options" else {name: value}
+    return json.dumps(flat, indent=1)
 
 
 def load(path: Path) -> Plan:
@@ -219,10 +199,8 @@ def of_json(text: str) -> Plan:
     for name in ("notes", "counters"):
         fields[name] = tuple(fields[name])
     fields["moved"] = tuple(Moved(**moved) for moved in fields["moved"])
-    fields["compression"] = Compression(fields["compression"])
-    return Plan(
-        variables=variables, ps=PsOptions(**fields.pop("ps")), predicted=Prediction(**fields.pop("predicted")), **fields
-    )
+    options = CommOptions.of_json({option.name: fields.pop(option.name) for option in dataclasses.fields(CommOptions)})
+    return Plan(variables=variables, options=options, predicted=Prediction(**fields.pop("predicted")), **fields)
 
 
 def _variable(entry: dict[str, Any]) -> VariablePlan:

@@ -30,7 +30,7 @@ def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> 
         rows_measured=None if model.measured is None else model.measured.made,
         constants=model.constants.source,
     )
-    if not plan.sync or plan.backup_workers or plan.replicas_per_worker > 1:
+    if not plan.options.waits_for_all or plan.replicas_per_worker > 1:
         return dataclasses.replace(plan, notes=(*plan.notes, NOT_MODELLED))
     routes = {planned.name: planned.route for planned in plan.variables}
     compute_secs, exchange_secs = model.compute_secs(), model.exchange_secs(variables, routes)
@@ -57,7 +57,7 @@ def _counted(planned: VariablePlan, variable: VariableInfo, replicas: int, model
         planned,
         alpha=touched.share_of(variable) if is_sparse and touched else None,
         sent_bytes_per_step=predict_sent_bytes(
-            variable, planned.route, model.cluster.workers, model.ps, model.measured, model.compression
+            variable, planned.route, model.cluster.workers, model.options, model.measured
         ),
     )
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.comm_options import PsOptions
 from parallax_runner.plan.format_bytes import format_bytes
-from parallax_runner.plan.plan import Plan, PsOptions, Shard
+from parallax_runner.plan.plan import Plan, Shard
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
@@ -86,9 +87,10 @@ def served_bytes(
     bound = sum(rows) if variable.gradient_rows is None else min(sum(rows), variable.gradient_rows)
     touched = _shares(rows) if found is None else _touched(shards, found)
     travel = bound if found is None else sum(touched)
-    parts = traffic(variable, Touched(travel, travel, is_bound=found is None), ps)
+    looks_up_there = ps.boundary_between_workers_and_servers
+    parts = traffic(variable, Touched(travel, travel, is_bound=found is None), looks_up_there=looks_up_there)
     of_touched, of_rows = _shares(touched), _shares(rows)
-    pulled = of_touched if ps.boundary_between_workers_and_servers else of_rows
+    pulled = of_touched if looks_up_there else of_rows
     return [
         (parts.asked + parts.pushed) * share + parts.pulled * pulled_share
         for share, pulled_share in zip(of_touched, pulled, strict=True)

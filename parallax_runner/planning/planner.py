@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, VariablePlan
+from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
-from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
-from parallax_runner.planning.cut import Cut, cut_variables, refuse_more_pieces_than_rows
+from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_rows
 from parallax_runner.planning.placement import held_unevenly, place
+from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.presets import Preset, preset_named
 from parallax_runner.planning.routes.allgather import ROUTE as ALLGATHER
 from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
@@ -19,50 +20,24 @@ from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import route_named
 
 
-def make_plan(
-    variables: Sequence[VariableInfo],
-    *,
-    comm: str,
-    workers: int,
-    servers: int,
-    partitions: int,
-    average_sparse: bool,
-    fingerprint: str,
-    replicas_per_worker: int = 1,
-    ps: PsOptions | None = None,
-    use_allgatherv: bool = False,
-    compression: Compression = Compression.OFF,
-    sync: bool = True,
-    staleness: int | None = None,
-    backup_workers: int = 0,
-    choice: Choice | None = None,
-    measured: Measured | None = None,
-    cut: Cut = Cut.ALIKE,
-    preset: Preset | None = None,
-) -> Plan:
-    """The plan of `comm` for these variables; `partitions` is the wanted number of shards of a sparse variable, or with
-    Cut.BY_BYTES of the largest one, and for the others so many that all shards have about equal bytes. With
-    comm=auto `choice` has the routes. Servers are balanced by rows as `measured`, or else by how many may be touched.
-
-    `preset` has the routes of `comm` where that is not one of the choices that come with this project.
+def make_plan(request: PlanRequest) -> Plan:
+    """The plan that is asked for.
 
     Raises PlanError where a variable has fewer rows than it would have shards (Cut.BY_BYTES makes no more than rows),
     and where a route is not known.
     """
-    ps = ps or PsOptions()
-    variables = cut_variables(variables, partitions, cut)
+    comm, options, preset, choice = request.comm, request.options, request.preset, request.choice
+    variables = cut_variables(request.variables, request.partitions, request.cut)
     if choice is None:
         preset = preset or preset_named(comm)
-        routes = {variable.name: _route(variable, comm, preset, servers) for variable in variables}
-    else:
-        routes = dict(choice.routes)
+        choice = _by_preset(preset, variables, request)
+    routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
     served = [variable for variable in variables if route_named(routes[variable.name]).on_servers]
     refuse_more_pieces_than_rows(served)
-    if sync:
+    if options.sync:
         _refuse_what_servers_cannot_add_up(served, comm)
-    shards = place(served, servers, measured, ps)
-    shares_counters = not sync or backup_workers > 0
+    shards = place(served, request.servers, request.measured, options.ps)
     planned = tuple(
         VariablePlan(
             name=variable.name,
@@ -73,42 +48,33 @@ def make_plan(
             route=routes[variable.name],
             shards=shards.get(variable.name, ()),
             slots=variable.slots,
-            sent_bytes_per_step=predict_sent_bytes(
-                variable, routes[variable.name], workers, ps, compression=compression
-            ),
-            reason=choice.reasons[variable.name]
-            if choice
-            else _reason(variable, routes[variable.name], shares_counters),
+            sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], request.workers, options),
+            reason=choice.reasons[variable.name],
         )
         for variable in variables
     )
-    notes = [*(choice.notes if choice else ()), *_notes(variables, comm, preset, partitions, routes)]
-    if use_allgatherv and ALLGATHER.name not in routes.values():
-        notes.append("comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks")
-    if ps.replicate_variables and not any(v.gradient is GradientKind.DENSE and v.name in shards for v in variables):
-        notes.append("comm.ps.replicate_variables=true changes nothing: no dense variable is on a server")
-    if not ps.local_aggregation and (replicas_per_worker == 1 or not sync):
-        why = "a worker has one replica" if replicas_per_worker == 1 else "each replica pushes at once"
-        notes.append(f"comm.ps.local_aggregation=false changes nothing: {why}")
-    if (uneven := held_unevenly(served, shards, servers)) is not None:
+    notes = [*choice.notes, *_notes(variables, comm, preset, request.partitions, routes)]
+    notes += _notes_on_options(request, routes, served)
+    if (uneven := held_unevenly(served, shards, request.servers)) is not None:
         notes.append(uneven)
     return Plan(
         comm=comm,
-        workers=workers,
-        servers=servers if shards else 0,
-        average_sparse=average_sparse,
-        fingerprint=fingerprint,
+        workers=request.workers,
+        servers=request.servers if shards else 0,
+        fingerprint=request.fingerprint,
         variables=planned,
         notes=tuple(notes),
-        replicas_per_worker=replicas_per_worker,
-        ps=ps,
-        use_allgatherv=use_allgatherv,
-        compression=compression,
-        sync=sync,
-        staleness=staleness,
-        backup_workers=backup_workers,
-        counters=_counters(variables, sync) if shares_counters else (),
+        replicas_per_worker=request.replicas_per_worker,
+        options=options,
+        counters=() if options.waits_for_all else _counters(variables, options),
     )
+
+
+def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
+    """The routes of a preset, and the reasons that they give."""
+    routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
+    reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
+    return Choice(routes, reasons)
 
 
 def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, str], comm: str) -> None:
@@ -132,14 +98,14 @@ def _trained_as_none_can_add(variable: VariableInfo) -> bool:
     return variable.gradient is not GradientKind.NONE and variable.dtype not in ADDED_UP
 
 
-def _reason(variable: VariableInfo, route: str, shares_counters: bool) -> str:
-    if variable.counts and shares_counters:
+def _reason(variable: VariableInfo, route: str, options: CommOptions) -> str:
+    if variable.counts and not options.waits_for_all:
         return "counts the updates of all replicas, on server 0"
     return route_named(route).reason(variable)
 
 
-def _counters(variables: Sequence[VariableInfo], sync: bool) -> tuple[str, ...]:
-    option, remedy = ("comm.ps.backup_workers", "0") if sync else ("comm.sync=false", "comm.sync=true")
+def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[str, ...]:
+    option, remedy = ("comm.ps.backup_workers", "0") if options.sync else ("comm.sync=false", "comm.sync=true")
     counters = [variable for variable in variables if variable.counts]
     for variable in counters:
         if variable.immovable_op is not None:
@@ -197,6 +163,18 @@ def _notes(
         if variable.nonlinear_op
     ]
     return notes
+
+
+def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
+    """One for each option that changes nothing in this plan."""
+    options = request.options
+    if options.use_allgatherv and ALLGATHER.name not in routes.values():
+        yield "comm.mpi.use_allgatherv=true changes nothing: no sparse gradient is gathered among the ranks"
+    if options.ps.replicate_variables and not any(one.gradient is GradientKind.DENSE for one in served):
+        yield "comm.ps.replicate_variables=true changes nothing: no dense variable is on a server"
+    if not options.ps.local_aggregation and (request.replicas_per_worker == 1 or not options.sync):
+        why = "a worker has one replica" if request.replicas_per_worker == 1 else "each replica pushes at once"
+        yield f"comm.ps.local_aggregation=false changes nothing: {why}"
 
 
 def _is_mixed(preset: Preset | None) -> bool:

@@ -19,8 +19,7 @@ def may_change(config: RunConfig, plan: Plan) -> bool:
         config.partition.name == "search"
         and config.action in ("train", "search")
         and config.model["_target_"] != SCRIPT
-        and plan.sync
-        and not plan.backup_workers
+        and plan.options.waits_for_all
         and bool(_cut(plan))
     )
 

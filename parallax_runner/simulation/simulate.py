@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.plan.comm_options import CommOptions, PsOptions
 from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import Cut, cut_variables
+from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 
@@ -63,17 +64,19 @@ def simulate(
     *,
     workers: int,
     workers_per_host: int,
-    ps: PsOptions,
-    compression: Compression = Compression.OFF,
+    options: CommOptions,
 ) -> Simulation:
-    """Every way to communicate on 1 to `workers` ranks, with a server on each host, as the original has them.
+    """Every way to communicate on 1 to `workers` ranks, with a server on each host, as the original has them. Of
+    `options` it takes compression and those of servers: all steps wait for all workers.
 
     Raises PlanError where none can be modelled.
     """
 
+    options = CommOptions(ps=options.ps, compression=options.compression)
+
     @functools.cache
     def load(hosts: int, together: bool) -> ServerLoad:
-        return _load(measured, hosts, constants, ps, together=together)
+        return _load(measured, hosts, constants, options.ps, together=together)
 
     points: list[Point] = []
     left_out = []
@@ -83,7 +86,7 @@ def simulate(
                 hosts = -(-number // workers_per_host)
                 cluster = Cluster(number, hosts, workers_per_host, servers_beside_workers=True)
                 servers = load(hosts, comm == "ps")
-                points.append(_point(comm, CostModel(cluster, constants, ps, measured, servers, compression)))
+                points.append(_point(comm, CostModel(cluster, constants, options, measured, servers)))
         except PlanError as error:
             left_out.append(f"{comm} is left out: {error}")
             points = [point for point in points if point.comm != comm]
@@ -116,17 +119,16 @@ def _point(comm: str, model: CostModel) -> Point:
     if workers == 1:  # one device, whatever was asked for
         routes = dict.fromkeys((variable.name for variable in variables), LOCAL.name)
     else:
-        plan = make_plan(
-            variables,
+        request = PlanRequest(
             comm=comm,
+            variables=variables,
+            fingerprint=model.measured.fingerprint,
             workers=workers,
             servers=model.cluster.servers,
-            partitions=1,
-            average_sparse=True,
-            fingerprint=model.measured.fingerprint,
-            ps=model.ps,
+            options=model.options,
             choice=choose_routes(variables, model) if comm == "auto" else None,
         )
+        plan = make_plan(request)
         routes = {planned.name: planned.route for planned in plan.variables}
     compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)
     if compute_secs is None or step_secs is None:

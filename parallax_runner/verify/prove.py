@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Compression, Plan
+from parallax_runner.plan.comm_options import Compression
+from parallax_runner.plan.plan import Plan
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 
@@ -42,7 +43,7 @@ def prove(
         seeded = derive_seeds(graph_def, seed=seed, rank=rank, first_step=first_step, initializers=initializers)
         return set_shards(seeded, num_shards=plan.replicas, shard_id=rank)
 
-    reference = Reference(single, ranks=plan.replicas, average_sparse=plan.average_sparse, seeds=seeds)
+    reference = Reference(single, ranks=plan.replicas, average_sparse=plan.options.average_sparse, seeds=seeds)
     try:
         reference.initialize()
         reference.load(initial)
@@ -55,7 +56,7 @@ def prove(
 
 def tolerance_for(single: SingleDeviceGraph, plan: Plan) -> float:
     """The bound that suits the narrowest floating-point type among the variables and what travels."""
-    if plan.compression is not Compression.OFF:
+    if plan.options.compression is not Compression.OFF:
         return TOLERANCE_16_BITS
     floating = [tf.as_dtype(variable.dtype) for variable in single.variables if tf.as_dtype(variable.dtype).is_floating]
     return TOLERANCE_FLOAT64 if all(dtype.size == 8 for dtype in floating) else TOLERANCE_FLOAT32

@@ -161,7 +161,7 @@ def join_ranks(plan: Plan) -> None:
         from parallax_runner.rewrite.exchange import collectives
         from parallax_runner.rewrite.routes.allgather import allgatherv
     with stage("join the ranks"):
-        if plan.use_allgatherv:
+        if plan.options.use_allgatherv:
             allgatherv.join()
         else:
             collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan))

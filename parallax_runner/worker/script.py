@@ -97,7 +97,7 @@ def _print_plainly() -> None:
 
 def _leave(session: ScriptSession, client: ControlClient) -> None:
     """Waits for the other workers' scripts: the driver sees where one of them waits for a step that never comes."""
-    if session.plan.sync and session.plan.workers > 1:
+    if session.plan.options.sync and session.plan.workers > 1:
         client.doing = "waiting for the other workers' scripts"
         client.leave(session.training.step)
 

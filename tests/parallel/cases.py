@@ -14,8 +14,10 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Compression, Plan, PsOptions
+from parallax_runner.plan.comm_options import CommOptions, Compression, PsOptions
+from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import Choice
+from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
 from tests.parallel.case_models import (
     BATCH,
@@ -120,25 +122,28 @@ class Case:
         return [self.plan(single), *(dataclasses.replace(self, partitions=each).plan(single) for each in numbers)]
 
     def _plan(self, single: SingleDeviceGraph, choice: Choice | None) -> Plan:
-        return make_plan(
-            classify(single),
-            choice=choice,
+        request = PlanRequest(
             comm=self.comm,
-            workers=self.ranks,
-            replicas_per_worker=self.replicas,
-            ps=PsOptions(
-                local_aggregation=self.local_aggregation,
-                replicate_variables=self.replicate_variables,
-                boundary_among_servers=self.among_servers,
-                boundary_between_workers_and_servers=self.between,
-            ),
-            servers=SERVERS,
-            partitions=self.partitions,
-            average_sparse=self.average_sparse,
-            use_allgatherv=self.use_allgatherv,
-            compression=Compression(self.compression),
+            variables=tuple(classify(single)),
             fingerprint=single.fingerprint,
+            workers=self.ranks,
+            servers=SERVERS,
+            replicas_per_worker=self.replicas,
+            options=CommOptions(
+                average_sparse=self.average_sparse,
+                ps=PsOptions(
+                    local_aggregation=self.local_aggregation,
+                    replicate_variables=self.replicate_variables,
+                    boundary_among_servers=self.among_servers,
+                    boundary_between_workers_and_servers=self.between,
+                ),
+                use_allgatherv=self.use_allgatherv,
+                compression=Compression(self.compression),
+            ),
+            partitions=self.partitions,
+            choice=choice,
         )
+        return make_plan(request)
 
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
         """Few rows, so that ids repeat within a rank and across ranks."""

@@ -68,7 +68,7 @@ def gather(rewrite):
         others = rewrite.plan.replicas - 1
         rewrite.sent += [Sent(each, others, gradient.variables[0]) for each in (gradient.values, gradient.indices)]
         values, indices = merge(rows, ids)
-        if rewrite.plan.average_sparse:
+        if rewrite.plan.options.average_sparse:
             values /= tf.cast(rewrite.plan.replicas, values.dtype)
         rewrite.replace_gradient(gradient, values, indices)
 

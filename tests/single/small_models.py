@@ -20,7 +20,7 @@ from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.explain import explain
-from parallax_runner.planning.planner import make_plan
+from tests.single.plans import plan_of
 
 ROWS, WIDTH, BATCH = 6, 2, 4
 MANY_ROWS = 1000
@@ -118,7 +118,7 @@ def planned(
     average_sparse: bool = True,
 ) -> Plan:
     """The plan of a captured graph."""
-    return make_plan(
+    return plan_of(
         classify(single),
         comm=comm,
         workers=1 if comm == "local" else workers,
@@ -145,13 +145,11 @@ def planned_auto(single: SingleDeviceGraph, *, workers: int = 4, servers: int = 
         DEFAULTS.with_link(gbit_per_sec=0.0001, latency_us=100),
         measured=Measured(single.fingerprint, workers, 1, 0.1, BATCH, None, variables, rows, "2026-01-01"),
     )
-    plan = make_plan(
+    plan = plan_of(
         variables,
         comm="auto",
         workers=workers,
         servers=servers,
-        partitions=1,
-        average_sparse=True,
         fingerprint=single.fingerprint,
         choice=choose_routes(variables, model),
         measured=model.measured,

@@ -90,9 +90,7 @@ def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts
         hosts, cluster = len(placed), dataclasses.replace(cluster, resource_info=tuple(map(str, placed)))
     ckpt = dataclasses.replace(config.ckpt, enabled=False)
     content = dataclasses.replace(config, run_dir=str(folder), cluster=cluster, ckpt=ckpt)
-    made = plan.Plan(
-        comm="hybrid", workers=ranks, servers=hosts, average_sparse=True, fingerprint="", variables=(), notes=()
-    )
+    made = plan.Plan(comm="hybrid", workers=ranks, servers=hosts, fingerprint="", variables=(), notes=())
     print(f"calibrate: {ranks} ranks and {hosts} server(s)", file=sys.stderr, flush=True)
     result = run_child_job(content, made, module=MODULE, interrupts=interrupts)
     require_finished(result, "calibrate", folder)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import Compression, PsOptions, RouteCost
+from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.plan import RouteCost
 from parallax_runner.planning.cost.constants import Constants, Exchange
 from parallax_runner.planning.cost.critical_path import Travel, critical_path_secs
 from parallax_runner.planning.cost.measured import Measured
@@ -49,10 +50,9 @@ class CostModel:
 
     cluster: Cluster
     constants: Constants
-    ps: PsOptions = field(default_factory=PsOptions)
+    options: CommOptions = field(default_factory=CommOptions)
     measured: Measured | None = None
     load: ServerLoad = field(default_factory=ServerLoad)
-    compression: Compression = Compression.OFF
 
     def touched(self, variable: VariableInfo) -> Touched | None:
         """Rows of a step; None where nobody knows."""
@@ -63,7 +63,7 @@ class CostModel:
         found, touched = route_named(route), self.touched(variable)
         if touched is None:
             return None
-        parts = found.traffic(variable, touched, self.ps, self.compression)
+        parts = found.traffic(variable, touched, self.options)
         sent_bytes = round(found.sent_bytes(parts, self.cluster.workers))
         return RouteCost(route, sent_bytes, *found.paid(self, variable, touched, parts))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.touched import Touched, touched_rows
 from parallax_runner.planning.routes.registry import route_named
@@ -13,9 +13,8 @@ def predict_sent_bytes(
     variable: VariableInfo,
     route: str,
     workers: int,
-    ps: PsOptions,
+    options: CommOptions,
     measured: Measured | None = None,
-    compression: Compression = Compression.OFF,
 ) -> int | None:
     """Bytes a step and rank; for a sparse gradient with the measured number of rows, otherwise as if all ids were
     distinct; None where their number is unknown too."""
@@ -24,4 +23,4 @@ def predict_sent_bytes(
         if not found.sends_whole:
             return None
         touched = Touched(0.0, 0.0, is_bound=False)  # all rows, whatever is touched
-    return round(found.sent_bytes(found.traffic(variable, touched, ps, compression), workers))
+    return round(found.sent_bytes(found.traffic(variable, touched, options), workers))

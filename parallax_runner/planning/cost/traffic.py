@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import Compression, PsOptions
+from parallax_runner.plan.comm_options import Compression
 from parallax_runner.planning.cost.touched import Touched
 
 ID_BYTES = 8
@@ -34,16 +34,19 @@ class Traffic:
 
 
 def traffic(
-    variable: VariableInfo, touched: Touched, ps: PsOptions, compression: Compression = Compression.OFF
+    variable: VariableInfo,
+    touched: Touched,
+    compression: Compression = Compression.OFF,
+    *,
+    looks_up_there: bool = True,
 ) -> Traffic:
-    """Of a variable of which `touched` rows travel."""
+    """Of a variable of which `touched` rows travel, or, where the owner does not look them up, the whole variable."""
     share = HALF_BYTES / variable.itemsize if compression is not Compression.OFF and variable.dtype in HALVED else 1.0
     widened = ADDED_AS_BYTES.get(variable.dtype, variable.itemsize) / variable.itemsize
     if variable.gradient is not GradientKind.SPARSE:
         size = variable.size_bytes * share
         return Traffic(asked=0.0, pulled=size, pushed=size, whole=size * widened)
     row_bytes, rows = variable.row_bytes * share, variable.shape[0]
-    looks_up_there = ps.boundary_between_workers_and_servers
     return Traffic(
         asked=touched.distinct * ID_BYTES if looks_up_there else 0.0,
         pulled=touched.distinct * row_bytes if looks_up_there else variable.size_bytes * share,

@@ -53,11 +53,11 @@ class Allgather(Route):
 
     def lengths_vary(self, plan: Plan) -> bool:
         """Unless MPI gathers."""
-        return not plan.use_allgatherv
+        return not plan.options.use_allgatherv
 
     def may_fuse(self, plan: Plan) -> bool:
         """Each would be an exchange of its own."""
-        return not plan.use_allgatherv
+        return not plan.options.use_allgatherv
 
 
 ROUTE = Allgather()

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import Compression, PsOptions, VariablePlan
+from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.plan import VariablePlan
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import Traffic, traffic
@@ -38,11 +39,10 @@ class Ps(Route):
         """Ids that are asked for, values that come, gradients that go."""
         return parts.asked + parts.pulled + parts.pushed
 
-    def traffic(
-        self, variable: VariableInfo, touched: Touched, ps: PsOptions, compression: Compression = Compression.OFF
-    ) -> Traffic:
+    def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
         """Depends on where lookups run."""
-        return traffic(variable, touched, ps, compression)
+        looks_up_there = options.ps.boundary_between_workers_and_servers
+        return traffic(variable, touched, options.compression, looks_up_there=looks_up_there)
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
         """The busier of two ends: a host of ranks, and a server that serves all ranks."""

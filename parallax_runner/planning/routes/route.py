@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, VariablePlan
+from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.cost.constants import Constants, Exchange
 from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import Traffic, traffic
@@ -87,11 +88,9 @@ class Route(ABC):
     def reason(self, variable: VariableInfo) -> str:
         """Why a preset takes it: one sentence for people."""
 
-    def traffic(
-        self, variable: VariableInfo, touched: Touched, ps: PsOptions, compression: Compression = Compression.OFF
-    ) -> Traffic:
+    def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
         """What a rank exchanges with the owners of the variable, if `touched` rows travel."""
-        return traffic(variable, touched, PsOptions(), compression)
+        return traffic(variable, touched, options.compression)
 
     def lengths_vary(self, plan: Plan) -> bool:
         """Whether Horovod exchanges tensors that have another length in each step."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.plan.plan import Compression
+from parallax_runner.plan.comm_options import Compression
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.state import Rewrite
 
@@ -20,9 +20,9 @@ CARRIER = tf.float16
 
 def half_dtype(rewrite: Rewrite, dtype: tf.DType) -> tf.DType | None:
     """What values of `dtype` are sent as; None where as they are."""
-    if rewrite.plan.compression is Compression.OFF or dtype not in (tf.float32, tf.float64):
+    if rewrite.plan.options.compression is Compression.OFF or dtype not in (tf.float32, tf.float64):
         return None
-    return DTYPES[rewrite.plan.compression]
+    return DTYPES[rewrite.plan.options.compression]
 
 
 def compress(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:

@@ -74,7 +74,7 @@ class ShardedUpdate:
         owner = self._owner(op)
         inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
         sharded = [value for value in inputs if isinstance(value, ShardedValue)]
-        made = made_contents(op, inputs) if sharded and self.rewrite.plan.ps.boundary_among_servers else None
+        made = made_contents(op, inputs) if sharded and self.rewrite.plan.options.ps.boundary_among_servers else None
         if owner is not None and (is_write(op) or op.type == "ReadVariableOp"):
             self._copy(op, inputs, owner, contents=[FULL_ROWS])
         elif owner is not None and op.type == "ResourceGather":
@@ -118,10 +118,10 @@ class ShardedUpdate:
 
     @property
     def _elementwise(self) -> frozenset[str]:
-        return ELEMENTWISE if self.rewrite.plan.ps.boundary_among_servers else frozenset()
+        return ELEMENTWISE if self.rewrite.plan.options.ps.boundary_among_servers else frozenset()
 
     def _sums_all(self, op: tf.Operation, sharded: list[ShardedValue]) -> bool:
-        if not self.rewrite.plan.ps.boundary_among_servers:
+        if not self.rewrite.plan.options.ps.boundary_among_servers:
             return False
         return sums_to_number(op) and len(sharded) == 1 and isinstance(sharded[0].content, FullRows | Rows)
 

@@ -21,11 +21,11 @@ from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.graph.script_graph import capture_script
 from parallax_runner.launch.ports import pick_port
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.cluster import session_config
 from parallax_runner.train.sessions import initialize
+from tests.single.plans import plan_of
 
 WORKERS, SERVERS, DEVICES = 2, 2, 2
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Cluster:
     ) -> list[Session]:
         """The sessions of all workers for a script's graph, whose variables no other test may have."""
         single = with_hooks(graph, capture_script(graph), hooks)
-        plan = make_plan(
+        plan = plan_of(
             classify(single),
             comm=comm,
             workers=workers,

@@ -16,9 +16,9 @@ from parallax_runner.api.border import Border
 from parallax_runner.api.steps import Steps
 from parallax_runner.errors import TrainingError
 from parallax_runner.graph.script_graph import capture_script
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.api.cluster import Cluster, at_once
+from tests.single.plans import plan_of
 
 RATE = 0.5
 IDS = [[0, 1, 1], [1, 2, 5]]
@@ -288,15 +288,8 @@ def test_sums_of_gradients_that_whichever_worker_takes_are_refused(cluster: Clus
 def test_what_is_made_of_rows_that_are_spread_over_the_workers_is_refused() -> None:
     """Each has a part of them, and what reads them in place of an update would see that part alone."""
     single = capture_script(build("spread"))
-    plan = make_plan(
-        classify(single),
-        comm="sharded",
-        workers=2,
-        servers=0,
-        partitions=1,
-        average_sparse=False,
-        fingerprint=single.fingerprint,
-    )
+    fingerprint = single.fingerprint
+    plan = plan_of(classify(single), comm="sharded", servers=0, average_sparse=False, fingerprint=fingerprint)
     distributed = rewrite_for_rank(single, plan, rank=0, seed=1)
     tensor, steps = distributed.graph.get_tensor_by_name, Steps(single)
     border = Border(plan, steps, distributed)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulation import compare, main
-from parallax_runner.plan.plan import PsOptions
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.simulation.simulate import simulate
@@ -18,7 +18,7 @@ from tests.single.planning.cost.test_cost import touching
 def test_errors_are_relative_to_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile = touching(0.01)
     constants = DEFAULTS.with_link(gbit_per_sec=0.2, latency_us=None)
-    truth = simulate(profile, constants, workers=4, workers_per_host=1, ps=PsOptions())
+    truth = simulate(profile, constants, workers=4, workers_per_host=1, options=CommOptions())
     times = {"mpi": truth.at("mpi", 4).step_ms, "sharded": truth.at("sharded", 4).step_ms * 2, "ideal": 100.0}
     measurements = [{"mode": mode, "step_ms": ms * factor} for mode, ms in times.items() for factor in (0.9, 1, 1.2)]
     results = {"hosts": 4, "mbit": 200, "latency_us": 0, "measurements": measurements}

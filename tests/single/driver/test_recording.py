@@ -28,7 +28,7 @@ class Opened(Tracker):
         self.params.append(params)
 
 
-PLAN = Plan(comm="mpi", workers=2, servers=0, average_sparse=False, fingerprint="f", variables=(), notes=())
+PLAN = Plan(comm="mpi", workers=2, servers=0, fingerprint="f", variables=(), notes=())
 CONFIG: dict[str, Any] = {
     "action": "train",
     "model": {"_target_": "m"},

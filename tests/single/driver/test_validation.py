@@ -20,7 +20,7 @@ from parallax_runner.plan.plan import Plan
 from tests.single.small_models import FEATURES, Features, captured, lookup_model, planned
 from tests.single.train.test_loop import dataset
 
-PLAN = Plan("mpi", 2, 0, True, "f", (), ("a note",))
+PLAN = Plan("mpi", 2, 0, "f", (), ("a note",))
 
 
 def config(batch_size: int, validate_steps: int | None = None) -> RunConfig:

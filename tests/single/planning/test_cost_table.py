@@ -37,7 +37,6 @@ PLAN = Plan(
     "hybrid",
     2,
     2,
-    True,
     "f",
     (TABLE, KERNEL, STEP),
     (),

@@ -13,7 +13,7 @@ from parallax_runner.driver.report import show_plan
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.plan_table import plan_table
-from parallax_runner.planning.planner import make_plan
+from tests.single.plans import plan_of
 
 
 def variable(name: str, kind: str, shape: tuple[int, ...], rows: int | None = None) -> VariableInfo:
@@ -37,9 +37,7 @@ def made(rows: int | None = 50, *, comm: str = "hybrid", workers: int = 2) -> Pl
         variable("kernel", "dense", (256, 1024)),
         variable("global_step", "none", ()),
     ]
-    return make_plan(
-        variables, comm=comm, workers=workers, servers=2, partitions=3, average_sparse=True, fingerprint="f"
-    )
+    return plan_of(variables, comm=comm, workers=workers, partitions=3)
 
 
 def cells_of(table: Table) -> dict[str, list[str]]:

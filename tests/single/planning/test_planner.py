@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan import plan as plans
-from parallax_runner.plan.plan import Plan, PsOptions, Route, Shard
+from parallax_runner.plan.comm_options import CommOptions, Compression, PsOptions
+from parallax_runner.plan.plan import Plan, Route, Shard
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import Cut
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.registry import lengths_vary, may_fuse, uses_collectives
+from tests.single.plans import plan_of, with_options
 
 
 def info(name: str, kind: str, shape: tuple[int, ...] = (100, 10), **more: object) -> VariableInfo:
@@ -34,24 +36,8 @@ def info(name: str, kind: str, shape: tuple[int, ...] = (100, 10), **more: objec
 DENSE, SPARSE, NONE = info("kernel", "dense"), info("table", "sparse"), info("global_step", "none", ())
 
 
-def plan(
-    *variables: VariableInfo,
-    comm: str = "hybrid",
-    workers: int = 2,
-    servers: int = 2,
-    partitions: int = 1,
-    **options: Any,
-) -> Plan:
-    return make_plan(
-        variables,
-        comm=comm,
-        workers=workers,
-        servers=servers,
-        partitions=partitions,
-        average_sparse=True,
-        fingerprint="f",
-        **options,
-    )
+def plan(*variables: VariableInfo, **fields: Any) -> Plan:
+    return plan_of(variables, **fields)
 
 
 def routes(made: Plan) -> dict[str, str]:
@@ -109,7 +95,7 @@ def test_lengths_vary_where_rows_travel_among_ranks(comm: str, varies: bool) -> 
     made = plan(DENSE, SPARSE, NONE, comm=comm)
     assert lengths_vary(made) is varies
     assert may_fuse(made) is (comm == "mpi")
-    assert not lengths_vary(dataclasses.replace(made, use_allgatherv=True)) or comm == "sharded"
+    assert not lengths_vary(with_options(made, use_allgatherv=True)) or comm == "sharded"
 
 
 def test_lengths_are_fixed_where_all_variables_are_dense() -> None:
@@ -279,14 +265,14 @@ def test_partitions_do_not_matter_where_nothing_is_split() -> None:
     ],
 )
 def test_predicted_traffic(variable: VariableInfo, route: Route, two: int, eight: int) -> None:
-    assert predict_sent_bytes(variable, route, 2, PsOptions()) == two
-    assert predict_sent_bytes(variable, route, 8, PsOptions()) == eight
+    assert predict_sent_bytes(variable, route, 2, CommOptions()) == two
+    assert predict_sent_bytes(variable, route, 8, CommOptions()) == eight
 
 
 @pytest.mark.parametrize("route", [Route.ALLGATHER, Route.PS])
 def test_traffic_is_unknown_where_the_number_of_ids_is(route: Route) -> None:
     unknown = info("table", "sparse", gradient_rows=None)
-    assert predict_sent_bytes(unknown, route, 2, PsOptions()) is None
+    assert predict_sent_bytes(unknown, route, 2, CommOptions()) is None
 
 
 def test_one_worker_allreduces_nothing() -> None:
@@ -315,6 +301,26 @@ def test_a_plan_comes_back_from_its_file(comm: str, tmp_path: Path) -> None:
     assert read == made
     assert read.by_route(Route.PS) == made.by_route(Route.PS)
     assert hash(read) == hash(made)  # All the way down tuples, not lists.
+
+
+def test_options_stand_among_the_fields_of_the_file_and_come_back(tmp_path: Path) -> None:
+    options = CommOptions(
+        average_sparse=False,
+        ps=PsOptions(local_aggregation=False),
+        compression=Compression.BF16,
+        sync=False,
+        staleness=3,
+    )
+    made = dataclasses.replace(plan(DENSE, SPARSE, comm="ps"), options=options)
+    plans.save(made, tmp_path / "plan.json")
+    written = json.loads((tmp_path / "plan.json").read_text())
+    assert {name: written[name] for name in ("sync", "staleness", "compression")} == {
+        "sync": False,
+        "staleness": 3,
+        "compression": "bf16",
+    }
+    assert "options" not in written and written["ps"]["local_aggregation"] is False
+    assert plans.load(tmp_path / "plan.json") == made
 
 
 @pytest.mark.parametrize("comm", ["hybrid", "sharded"])
@@ -346,24 +352,15 @@ def test_a_scope_that_names_a_server_cannot_move_what_each_rank_keeps() -> None:
 
 def test_copies_of_nothing_are_noted() -> None:
     def notes(comm: str) -> tuple[str, ...]:
-        return make_plan(
-            [DENSE, SPARSE],
-            comm=comm,
-            workers=2,
-            servers=1,
-            partitions=1,
-            average_sparse=True,
-            fingerprint="f",
-            ps=PsOptions(replicate_variables=True),
-        ).notes
+        return plan(DENSE, SPARSE, comm=comm, servers=1, ps=PsOptions(replicate_variables=True)).notes
 
     assert not any("replicate_variables" in note for note in notes("ps"))
     assert any("replicate_variables=true changes nothing" in note for note in notes("hybrid"))
 
 
 def test_without_the_boundary_a_whole_table_travels() -> None:
-    ps = PsOptions(boundary_between_workers_and_servers=False)
-    assert predict_sent_bytes(SPARSE, Route.PS, 2, ps) == 50 * (40 + 8) + 4000
+    options = CommOptions(ps=PsOptions(boundary_between_workers_and_servers=False))
+    assert predict_sent_bytes(SPARSE, Route.PS, 2, options) == 50 * (40 + 8) + 4000
 
 
 def test_tables_that_are_touched_most_are_on_different_servers() -> None:
@@ -374,16 +371,7 @@ def test_tables_that_are_touched_most_are_on_different_servers() -> None:
     measured = Measured("f", 2, 1, 0.1, 8, None, tuple(tables), rows, "2026-01-01")
 
     def servers(measured: Measured | None, partitions: int = 1) -> list[int]:
-        made = make_plan(
-            tables,
-            comm="ps",
-            workers=2,
-            servers=2,
-            partitions=partitions,
-            average_sparse=True,
-            fingerprint="f",
-            measured=measured,
-        )
+        made = plan(*tables, comm="ps", partitions=partitions, measured=measured)
         return [shard.server for variable in made.variables for shard in variable.shards]
 
     assert servers(None) == [0, 1, 0, 1]
@@ -394,16 +382,7 @@ def test_tables_that_are_touched_most_are_on_different_servers() -> None:
 
 
 def by_bytes(*variables: VariableInfo, partitions: int) -> dict[str, int]:
-    made = make_plan(
-        variables,
-        comm="hybrid",
-        workers=2,
-        servers=4,
-        partitions=partitions,
-        average_sparse=True,
-        fingerprint="f",
-        cut=Cut.BY_BYTES,
-    )
+    made = plan(*variables, servers=4, partitions=partitions, cut=Cut.BY_BYTES)
     return {variable.name: variable.partitions for variable in made.variables}
 
 

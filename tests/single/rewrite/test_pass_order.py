@@ -12,11 +12,13 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Plan, PsOptions
+from parallax_runner.plan.comm_options import PsOptions
+from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.passes import all_passes
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import FIELDS, PassOrderError, RewritePass, check_order, rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
+from tests.single.plans import with_options
 from tests.single.small_models import (
     FEATURES,
     Features,
@@ -136,18 +138,20 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     direct_ps = planned(direct, "ps")
     counters = ("global_step", "beta1_power", "beta2_power")
     together = dataclasses.replace(ps, replicas_per_worker=2)
+    shared = dataclasses.replace(ps, counters=counters)
+    three, direct_three = (dataclasses.replace(plan, workers=3) for plan in (shared, direct_ps))
     return [
         *((single, planned(single, comm, partitions=2)) for comm in ("local", "mpi", "ps", "hybrid", "sharded")),
         *((one, planned(one, "sharded")) for one in reading),
         (single_auto, planned_auto(single_auto)),
         (single, together),
-        (single, dataclasses.replace(together, ps=PsOptions(replicate_variables=True))),
-        (single, dataclasses.replace(ps, sync=False, staleness=2, counters=counters)),
-        (single, dataclasses.replace(ps, workers=3, backup_workers=1, counters=counters)),
+        (single, with_options(together, ps=PsOptions(replicate_variables=True))),
+        (single, with_options(shared, sync=False, staleness=2)),
+        (single, with_options(three, backup_workers=1)),
         (direct, direct_ps),
         (direct, planned(direct, "sharded")),
-        (direct, dataclasses.replace(direct_ps, sync=False)),
-        (direct, dataclasses.replace(direct_ps, workers=3, backup_workers=1)),
+        (direct, with_options(direct_ps, sync=False)),
+        (direct, with_options(direct_three, backup_workers=1)),
     ]
 
 

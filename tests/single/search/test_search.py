@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 import statistics
@@ -26,6 +25,7 @@ from parallax_runner.search.extent import PIECES_PER_SERVER, may_change, range_o
 from parallax_runner.search.fit import MISFIT_SHARE, curve_of, estimate, fit
 from parallax_runner.search.search import choose, search
 from parallax_runner.search.trial import DRIFT_SHARE, WARM_UP_STEPS, Choice, Curve, Trial
+from tests.single.plans import with_options
 
 # Seconds; the lowest point is at the root of theta1 / theta2.
 OPTIMA = {1: Curve(0.05, 0.001, 0.01), 8: Curve(0.05, 0.64, 0.01), 32: Curve(0.05, 1.024, 0.001)}
@@ -262,7 +262,7 @@ def plan(*rows: int, servers: int = 1, gradient: str = "sparse", route: Route = 
         VariablePlan(f"v{n}", (n, 4), "float32", 16 * n, gradient, route, (Shard(0, n, 0),) * pieces, (), None, "")
         for n in rows
     )
-    return Plan("ps", 2, servers, True, "f", variables, ())
+    return Plan("ps", 2, servers, "f", variables, ())
 
 
 def test_the_search_begins_with_a_piece_a_server() -> None:
@@ -299,7 +299,7 @@ def test_plans_change_only_between_steps_that_all_ranks_take_together() -> None:
     for other in ({"partition": {"name": "fixed"}}, {"action": "verify"}, {"model": {"_target_": SCRIPT}}):
         assert not may_change(from_plain(asked(**other)), made)
     for changes in ({"sync": False}, {"backup_workers": 1}):
-        assert not may_change(from_plain(asked()), dataclasses.replace(made, **changes))
+        assert not may_change(from_plain(asked()), with_options(made, **changes))
     assert not may_change(from_plain(asked()), plan(100, gradient="dense"))
 
 

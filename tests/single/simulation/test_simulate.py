@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import PsOptions
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import measured
 from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.planning.cost.measured import Measured
@@ -27,7 +27,7 @@ def simulated(
     found: Measured, *, workers: int, per_host: int = 1, gbit: float = 10, latency_us: float = 20
 ) -> Simulation:
     constants = DEFAULTS.with_link(gbit_per_sec=gbit, latency_us=latency_us)
-    return simulate(found, constants, workers=workers, workers_per_host=per_host, ps=PsOptions())
+    return simulate(found, constants, workers=workers, workers_per_host=per_host, options=CommOptions())
 
 
 def test_the_papers_setup_tells_the_papers_story() -> None:

@@ -35,7 +35,7 @@ def built(by: int) -> SingleDeviceGraph:
 
 
 def plan_of(single: SingleDeviceGraph) -> Plan:
-    return Plan("local", 1, 0, True, single.fingerprint, (), ())
+    return Plan("local", 1, 0, single.fingerprint, (), ())
 
 
 @pytest.fixture

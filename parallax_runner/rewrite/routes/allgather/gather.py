@@ -27,13 +27,15 @@ def allgather_sparse_gradients(rewrite: Rewrite) -> None:
         assert gradient.indices is not None
         with tf.name_scope(f"allgather/{gradient.name}/"):
             travelling = compress(rewrite, gradient.values)
-            rows, ids = _gather(gradient.name, travelling, gradient.indices, rewrite.plan.use_allgatherv, after=last)
+            rows, ids = _gather(
+                gradient.name, travelling, gradient.indices, rewrite.plan.options.use_allgatherv, after=last
+            )
             last = rows.op
             values, indices = merge(decompress(rewrite, rows, gradient.values.dtype), ids)
             rewrite.sent += [
                 Sent(each, rewrite.plan.replicas - 1, gradient.variables[0]) for each in (travelling, gradient.indices)
             ]
-            if rewrite.plan.average_sparse:
+            if rewrite.plan.options.average_sparse:
                 values /= tf.cast(rewrite.plan.replicas, values.dtype)
         rewrite.replace_gradient(gradient, values, indices)
 

@@ -59,7 +59,7 @@ def aggregate_spread(rewrite: Rewrite, parts: Sequence[Rows], *, name: str) -> l
 def _touched_rows(rewrite: Rewrite, part: Rows, mean: tf.Tensor, count: tf.Tensor) -> Rows:
     ids = tf.reshape(tf.where(count > 0), [-1])
     values = tf.gather(mean, ids)
-    if not rewrite.plan.average_sparse:
+    if not rewrite.plan.options.average_sparse:
         values *= tf.cast(rewrite.plan.replicas, values.dtype)
     return Rows(part.variable, added(values, part.values.dtype), tf.cast(ids, part.ids.dtype), part.rows)
 

@@ -49,7 +49,7 @@ def _send(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> dict
     for gradient, rows, own_ids in zip(gradients, arrived, exchange.arrived, strict=True):
         assert gradient.indices is not None
         total, merged_ids = merge(rows, own_ids)
-        mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.average_sparse else total
+        mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.options.average_sparse else total
         placement, rows_of = over_ranks(rewrite, gradient.variables[0]), GradientList(gradient.name)
         places = tf.cast(merged_ids, gradient.indices.dtype)
         found[gradient.values.name] = ShardedValue((mean,), placement, Rows(rows_of))

@@ -76,7 +76,7 @@ def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> t
                 rewrite.step_ops.append(accumulator.apply_grad(local_ids, to_add(wide), local_step=_never_stale()))
                 rewrite.sent += [Sent(each, 1, placement.variable) for each in (travelling, local_ids)]
             total = accumulator.take_indexed_slices_grad(_pushes(rewrite))
-            mean = _divide(total.values, rewrite) if rewrite.plan.average_sparse else total.values
+            mean = _divide(total.values, rewrite) if rewrite.plan.options.average_sparse else total.values
             mean = added(mean, rows.dtype)
             mean.set_shape(rows.shape)
             values.append(mean)

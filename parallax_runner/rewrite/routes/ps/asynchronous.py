@@ -39,7 +39,7 @@ def share_counters(rewrite: Rewrite) -> None:
 def update_at_once(rewrite: Rewrite) -> None:
     """Pushes this replica's gradients straight into the update ops on the servers, while it holds the mutex."""
     plan = rewrite.plan
-    if plan.sync or not plan.by_route(Route.PS):
+    if plan.options.sync or not plan.by_route(Route.PS):
         return
     update = ShardedUpdate(rewrite=rewrite, values=_push(rewrite))
     update.visit_region()

@@ -27,7 +27,7 @@ def update_with_backup(rewrite: Rewrite) -> None:
     All replicas have the same ops. The sums are taken only by the one who leads, and what reads or writes shared
     variables behind them waits for the mutex, so on the others all of that is dead.
     """
-    if not rewrite.plan.backup_workers or not rewrite.plan.by_route(Route.PS):
+    if not rewrite.plan.options.backup_workers or not rewrite.plan.by_route(Route.PS):
         return
     rewrite.coordination.mutex = make_mutex(rewrite)
     ask_for_admission(rewrite, rewrite.coordination.mutex)
@@ -47,6 +47,6 @@ def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tenso
     for op in sorted(ops & rewrite.region, key=lambda op: op.name):
         if is_write(op) and held.op in edit.ancestors([op]):
             raise PlanError(
-                f"comm.ps.backup_workers={rewrite.plan.backup_workers}: «{op.name}» updates a variable of each "
+                f"comm.ps.backup_workers={rewrite.plan.options.backup_workers}: «{op.name}» updates a variable of each "
                 "worker's own after the update on the servers, which one worker runs: let it be before, or choose 0"
             )

@@ -12,7 +12,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | None:
     """The smaller dtype to which all readers outside the update region cast these tensors, if they agree on one."""
-    if not rewrite.plan.ps.boundary_between_workers_and_servers:
+    if not rewrite.plan.options.ps.boundary_between_workers_and_servers:
         return None
     found = {dtype for tensor in tensors for dtype in _wanted(rewrite, tensor)}
     if len(found) != 1:
@@ -30,7 +30,7 @@ def connect_casts(rewrite: Rewrite, tensor: tf.Tensor, narrow: tf.Tensor) -> Non
 
 def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
     """What `tensor` was cast from, where that is smaller; otherwise itself."""
-    if not rewrite.plan.ps.boundary_between_workers_and_servers or tensor.op.type != "Cast":
+    if not rewrite.plan.options.ps.boundary_between_workers_and_servers or tensor.op.type != "Cast":
         return tensor
     source = tensor.op.inputs[0]
     return source if source.dtype.size < tensor.dtype.size else tensor

@@ -18,7 +18,7 @@ from parallax_runner.rewrite.state import Rewrite
 def replicate_dense_variables(rewrite: Rewrite) -> None:
     """Gives the replicas of a worker copies of each dense variable on servers (original Parallax: «mirror»)."""
     # Only for the last replica: the first one's read is for all, and all of them must have done theirs.
-    if not rewrite.plan.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:
+    if not rewrite.plan.options.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:
         return
     for planned in rewrite.plan.by_route(Route.PS):
         if planned.gradient == "dense" and all(planned.name in each.pulled for each in rewrite.siblings):

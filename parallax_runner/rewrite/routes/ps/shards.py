@@ -61,7 +61,8 @@ def _initialize(placement: OnServers, initializer: tf.Operation) -> list[tf.Oper
 
 def _redirect_reads(rewrite: Rewrite, placement: OnServers, name: str, shape: tuple[int, ...]) -> None:
     handle = rewrite.op(name).outputs[0]
-    replaced = set() if rewrite.plan.ps.boundary_between_workers_and_servers else _look_up_on_worker(rewrite, handle)
+    looks_up_there = rewrite.plan.options.ps.boundary_between_workers_and_servers
+    replaced = set() if looks_up_there else _look_up_on_worker(rewrite, handle)
     # Reads that wait for nothing may share one value: it travels once.
     plain = []
     for op in sorted(set(handle.consumers()) - replaced, key=lambda op: op.name):

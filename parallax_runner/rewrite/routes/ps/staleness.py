@@ -20,7 +20,7 @@ def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.O
     Sets `may_start` of the coordination, which takes a permit. Nothing at all where the plan has no bound.
     """
     plan = rewrite.plan
-    if plan.staleness is None:
+    if plan.options.staleness is None:
         return []
     with tf.device(server_device(0)), tf.name_scope("pace/"):
         key = plan.fingerprint[:16]
@@ -32,7 +32,7 @@ def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.O
         zeros = tf.zeros([plan.replicas], tf.int64)
         rewrite.initializers.shared += [
             tf.raw_ops.AssignVariableOp(resource=done, value=zeros),
-            *(queue.enqueue_many(tf.fill([plan.staleness], True)) for queue in queues),
+            *(queue.enqueue_many(tf.fill([plan.options.staleness], True)) for queue in queues),
         ]
         with tf.control_dependencies(sorted(after, key=lambda op: op.name)):
             before = tf.reduce_min(tf.raw_ops.ReadVariableOp(resource=done, dtype=tf.int64))

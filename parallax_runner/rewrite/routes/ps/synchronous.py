@@ -32,7 +32,7 @@ def update_on_servers(rewrite: Rewrite) -> None:
     All ranks make the same ops, under the same names; then the chief keeps those that run on servers, and the others
     wait where the chief's would have run.
     """
-    if not rewrite.plan.sync or rewrite.plan.backup_workers or not rewrite.plan.by_route(Route.PS):
+    if not rewrite.plan.options.waits_for_all or not rewrite.plan.by_route(Route.PS):
         return
     update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
     update.visit_region()

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallax_runner.analysis.variable_info import VariableInfo
-from parallax_runner.plan.plan import Prediction, PsOptions, Route
+from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.plan.plan import Prediction, Route
 from parallax_runner.planning import choose
 from parallax_runner.planning.choose import choose_routes, possible_routes
 from parallax_runner.planning.cost.constants import DEFAULTS, EXCHANGES, Constants, Exchange
@@ -20,9 +21,9 @@ from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cost.server_load import ServerLoad
 from parallax_runner.planning.cut import Cut, cut_variables
 from parallax_runner.planning.explain import explain
-from parallax_runner.planning.planner import make_plan
 from tests.single.planning.test_planner import DENSE, NONE, SPARSE, info
 from tests.single.planning.test_planner import plan as planned
+from tests.single.plans import plan_of
 
 BIG = info("big", "sparse", (100_000, 64), gradient_rows=1000)
 ROUTES = (Route.ALLREDUCE, Route.ALLGATHER, Route.PS, Route.ALLTOALL)
@@ -162,17 +163,17 @@ def test_each_shard_travels_for_itself() -> None:
 
 
 def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
-    ps = PsOptions()
+    options = CommOptions()
     measured = touching(0.005)
-    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps) == 1000 * (2 * 256 + 4) // 2
-    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, ps, measured) == 500 * (2 * 256 + 4) // 2
-    assert predict_sent_bytes(BIG, Route.PS, 2, ps, measured) == 2 * 500 * 264
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, options) == 1000 * (2 * 256 + 4) // 2
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, options, measured) == 500 * (2 * 256 + 4) // 2
+    assert predict_sent_bytes(BIG, Route.PS, 2, options, measured) == 2 * 500 * 264
     for route in ROUTES:
         cost = model(measured).cost(BIG, route)
         assert cost is not None
-        assert cost.sent_bytes == predict_sent_bytes(BIG, route, 2, ps, measured)
+        assert cost.sent_bytes == predict_sent_bytes(BIG, route, 2, options, measured)
     # A dense exchange carries a number for each row beside it.
-    assert predict_sent_bytes(BIG, Route.ALLREDUCE, 2, ps) == 100_000 * (256 + 4)
+    assert predict_sent_bytes(BIG, Route.ALLREDUCE, 2, options) == 100_000 * (256 + 4)
 
 
 def chosen(*variables: VariableInfo, **options: object) -> dict[str, str]:
@@ -270,9 +271,7 @@ def test_a_plan_has_one_kind_of_owner_and_no_preset_beats_it(
     for each in (cheapest, routes):
         assert not {Route.PS, Route.ALLTOALL} <= set(each.values())
     for comm in ("mpi", "ps", "hybrid", "sharded"):
-        preset = make_plan(
-            variables, comm=comm, workers=workers, servers=2, partitions=1, average_sparse=True, fingerprint="f"
-        )
+        preset = plan_of(variables, comm=comm, workers=workers)
         total = whole.exchange_secs(variables, {v.name: v.route for v in preset.variables})
         assert total is not None
         assert best <= total + 1e-12

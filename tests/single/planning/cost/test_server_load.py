@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
-from parallax_runner.plan.plan import PsOptions, Shard
+from parallax_runner.plan.comm_options import PsOptions
+from parallax_runner.plan.plan import Shard
 from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.planning.cost.measured import Measured, RowStatistics
 from parallax_runner.planning.cost.server_load import ServerLoad

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Compression
+from parallax_runner.plan.comm_options import Compression
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from tests.single.plans import with_options
 from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
 from tests.single.small_models import FEATURES, OPTIMIZERS, Features, captured, clip, planned, sparse_model
 
@@ -105,7 +105,7 @@ def test_gradients_too_large_for_what_they_travel_as_are_skipped() -> None:
         return {"loss": loss, "train_op": optimizer.minimize(loss, tf.train.get_or_create_global_step())}
 
     single = capture(build, FEATURES, seed=1)
-    plan = dataclasses.replace(planned(single, "ps"), compression=Compression.FP16)
+    plan = with_options(planned(single, "ps"), compression=Compression.FP16)
     ranks = [rewrite_for_rank(single, plan, rank=rank, seed=1, skip_nonfinite=True) for rank in range(plan.workers)]
     for found in trained(OneDevice(*ranks), [batches(0, plan.workers)]):
         assert_same(without_step(found), {"weights": np.zeros(2), "weights/Momentum": np.zeros(2)})

@@ -12,11 +12,12 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.plan import Compression, Plan, Route
+from parallax_runner.plan.comm_options import Compression
+from parallax_runner.plan.plan import Plan, Route
 from parallax_runner.planning.choose import Choice
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from tests.single.plans import plan_of
 from tests.single.rewrite.one_device import OneDevice, batch, graph_of
 from tests.single.small_models import BATCH, FEATURES, ROWS, WIDTH, Features, captured, clip, planned
 
@@ -46,9 +47,8 @@ def single_of() -> SingleDeviceGraph:
     return captured(two_tables, optimizer="gradient_descent", features=FEATURES | {"few": ((BATCH,), "int32")})
 
 
-def plan_of(single: SingleDeviceGraph, comm: str, **options: Any) -> Plan:
-    chosen = {"workers": 2, "servers": 2, "partitions": 2, **options}
-    return make_plan(classify(single), comm=comm, average_sparse=True, fingerprint=single.fingerprint, **chosen)
+def planned_by(single: SingleDeviceGraph, comm: str, **fields: Any) -> Plan:
+    return plan_of(classify(single), comm=comm, fingerprint=single.fingerprint, **{"partitions": 2} | fields)
 
 
 def sent(plan: Plan, single: SingleDeviceGraph, **options: Any) -> dict[str | None, float]:
@@ -100,27 +100,27 @@ def mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bytes_of_a_step(comm: str, workers: int, expected: dict[str | None, float]) -> None:
     single = single_of()
-    assert sent(plan_of(single, comm, workers=workers), single) == pytest.approx(expected | NOTHING)
+    assert sent(planned_by(single, comm, workers=workers), single) == pytest.approx(expected | NOTHING)
 
 
 def test_tables_that_share_an_exchange(mirrored: None) -> None:
     """Ids, and rows there and back: of «table» two go to the other rank and come from it, of «narrow» one."""
     single = single_of()
     expected = {"table": 2 * 4 + 2 * 2 * 16, "narrow": 4 + 2 * 8} | DENSE | NOTHING
-    assert sent(plan_of(single, "sharded"), single) == expected
+    assert sent(planned_by(single, "sharded"), single) == expected
 
 
 def test_rounded_means_share_an_exchange(mirrored: None) -> None:
     """Three values of 2 bytes in two parts of two, once as a part and once as its mean: the fourth is nobody's."""
     single = single_of()
-    found = sent(plan_of(single, "mpi", compression=Compression.BF16), single)
+    found = sent(planned_by(single, "mpi", compression=Compression.BF16), single)
     gathered = {"table": 3 * 2 * 2 + 3 * 4, "narrow": 2 * 2 + 2 * 4}
     assert found == gathered | {"weights": 4, "bias": 2, "global_step": 0, None: 2}
 
 
 def test_rounded_rows_share_an_exchange(mirrored: None) -> None:
     single = single_of()
-    found = sent(plan_of(single, "sharded", compression=Compression.BF16), single)
+    found = sent(planned_by(single, "sharded", compression=Compression.BF16), single)
     assert found == {"table": 2 * 4 + 2 * 2 * 4, "narrow": 4 + 2 * 2, "weights": 4, "bias": 2} | {
         "global_step": 0,
         None: 2,
@@ -131,9 +131,9 @@ def test_rounded_rows_share_an_exchange(mirrored: None) -> None:
 def test_sparse_gradients_that_are_allreduced(compression: Compression, mirrored: None) -> None:
     """All rows, and a number for each; the numbers are never rounded."""
     single = single_of()
-    routes = {v.name: Route.ALLREDUCE if v.gradient != "none" else v.route for v in plan_of(single, "mpi").variables}
+    routes = {v.name: Route.ALLREDUCE if v.gradient != "none" else v.route for v in planned_by(single, "mpi").variables}
     choice = Choice(routes=routes, reasons=dict.fromkeys(routes, "a test"))
-    found = sent(plan_of(single, "mpi", choice=choice, compression=compression), single)
+    found = sent(planned_by(single, "mpi", choice=choice, compression=compression), single)
     value_bytes = 8 if compression is Compression.OFF else 2
     rows = {"table": ROWS * (WIDTH * value_bytes + 8), "narrow": NARROW_ROWS * (value_bytes + 8)}
     dense = {"weights": 2 * value_bytes, "bias": value_bytes}
@@ -146,20 +146,20 @@ def test_asynchronous_pushes() -> None:
     single = single_of()
     pushed = {"table": 3 * 16 + 3 * 4, "narrow": 2 * 8 + 2 * 4}
     expected = {name: LOOKED_UP[name] + pushed[name] for name in pushed} | {name: 2 * DENSE[name] for name in DENSE}
-    assert sent(plan_of(single, "ps", sync=False), single) == expected | NOTHING
+    assert sent(planned_by(single, "ps", sync=False), single) == expected | NOTHING
 
 
 def test_replicas_of_a_worker_look_up_each_for_itself_and_push_once() -> None:
     single = single_of()
     expected = {name: 2 * LOOKED_UP[name] + PUSHED[name] for name in PUSHED} | {name: 3 * DENSE[name] for name in DENSE}
-    assert sent(plan_of(single, "ps", replicas_per_worker=2), single) == expected | NOTHING
+    assert sent(planned_by(single, "ps", replicas_per_worker=2), single) == expected | NOTHING
 
 
 @pytest.mark.parametrize("comm", ["ps", "hybrid"])
 def test_whether_all_is_finite_is_asked_for_no_variable(comm: str) -> None:
     """One float32: by allreduce, or pushed."""
     single = single_of()
-    plan = plan_of(single, comm)
+    plan = planned_by(single, comm)
     assert sent(plan, single, skip_nonfinite=True) == sent(plan, single) | {None: 4}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -10,10 +9,11 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
 from parallax_runner.graph.heavy_ops import heavy_ops
-from parallax_runner.plan.plan import Compression
+from parallax_runner.plan.comm_options import Compression
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.rewrite.routes.allreduce import dense as allreduce
+from tests.single.plans import with_options
 from tests.single.small_models import WIDTH, Features, captured, planned
 
 LAYER_BYTES = WIDTH * WIDTH * 8
@@ -105,7 +105,7 @@ def test_later_layers_wait_until_a_bucket_may_leave() -> None:
 def test_nothing_waits_for_what_comes_of_an_exchange() -> None:
     """Of two exchanges one after the other, as compression has them, the second has no computing before it."""
     single = captured(deep())
-    plan = dataclasses.replace(planned(single, comm="mpi"), compression=Compression.FP16)
+    plan = with_options(planned(single, comm="mpi"), compression=Compression.FP16)
     graph = rewrite_for_rank(single, plan, rank=0, seed=1).graph
     waiting = [op for op in heavy_ops(graph.get_operations()) if op.control_inputs]
     assert waiting

@@ -12,10 +12,10 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.rewrite.routes.alltoall.known_ids import sources
 from parallax_runner.rewrite.schedule import buckets
+from tests.single.plans import plan_of
 from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured
 
 
@@ -75,8 +75,7 @@ def graph_of(model: Callable[[Features], tf.Tensor], **options: int) -> tf.Graph
 
 
 def rank_0_of(single: SingleDeviceGraph, **options: int) -> tf.Graph:
-    chosen = {"workers": 2, "servers": 0, "partitions": 1, **options}
-    plan = make_plan(classify(single), comm="sharded", average_sparse=True, fingerprint=single.fingerprint, **chosen)
+    plan = plan_of(classify(single), comm="sharded", fingerprint=single.fingerprint, **{"servers": 0} | options)
     return rewrite_for_rank(single, plan, rank=0, seed=1).graph
 
 

@@ -11,10 +11,10 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.rewrite.schedule import buckets
+from tests.single.plans import plan_of
 from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured, planned
 
 
@@ -36,8 +36,7 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def rewritten(comm: str, single: SingleDeviceGraph | None = None, **options: int) -> DistributedGraph:
     """Rank 0's graph; `options` are the plan's."""
     single = single or captured(two_tables)
-    chosen = {"workers": 2, "servers": 2, "partitions": 1, **options}
-    plan = make_plan(classify(single), comm=comm, average_sparse=True, fingerprint=single.fingerprint, **chosen)
+    plan = plan_of(classify(single), comm=comm, fingerprint=single.fingerprint, **options)
     return rewrite_for_rank(single, plan, rank=0, seed=1)
 
 

@@ -18,21 +18,19 @@ from parallax_runner.graph.capture import capture
 from parallax_runner.graph.devices import named_server
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.parallel.cases import Case
+from tests.single.plans import plan_of
 from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
 from tests.single.small_models import BATCH, FEATURES, OPTIMIZERS, Features, captured, clip, infos
 
 
 def asynchronous(single: SingleDeviceGraph, *, workers: int = 2, **options: Any) -> Plan:
-    return make_plan(
+    return plan_of(
         list(infos(single).values()),
         comm="ps",
         workers=workers,
-        servers=2,
         partitions=2,
-        average_sparse=True,
         fingerprint=single.fingerprint,
         **({"sync": False} | options),
     )
@@ -107,16 +105,7 @@ def test_a_counter_that_only_a_branch_uses_is_refused() -> None:
         dataclasses.replace(info, immovable_op="cond/If" if info.counts else None) for info in infos(single).values()
     ]
     with pytest.raises(PlanError, match=r"comm\.sync=false: variable «global_step».*«cond/If»"):
-        make_plan(
-            stuck,
-            comm="ps",
-            workers=2,
-            servers=1,
-            partitions=1,
-            average_sparse=True,
-            fingerprint="f",
-            sync=False,
-        )
+        plan_of(stuck, comm="ps", servers=1, sync=False)
 
 
 @pytest.mark.parametrize("options", [{}, {"sync": True, "backup_workers": 1}])

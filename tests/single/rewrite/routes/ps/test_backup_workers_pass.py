@@ -12,9 +12,9 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
-from parallax_runner.planning.planner import make_plan
 from parallax_runner.rewrite.distributed_graph import CLOSED
 from parallax_runner.rewrite.passes import rewrite_for_rank
+from tests.single.plans import plan_of
 from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
 from tests.single.small_models import FEATURES, OPTIMIZERS, Features, captured, clip, infos
 
@@ -22,13 +22,11 @@ WORKERS = 3
 
 
 def with_backup(single: SingleDeviceGraph, *, backup_workers: int = 1) -> Plan:
-    return make_plan(
+    return plan_of(
         list(infos(single).values()),
         comm="ps",
         workers=WORKERS,
-        servers=2,
         partitions=2,
-        average_sparse=True,
         fingerprint=single.fingerprint,
         backup_workers=backup_workers,
     )

@@ -37,7 +37,7 @@ def plan(pieces: int, first_server: int = 0) -> Plan:
         shards = tuple(Shard(number, rows, next(servers), len(sizes)) for number, rows in enumerate(sizes))
         slots = (f"{name}/slot",)
         variables.append(VariablePlan(name, shape, "float64", 0, "sparse", Route.PS, shards, slots, None, ""))
-    return Plan("ps", 1, 2, True, "f", tuple(variables), ())
+    return Plan("ps", 1, 2, "f", tuple(variables), ())
 
 
 def graph_of() -> tf.Graph:

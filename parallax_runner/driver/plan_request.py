@@ -1,0 +1,37 @@
+"""From a configuration to what a plan is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.plan.comm_options import CommOptions
+from parallax_runner.planning.cost.measured import Measured
+from parallax_runner.planning.cut import Cut
+from parallax_runner.planning.plan_request import PlanRequest
+from parallax_runner.planning.presets import preset_of
+
+
+def plan_request(
+    config: RunConfig, variables: Sequence[VariableInfo], fingerprint: str, measured: Measured | None
+) -> PlanRequest:
+    """The plan of a run; under comm=auto the choice of routes is still missing."""
+    return PlanRequest(
+        comm=config.comm.name,
+        variables=tuple(variables),
+        fingerprint=fingerprint,
+        workers=1 if config.comm.name == "local" else config.cluster.workers,
+        servers=config.cluster.servers,
+        replicas_per_worker=config.cluster.replicas_per_worker,
+        options=CommOptions.of(config.comm),
+        partitions=config.partition.num,
+        cut=cut_of(config),
+        measured=measured,
+        preset=preset_of(config.comm),
+    )
+
+
+def cut_of(config: RunConfig) -> Cut:
+    """How sparse variables share the configured number of pieces."""
+    return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)

@@ -1,0 +1,69 @@
+"""How the processes of a plan communicate: the fields of the group `comm` that planning, rewriting and workers need."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from parallax_runner.config.schema import CommConfig
+
+
+class Compression(StrEnum):
+    """As what floating-point values of more than 16 bits are sent."""
+
+    OFF = "off"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+@dataclass(frozen=True)
+class PsOptions:
+    """Where work beside the servers' variables is done; the keys of the same names in `comm.ps` (docs/design/0022)."""
+
+    local_aggregation: bool = True
+    replicate_variables: bool = False
+    boundary_among_servers: bool = True
+    boundary_between_workers_and_servers: bool = True
+
+
+@dataclass(frozen=True)
+class CommOptions:
+    """Each field has the name and the meaning of its key in `comm`, `comm.mpi` or `comm.ps` (config/schema.py).
+
+    Without `sync` each replica applies its own gradients at once, at most `staleness` steps ahead of the slowest (None:
+    any number). With `backup_workers` no step waits for so many of the workers.
+    """
+
+    average_sparse: bool = True
+    ps: PsOptions = PsOptions()
+    use_allgatherv: bool = False
+    compression: Compression = Compression.OFF
+    sync: bool = True
+    staleness: int | None = None
+    backup_workers: int = 0
+
+    @classmethod
+    def of(cls, comm: CommConfig) -> CommOptions:
+        """The options that a configuration has."""
+        return cls(
+            average_sparse=comm.average_sparse,
+            ps=PsOptions(**{option.name: getattr(comm.ps, option.name) for option in dataclasses.fields(PsOptions)}),
+            use_allgatherv=comm.mpi.use_allgatherv,
+            compression=Compression(comm.compression),
+            sync=comm.sync,
+            staleness=comm.ps.staleness,
+            backup_workers=comm.ps.backup_workers,
+        )
+
+    @classmethod
+    def of_json(cls, fields: dict[str, Any]) -> CommOptions:
+        """The options that `dataclasses.asdict` has made plain."""
+        compression, ps = Compression(fields["compression"]), PsOptions(**fields["ps"])
+        return cls(**fields | {"compression": compression, "ps": ps})
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether every step is one of all workers."""
+        return self.sync and not self.backup_workers
