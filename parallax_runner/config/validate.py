@@ -141,6 +141,8 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
     reference = re.fullmatch(r"\$\{([\w.]+)\}", str(example))
     if reference is not None:  # of the kind that it refers to
         example = OmegaConf.select(config, reference[1])
+        if OmegaConf.is_config(example):
+            example = OmegaConf.to_container(example)
     if example is None or value is None or example == "???" or (isinstance(example, str) and "${" in example):
         return
     title, kind = kinds.get(type(example), ("a mapping", (DictConfig,)))

@@ -78,7 +78,7 @@ def test_every_choice_composes(group: str, expected: list[str]) -> None:
         assert getattr(chosen, "name", choice) == choice
 
 
-@pytest.mark.parametrize(("group", "at_least"), [("experiment", 5), ("model", 4), ("optimizer", 6)])
+@pytest.mark.parametrize(("group", "at_least"), [("experiment", 7), ("model", 6), ("optimizer", 6)])
 def test_every_file_composes(group: str, at_least: int) -> None:
     assert len(choices(group)) >= at_least
     for choice in choices(group):

@@ -136,6 +136,11 @@ COMMAND_LINES = {
     "fraction": ("train.steps=1.5", "train.steps=1.5 (command line)", "expected an integer"),
     "not true or false": ("comm.sync=maybe", "comm.sync=maybe (command line)", "expected true or false"),
     "type of the model's": ("model.keep_prob=abc", "model.keep_prob=abc (command line)", "expected a number"),
+    "type of a reference to a list": (
+        "model=dlrm_keras model.cardinalities=5",
+        "model.cardinalities=5 (command line)",
+        "expected a list, as its own file has [100, 100",
+    ),
     "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
     "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),
     "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, more than 0, or null"),

@@ -16,6 +16,8 @@ defaults: [data: stdlib, optimizer: adagrad, model: lm, _self_]
 train: {{seed: 7}}
 hydra: {{searchpath: ["file://{CONF}"]}}
 """
+KERAS_MODELS = {"dlrm_keras", "two_tower"}
+OWN_KEYS = {"labels", "sample_weight", "sparse_updates"}  # of the model group, and no arguments of a Keras model
 
 
 @pytest.fixture
@@ -67,8 +69,14 @@ def test_data_files_give_each_argument(composed, name):
 @pytest.mark.parametrize("name", choices("model"))
 def test_model_files_give_each_argument(composed, name):
     config = composed(f"model={name}")
-    given = {*config.model, "features", "optimizer"} - {"_target_"}
-    assert given == set(inspect.signature(get_method(config.model._target_)).parameters)
+    parameters = set(inspect.signature(get_method(config.model._target_)).parameters)
+    passed = set() if name in KERAS_MODELS else {"features", "optimizer"}
+    assert (set(config.model) | passed) - {"_target_", *OWN_KEYS} == parameters
+
+
+@pytest.mark.parametrize(("name", "data"), [("dlrm_keras", "clicks"), ("two_tower", "pairs")])
+def test_keras_models_bring_their_data(composed, name, data):
+    assert composed(f"model={name}").data == composed(f"data={data}").data
 
 
 @pytest.mark.parametrize("name", choices("optimizer"))

@@ -1,0 +1,88 @@
+"""A retrieval model in Keras: a tower for queries, one for items, and a softmax over the items of the batch.
+
+After "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations" (Yi and others, 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+
+class TwoTower(keras.Model):
+    """Inputs: `query` and `item`, int64 [batch], and `item_probability`, float [batch]: how often the item is drawn.
+
+    Outputs: the vectors of queries and items, both [batch, size], of length 1. Their dot products rank items.
+    """
+
+    def __init__(
+        self, *, queries: int, items: int, embedding_size: int, units: Sequence[int], temperature: float
+    ) -> None:
+        super().__init__(name="two_tower")
+        self.temperature = temperature
+        self.query_tower = tower(queries, embedding_size, units, name="query")
+        self.item_tower = tower(items, embedding_size, units, name="item")
+
+    def call(self, features: Mapping[str, Any]) -> tuple[Any, Any]:
+        return self.query_tower(features["query"]), self.item_tower(features["item"])
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """The mean cross entropy of each query's item against the items of the other pairs in the batch.
+
+        An item is a negative in proportion to its frequency; subtracting the logarithm of that corrects the bias.
+
+        The negatives come from the same batch. With data parallelism over N ranks each rank has its own batch, and the
+        loss is the mean over ranks. It is not the loss of the concatenated batch, which has N times the negatives.
+        """
+        queries, items = y_pred
+        logits = ops.matmul(queries, ops.transpose(items)) / self.temperature - ops.log(x["item_probability"])
+        positives = ops.diagonal(logits)[:, None]
+        # The same item in another pair, or in the same, is no negative.
+        is_same = ops.equal(x["item"][:, None], x["item"][None, :])
+        negatives = ops.where(is_same, -1e9, logits)
+        total = ops.logsumexp(ops.concatenate([positives, negatives], axis=1), axis=1)
+        return ops.mean(total - positives[:, 0])
+
+
+def make_model(
+    *,
+    queries: int,
+    items: int,
+    embedding_size: int,
+    units: Sequence[int],
+    temperature: float,
+    optimizer: str = "adagrad",
+    learning_rate: float = 0.05,
+) -> keras.Model:
+    """Return the compiled model, for query ids below `queries` and item ids below `items`.
+
+    A tower is an embedding of `embedding_size` and dense layers of `units`; the last one's size is that of the vectors.
+    Dot products are divided by `temperature`. `optimizer` is a name that Keras knows.
+    """
+    model = TwoTower(queries=queries, items=items, embedding_size=embedding_size, units=units, temperature=temperature)
+    model.compile(optimizer=keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": learning_rate}}))
+    return model
+
+
+def tower(rows: int, embedding_size: int, units: Sequence[int], *, name: str) -> keras.Sequential:
+    """Return a model from ids [batch] to vectors of length 1."""
+    *hidden, last = units
+    return keras.Sequential(
+        [
+            layers.Embedding(rows, embedding_size, name=f"{name}_embedding"),
+            *(layers.Dense(size, activation="relu", name=f"{name}_{number}") for number, size in enumerate(hidden)),
+            layers.Dense(last, name=f"{name}_{len(hidden)}"),
+            layers.UnitNormalization(name=f"{name}_norm"),
+        ],
+        name=f"{name}_tower",
+    )

@@ -1,0 +1,81 @@
+"""Clicks on advertisements, made from a seed: dense and categorical features in the layout of Criteo's data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.draws import columns, keys, log_uniform, uniform
+from parallax_runner.data.generated import GeneratedDataset, check_sizes
+from parallax_runner.errors import ConfigError
+
+FACTORS = 4  # latent factors of an id; pairs of ids in an example interact by their dot product
+MEAN_LOGIT = -1.2  # about a quarter of the examples are clicks
+ID_EFFECT = 0.5  # half the width of the range of an id's own effect on the logit
+FACTOR_RANGE = 0.3  # half the width of the range of a factor
+LARGEST_CARDINALITY = 2**48  # far below the 53 bits that a draw has
+
+
+def load(
+    *, dense_features: int, cardinalities: Sequence[int], examples: int, validation_examples: int, seed: int
+) -> Dataset:
+    """Return examples with features `dense`, float32 [dense_features], `categorical`, int64 [len(cardinalities)], and
+    `label`, float32, 0 or 1.
+
+    Dense features are exponential with mean 1, as logarithms of counts nearly are. Ids of categorical feature f are
+    below `cardinalities[f]` and follow Zipf's law; smaller ids are more frequent. The label is drawn from a logit that
+    is linear in the dense features and has an effect of each id and of each pair of ids. Raises ConfigError for a
+    number out of range.
+    """
+    if dense_features < 1:
+        raise ConfigError(f"data.dense_features={dense_features}: expected 1 or more.")
+    for number, cardinality in enumerate(cardinalities):
+        if not 1 <= cardinality <= LARGEST_CARDINALITY:
+            raise ConfigError(f"data.cardinalities[{number}]={cardinality}: expected 1 to 2^48 ids.")
+    if not cardinalities:
+        raise ConfigError("data.cardinalities=[]: expected at least one categorical feature.")
+    check_sizes(examples, validation_examples)
+    return GeneratedDataset(
+        _Clicks.of(dense_features, cardinalities, seed).batch,
+        train_size=examples,
+        validation_size=validation_examples,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class _Clicks:
+    weights: np.ndarray  # float64 [dense_features]
+    cardinalities: np.ndarray  # int64 [categorical features]
+    dense_key: np.uint64
+    id_key: np.uint64
+    factor_key: np.uint64
+    label_key: np.uint64
+
+    @classmethod
+    def of(cls, dense_features: int, cardinalities: Sequence[int], seed: int) -> _Clicks:
+        weight_key, *others = keys(seed, count=5)
+        weights = uniform(weight_key, np.arange(dense_features)) - 0.5
+        return cls(weights, np.array(cardinalities, dtype=np.int64), *others)
+
+    def batch(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the examples with these numbers."""
+        dense = -np.log1p(-uniform(self.dense_key, columns(numbers, len(self.weights))))
+        ids = log_uniform(uniform(self.id_key, columns(numbers, len(self.cardinalities))), self.cardinalities)
+        logits = MEAN_LOGIT + (dense - 1) @ self.weights + self._effect_of_ids(ids)
+        clicked = uniform(self.label_key, numbers) < 1 / (1 + np.exp(-logits))
+        return {"dense": dense.astype(np.float32), "categorical": ids, "label": clicked.astype(np.float32)}
+
+    def _effect_of_ids(self, ids: np.ndarray) -> np.ndarray:
+        """Effects are a function of the id: no table of 33 million ids is needed."""
+        first = np.cumsum(self.cardinalities) - self.cardinalities
+        draws = 2 * uniform(self.factor_key, columns(first + ids, 1 + FACTORS)) - 1
+        own = ID_EFFECT * draws[..., 0].sum(axis=1)
+        factors = FACTOR_RANGE * draws[..., 1:]
+        # The sum over all pairs of their dot products, as factorisation machines compute it.
+        pairs = (factors.sum(axis=1) ** 2 - (factors**2).sum(axis=1)).sum(axis=1) / 2
+        effect: np.ndarray = own + pairs
+        return effect

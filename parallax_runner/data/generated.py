@@ -1,0 +1,60 @@
+"""A data set whose examples are computed when they are read: none is kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from parallax_runner.data.dataset import Feature
+from parallax_runner.data.memory import check_fits
+from parallax_runner.data.stream import ShuffledStream
+from parallax_runner.errors import ConfigError
+
+_BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the draws that one is sorted by
+
+
+class GeneratedDataset:
+    """Implements `Dataset` for a function of examples' numbers."""
+
+    words_per_example: int | None = None
+
+    def __init__(
+        self,
+        make: Callable[[np.ndarray], dict[str, np.ndarray]],
+        *,
+        train_size: int,
+        validation_size: int,
+        seed: int,
+    ) -> None:
+        """`make` turns example numbers, int64 [size], into a batch. Training has numbers below `train_size`, validation
+        those that follow."""
+        self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in make(_NO_NUMBERS).items()}
+        self.train_size = train_size
+        self.validation_size = validation_size
+        self._make = make
+        self._stream = ShuffledStream(size=train_size, seed=seed)
+
+    def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        return self._make(self._stream.elements(start, size))
+
+    def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        if start < 0 or start + size > self.validation_size:
+            raise IndexError(f"validation examples [{start}, {start + size}) of {self.validation_size}")
+        return self._make(np.arange(start, start + size, dtype=np.int64) + self.train_size)
+
+
+_NO_NUMBERS = np.zeros(0, dtype=np.int64)
+
+
+def check_sizes(examples: int, validation_examples: int) -> None:
+    """Raises ConfigError for a number of examples that is out of range, or whose order no memory holds."""
+    if examples < 1:
+        raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
+    if validation_examples < 0:
+        raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
+    check_fits(
+        _BYTES_PER_EXAMPLE * (examples + validation_examples),
+        examples=examples,
+        validation_examples=validation_examples,
+    )
