@@ -19,6 +19,7 @@ from parallax_runner.graph.devices import named_server
 from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.fed import is_fed_scalar
 from parallax_runner.graph.script_graph import min_partitions
+from parallax_runner.graph.seeds import draws
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
 # Ops through which a sum of duplicate rows may be taken before or after without changing the result.
@@ -202,6 +203,6 @@ def draws_or_consumes(op: tf.Operation) -> bool:
     return (
         op.type == "Placeholder"
         or op.type.startswith(CONSUMERS)
-        or "seed2" in attributes
+        or draws(op.node_def)
         or (shard_ids.ATTRIBUTE in attributes and attributes[shard_ids.ATTRIBUTE].s.decode() == shard_ids.SHARD_ID)
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import function_pb2
 
-from parallax_runner.graph import edit
+from parallax_runner.graph import edit, seeds
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Effects:
 
     def draws(self, op: tf.Operation) -> bool:
         """Whether a random op is in a function that an op calls."""
-        return bool(self.functions) and any("seed2" in node.attr for node in self._inside(op.node_def))
+        return bool(self.functions) and any(seeds.draws(node) for node in self._inside(op.node_def))
 
     def _inside(self, node: tf.NodeDef, above: frozenset[str] = frozenset()) -> Iterator[tf.NodeDef]:
         called = {value.func.name for value in node.attr.values() if value.HasField("func")}

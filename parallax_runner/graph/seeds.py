@@ -6,7 +6,9 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import op_def_registry
 
 INITIAL = -1
 
@@ -19,10 +21,15 @@ def derive_seeds(
     They follow from (`seed`, `rank`, `first_step`, name of the op); for ops that an initializer needs from (`seed`,
     name) only, so that initial values agree on all ranks. `first_step` is in it because a new session restarts each
     op's stream: a resumed run must not draw again what it drew before.
+
+    An op that draws by a seed that it is given, as layers of Keras do, gets that seed combined with one of the rank.
+    The seed itself is state that a checkpoint has, so `first_step` is not in it.
     """
     seeded = tf.GraphDef()
     seeded.CopyFrom(graph_def)
     initial = _needed_by(seeded, initializers)
+    for node in [one for one in seeded.node if one.name not in initial and given_seed(one) is not None]:
+        seeded.node.extend(_combined(node, node.name, seed, rank, inside=False))
     for node in seeded.node:
         if "seed2" in node.attr:
             _set_seeds(node, node.name, seed, INITIAL if node.name in initial else rank, first_step)
@@ -30,10 +37,43 @@ def derive_seeds(
     # A function's name counts up in a process, so functions go by their place in the library.
     for place, function in enumerate(sorted(seeded.library.function, key=lambda f: _natural(f.signature.name))):
         as_rank = INITIAL if function.signature.name in initial_functions else rank
+        for node in [one for one in function.node_def if as_rank != INITIAL and given_seed(one) is not None]:
+            function.node_def.extend(_combined(node, f"function {place}/{node.name}", seed, rank, inside=True))
         for node in function.node_def:
             if "seed2" in node.attr:
                 _set_seeds(node, f"function {place}/{node.name}", seed, as_rank, first_step)
     return seeded
+
+
+def given_seed(node: tf.NodeDef) -> int | None:
+    """Which input of an op is the seed that it draws by; None where it draws by no given seed, or not at all."""
+    if not node.op.startswith("Stateless"):
+        return None
+    definition = op_def_registry.get(node.op)
+    names = [argument.name for argument in definition.input_arg] if definition else []
+    return names.index("seed") if "seed" in names else None
+
+
+def draws(node: tf.NodeDef) -> bool:
+    """Whether an op draws."""
+    return "seed2" in node.attr or given_seed(node) is not None
+
+
+def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
+    """Lets `node` read its seed combined with that of the rank; returns the nodes that combine them. `inside` a
+    function tensors are called by their argument of the op."""
+    place, dtype = given_seed(node), tf.as_dtype(node.attr["Tseed"].type)
+    assert place is not None
+    digest = hashlib.sha256(f"{seed}/{rank}/{name}".encode()).digest()
+    own = np.frombuffer(digest[: 2 * dtype.size], dtype.as_numpy_dtype)
+    constant = tf.NodeDef(name=f"{node.name}/seed_of_rank", op="Const", device=node.device)
+    constant.attr["dtype"].type = dtype.as_datatype_enum
+    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(own, dtype))
+    combined = tf.NodeDef(name=f"{node.name}/seed", op="BitwiseXor", device=node.device)
+    combined.input[:] = [node.input[place], f"{constant.name}:output:0" if inside else constant.name]
+    combined.attr["T"].type = dtype.as_datatype_enum
+    node.input[place] = f"{combined.name}:z:0" if inside else combined.name
+    return [constant, combined]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

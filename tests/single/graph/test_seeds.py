@@ -137,3 +137,33 @@ def test_ops_of_two_functions_draw_apart() -> None:
         tf.import_graph_def(made, name="")
         first, second = session.run(["once:0", "twice:0"])
     assert not np.array_equal(first, second)
+
+
+def draws_by_a_given_seed(rank: int) -> list[np.ndarray]:
+    """What a layer draws as those of Keras do, by a seed that a variable counts on; outside and inside a function."""
+
+    @tf.function(autograph=False)
+    def in_a_function(seed: tf.Tensor) -> tf.Tensor:
+        return tf.random.stateless_uniform([4], seed)
+
+    graph = tf.Graph()
+    with graph.as_default():
+        state = tf.get_variable("state", initializer=tf.constant([5, 0], tf.int32), use_resource=True)
+        initial = tf.get_variable(
+            "initial", initializer=tf.random.stateless_uniform([4], seed=[1, 2]), use_resource=True
+        )
+        drawn = [tf.random.stateless_uniform([4], state), in_a_function(state), initial]
+        drawn = [tf.identity(value, name=f"drawn_{number}") for number, value in enumerate(drawn)]
+        tf.group(state.initializer, initial.initializer, name="initialize")
+    definition = derive_seeds(graph.as_graph_def(), seed=1, rank=rank, first_step=0, initializers=["initialize"])
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(definition, name="")
+        session.run("initialize")
+        return session.run([f"drawn_{number}:0" for number in range(3)])
+
+
+def test_draws_by_a_given_seed_differ_by_rank() -> None:
+    first, again, other = draws_by_a_given_seed(0), draws_by_a_given_seed(0), draws_by_a_given_seed(1)
+    np.testing.assert_array_equal(first, again)
+    assert [bool((here != there).all()) for here, there in zip(first, other, strict=True)] == [True, True, False]
+    assert (first[0] != first[1]).all()
