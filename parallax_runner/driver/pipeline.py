@@ -26,6 +26,7 @@ from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of, cost_model
 from parallax_runner.driver.jobs import row_trial as measurement
 from parallax_runner.driver.jobs.partition_trials import search_apart
+from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.plan_request import plan_request
 from parallax_runner.driver.recording import open_tracker, tracker_class
@@ -121,6 +122,7 @@ def _drive(
         return None
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
+    config = without_optimizer(config, single)
     measured = _measured(config, source, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
     plan = validation.planned(config, plan, single, dataset)

@@ -51,7 +51,8 @@ class SingleDeviceGraph:
     `observers` are, of a script, ops outside the update region that read what it makes of gradients. `asked` are ops of
     the region, and observers, whose values every worker may ask for in a step, beside the train op.
     `apart` are sets of variables, each with all whose updates are only asked for together; empty: a step has all.
-    `losses` are, of a script, the names of what gradients were taken of.
+    `losses` are, of a script, the names of what gradients were taken of. `has_optimizer`: it is a Keras model's or a
+    training step's, which bring an optimizer of their own.
     """
 
     meta_graph: Any = field(repr=False)
@@ -68,6 +69,7 @@ class SingleDeviceGraph:
     observers: tuple[str, ...] = ()
     apart: tuple[frozenset[str], ...] = ()
     losses: tuple[str, ...] = ()
+    has_optimizer: bool = False
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     def part_of(self, variable: str) -> int:

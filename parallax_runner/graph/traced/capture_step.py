@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,9 +57,10 @@ def capture_step(
     look_up_rows(graph)
     keep_only_needed(graph, [train_op, loss.op])
     wait_for_values(graph)
-    return capture.from_graph(
+    single = capture.from_graph(
         graph,
         features={name: tensor.name for name, tensor in placeholders.items()},
         loss=loss,
         train_op=train_op,
     )
+    return dataclasses.replace(single, has_optimizer=True)
