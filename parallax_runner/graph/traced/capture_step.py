@@ -17,6 +17,8 @@ from parallax_runner.graph.traced.imported import add_variables, first_of, impor
 from parallax_runner.graph.traced.kinds import step_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
+from parallax_runner.graph.traced.row_probe import RowProbe
+from parallax_runner.graph.traced.row_updates import sparse_updates_of
 from parallax_runner.graph.traced.trace import Features, eager_on_cpu, trace
 from parallax_runner.graph.traced.variables import Variables
 
@@ -41,7 +43,7 @@ def capture_step(
     with seeded_generators(seed), eager_on_cpu(), variables.created():
         tf.random.set_random_seed(seed)
         step = step_of(capture.called(make, sorted(features)), features, options)
-        traced = trace(step, features)
+        traced = trace(step, features, sparse_updates_of(options), RowProbe(variables.unrecorded))
         made = variables.all()
         start_anew(traced.graph, [one for one in made if one.is_metric])
         firsts = [first_of(one) for one in made if not one.is_metric]

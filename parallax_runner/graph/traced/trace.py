@@ -16,6 +16,8 @@ from tensorflow.python.framework import func_graph
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.traced import branches
 from parallax_runner.graph.traced.gradients import TapeGradient, recorded
+from parallax_runner.graph.traced.row_probe import RowProbe
+from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
 # A step takes the features by name, trains once, and returns the loss, or a dict that has it as «loss».
 StepFunction = Callable[[dict[str, Any]], Any]
@@ -32,10 +34,11 @@ class Trace:
     gradients: list[TapeGradient]
 
 
-def trace(step: StepFunction, features: Features) -> Trace:
+def trace(step: StepFunction, features: Features, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
     """The ops of `step`, ordered as they would run eagerly.
 
-    Functions that it calls, also compiled ones, are traced in line. `features` gives shape and dtype of each feature.
+    Functions that it calls, also compiled ones, are traced in line. `features` gives shape and dtype of each feature,
+    `sparse_updates` which rows optimizers of Keras write.
 
     Raises CaptureError where what it returns is no loss.
     """
@@ -46,6 +49,7 @@ def trace(step: StepFunction, features: Features) -> Trace:
         stack.enter_context(recorded(gradients, graph))
         if "keras" in sys.modules:
             stack.enter_context(branches.in_line(graph))
+            stack.enter_context(rows_updated(sparse_updates, gradients, probe))
         func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
     loss = loss_of(graph.structured_outputs)
     if loss.op.type == "Identity":  # which waits for all that the step writes; whoever asks for the loss may not

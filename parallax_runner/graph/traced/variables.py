@@ -76,6 +76,7 @@ class Variables:
         self._paths: dict[int, str] = {}
         self._initial: dict[int, Callable[[], Any]] = {}
         self._metrics: list[Any] = []
+        self._records = True
 
     @contextmanager
     def created(self) -> Iterator[None]:
@@ -86,6 +87,15 @@ class Variables:
                 stack.enter_context(self._keras(sys.modules[KERAS_VARIABLES].Variable))
                 stack.enter_context(self._keras_metrics(importlib.import_module(KERAS_METRICS).Metric))
             yield
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Lets variables be created that are none of the model's."""
+        self._records = False
+        try:
+            yield
+        finally:
+            self._records = True
 
     def all(self) -> list[TracedVariable]:
         """Each variable once, under a name of its own: `path` of a Keras variable, `name` of any other one."""
@@ -109,7 +119,8 @@ class Variables:
 
     def _create(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         variable = next_creator(**kwargs)
-        self._made.append(variable)
+        if self._records:
+            self._made.append(variable)
         return variable
 
     @contextmanager
@@ -118,7 +129,8 @@ class Variables:
 
         def with_path(this: Any, value: Any) -> None:
             initialize(this, value)
-            self._paths[id(this._value)] = this.path
+            if self._records:
+                self._paths[id(this._value)] = this.path
 
         def without_value(this: Any, initializer: Callable[..., Any]) -> None:
             def initial() -> Any:
@@ -133,8 +145,9 @@ class Variables:
                 aggregation=this._map_aggregation(this.aggregation),
                 synchronization=this._map_synchronization(this.synchronization),
             )
-            self._made.append(variable)
-            self._initial[id(variable)] = initial
+            if self._records:
+                self._made.append(variable)
+                self._initial[id(variable)] = initial
             this._initialize(variable)
 
         with (

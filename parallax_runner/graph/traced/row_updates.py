@@ -1,0 +1,152 @@
+"""Updates of the rows that a sparse gradient touches, by an optimizer's own formula.
+
+Most optimizers of Keras make a sparse gradient dense and update every row. Where the formula of one leaves rows without
+gradient as they are to the bit (`exact`), or where the user wants that (`lazy`), it runs on the touched rows alone: the
+variable and its slots stand for their rows while `update_step` runs, and what it assigns is scattered back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph.traced.gradients import TapeGradient
+from parallax_runner.graph.traced.row_probe import RowProbe
+
+
+class SparseUpdates(StrEnum):
+    """Which rows an update by a sparse gradient writes.
+
+    EXACT: those that the optimizer would change if it had the dense gradient. LAZY: those of the gradient.
+    """
+
+    EXACT = "exact"
+    LAZY = "lazy"
+
+
+def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
+    """What the key `sparse_updates` of the model's group says. Raises CaptureError where it says something else."""
+    value = options.get("sparse_updates") or SparseUpdates.EXACT
+    if value not in list(SparseUpdates):
+        raise CaptureError(f"model.sparse_updates={value}: expected one of {', '.join(SparseUpdates)}")
+    return SparseUpdates(value)
+
+
+@contextmanager
+def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: RowProbe) -> Iterator[None]:
+    """Lets optimizers of Keras update rows meanwhile, where `mode` allows it; `gradients` are those known so far."""
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+    update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
+
+    def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
+        dense = []
+        for grad, variable in zip(grads, variables, strict=True):
+            if by_rows(this, grad, variable):
+                _update_rows(this, grad, variable, learning_rate, decays=mode is SparseUpdates.LAZY)
+            else:
+                dense.append((grad, variable))
+        if dense:
+            update_all(this, *(list(part) for part in zip(*dense, strict=True)), learning_rate)
+
+    def by_rows(this: Any, grad: Any, variable: Any) -> bool:
+        if not isinstance(grad, tf.IndexedSlices) or not slots_of(this, variable):
+            return False  # without slots an update by scatter is what Keras makes by itself
+        if mode is SparseUpdates.EXACT:
+            return probe.keeps_untouched_rows(this)
+        if not probe.works_by_row(this):
+            raise CaptureError(
+                f"model.sparse_updates=lazy: an update by {type(this).__name__} depends on other rows of the variable "
+                f"than its own («{variable.path}»): choose exact, or another optimizer"
+            )
+        return True
+
+    def decay(this: Any, variables: Sequence[Any]) -> None:
+        if mode is SparseUpdates.LAZY:  # of a table it comes with the update of the rows
+            sparse = {one.handle_id for one in gradients if one.indices is not None}
+            variables = [one for one in variables if one.handle._id not in sparse or not slots_of(this, one)]
+        decay_all(this, variables)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(TFOptimizer, "_backend_update_step", update))
+        stack.enter_context(mock.patch.object(TFOptimizer, "_apply_weight_decay", decay))
+        yield
+
+
+def slots_of(optimizer: Any, variable: Any) -> list[Any]:
+    """The optimizer's variables of this variable's shape that it keeps for it; none for one that is not Keras' own."""
+    from keras.src import backend
+
+    if not isinstance(variable, backend.Variable):
+        return []
+    place = optimizer._get_variable_index(variable)
+    lists = [value for name, value in vars(optimizer).items() if isinstance(value, list) and name not in NO_SLOTS]
+    found = [values[place] for values in lists if len(values) > place]
+    return [one for one in found if isinstance(one, backend.Variable) and one.shape == variable.shape]
+
+
+# Lists of an optimizer that have an entry a variable, and of which `update_step` uses none.
+NO_SLOTS = frozenset(
+    {"_trainable_variables", "_accumulated_gradients", "_model_variables_moving_average", "_variables"}
+)
+
+
+def _update_rows(optimizer: Any, grad: tf.IndexedSlices, variable: Any, learning_rate: Any, *, decays: bool) -> None:
+    stateful = [variable, *slots_of(optimizer, variable)]
+    rows = [one._value.sparse_read(grad.indices) for one in stateful]
+    after = updated_rows(optimizer, grad.values, variable, stateful, rows, learning_rate, decays=decays)
+    for one, before, value in zip(stateful, rows, after, strict=True):
+        if value is not before:
+            one._value.scatter_update(tf.IndexedSlices(value, grad.indices))
+
+
+def updated_rows(
+    optimizer: Any,
+    gradient: Any,
+    variable: Any,
+    stateful: Sequence[Any],
+    rows: Sequence[Any],
+    learning_rate: Any,
+    *,
+    decays: bool = False,
+) -> list[Any]:
+    """`rows` of the variable and its slots (`stateful`) after the optimizer's own update by `gradient` of these rows."""
+    from keras.src import backend
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+    place = optimizer._get_variable_index(variable)
+    names = {id(one) for one in stateful}
+
+    def assigned(change: Callable[[Any, Any], Any], plain: Any) -> Any:
+        def assign(this: Any, target: Any, value: Any) -> None:
+            if id(target) not in names:
+                plain(this, target, value)
+                return
+            now = scope.get_current_value(target)
+            scope.add_update((target, change(now, tf.cast(value, now.dtype))))
+
+        return assign
+
+    with ExitStack() as stack:
+        scope = stack.enter_context(backend.StatelessScope())
+        for one, value in zip(stateful, rows, strict=True):
+            scope.add_update((one, value))
+        for name, change in (
+            ("assign", lambda _, value: value),
+            ("assign_add", lambda now, value: now + value),
+            ("assign_sub", lambda now, value: now - value),
+        ):
+            plain = getattr(TFOptimizer, name)
+            stack.enter_context(mock.patch.object(TFOptimizer, name, assigned(change, plain)))
+        stack.enter_context(mock.patch.object(optimizer, "_get_variable_index", lambda _: place))
+        if decays and optimizer.weight_decay is not None and optimizer._use_weight_decay(variable):
+            decay = tf.cast(optimizer.weight_decay, rows[0].dtype) * tf.cast(learning_rate, rows[0].dtype)
+            optimizer.assign_sub(variable, variable * decay)
+        optimizer.update_step(gradient, variable, learning_rate)
+        return [scope.get_current_value(one) for one in stateful]
