@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,12 +15,12 @@ from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import start_anew
 from parallax_runner.graph.traced.imported import add_variables, first_of, import_step
-from parallax_runner.graph.traced.kinds import step_of
+from parallax_runner.graph.traced.kinds import steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import sparse_updates_of
-from parallax_runner.graph.traced.trace import Features, eager_on_cpu, trace
+from parallax_runner.graph.traced.trace import Features, Trace, eager_on_cpu, loss_of, trace
 from parallax_runner.graph.traced.variables import Variables
 
 
@@ -42,27 +43,57 @@ def capture_step(
     variables = Variables()
     with seeded_generators(seed), eager_on_cpu(), variables.created():
         tf.random.set_random_seed(seed)
-        step = step_of(capture.called(make, sorted(features)), features, options)
-        traced = trace(step, features, sparse_updates_of(options), RowProbe(variables.unrecorded))
+        steps = steps_of(capture.called(make, sorted(features)), features, options)
+        mode, probe = sparse_updates_of(options), RowProbe(variables.unrecorded)
+        traced = trace(steps.train, features, mode, probe)
+        evaluated = None if steps.evaluate is None else trace(steps.evaluate, features, mode, probe)
         made = variables.all()
-        start_anew(traced.graph, [one for one in made if one.is_metric])
+        metrics = [one for one in made if one.is_metric]
         firsts = [first_of(one) for one in made if not one.is_metric]
-        graph = tf.Graph()
-        with graph.as_default():
-            tf.set_random_seed(seed)
-            placeholders = {
-                name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
-            }
-            with tf.device(None):
-                added = add_variables(firsts)
-                loss, train_op = import_step(traced, added, placeholders)
+        for each in filter(None, (traced, evaluated)):
+            start_anew(each.graph, metrics)
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.set_random_seed(seed)
+        placeholders = {
+            name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
+        }
+        added = add_variables(firsts)
+        wanted = {"loss": traced.tensor(loss_of(traced.returned))}
+        found, writes = import_step(traced, wanted, added, placeholders, name="step")
+        loss, train_op = tf.identity(found["loss"], name="loss"), tf.group(*writes, name="train_op")
+        ends = [train_op, loss.op]
+        validation_loss: Any = None
+        outputs: dict[str, Any] = {}
+        if evaluated is not None:
+            validation_loss, outputs = _import_evaluation(evaluated, added, placeholders)
+            ends += [tensor.op for tensor in (validation_loss, *outputs.values()) if tensor is not None]
     look_up_rows(graph)
-    keep_only_needed(graph, [train_op, loss.op])
+    keep_only_needed(graph, ends)
     wait_for_values(graph)
     single = capture.from_graph(
         graph,
         features={name: tensor.name for name, tensor in placeholders.items()},
         loss=loss,
         train_op=train_op,
+        validation_loss=validation_loss,
+        outputs=outputs,
     )
     return dataclasses.replace(single, has_optimizer=True)
+
+
+def _import_evaluation(
+    evaluated: Trace, variables: Mapping[int, Any], placeholders: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """The validation loss, if there is one, and the outputs, under names that a signature may have."""
+    returned = evaluated.returned
+    wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}
+    if returned["loss"] is not None:
+        wanted["loss"] = evaluated.tensor(returned["loss"])
+    found, _ = import_step(evaluated, wanted, variables, placeholders, name="evaluation")
+    loss = found.pop("loss", None)
+    outputs = {}
+    for full_name, tensor in found.items():
+        name = re.sub(r"[^A-Za-z0-9_]", "_", full_name.removeprefix("outputs/"))
+        outputs[name] = tf.identity(tensor, name=f"outputs/{name}")
+    return None if loss is None else tf.identity(loss, name="validation_loss"), outputs

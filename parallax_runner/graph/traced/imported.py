@@ -17,7 +17,6 @@ from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
 
-PREFIX = "step"
 # A value of so many bytes at most stands in the graph; a larger one is read from the process that holds it.
 CONSTANT_BYTES = 4096
 
@@ -76,35 +75,34 @@ def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
     return found
 
 
-def import_step(trace: Trace, variables: Mapping[int, Any], features: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Imports the step into the default graph; returns the loss and the train op.
+def import_step(
+    trace: Trace, wanted: Mapping[str, Any], variables: Mapping[int, Any], features: Mapping[str, Any], *, name: str
+) -> tuple[dict[str, Any], list[tf.Operation]]:
+    """Imports a traced step into the default graph, under `name`; returns `wanted` tensors of it, and its writes.
 
     `variables` are those of `add_variables`, `features` the placeholders by name. Gradients of these variables go into
     the collection of `gradients_hook`.
 
     Raises CaptureError where the step uses what no graph of its own can have.
     """
-    ends = [op for op in trace.graph.control_outputs if not _only_reads(op)]
-    keep_only_needed(trace.graph, [trace.loss.op, *ends])
-    needed = edit.ancestors([trace.loss.op, *ends])
-    fed = {inner.name: features[name] for name, inner in trace.inputs.items() if inner.op in needed}
+    ends = sorted((op for op in trace.graph.control_outputs if not _only_reads(op)), key=lambda op: op.name)
+    starts = [*(tensor.op for tensor in wanted.values()), *ends]
+    keep_only_needed(trace.graph, starts)
+    needed = edit.ancestors(starts)
+    fed = {inner.name: features[feature] for feature, inner in trace.inputs.items() if inner.op in needed}
     fed |= {inner.name: _captured(outer, variables) for outer, inner in trace.graph.captures if inner.op in needed}
     definition = tf.graph_util.extract_sub_graph(
-        sorted_controls(trace.graph.as_graph_def()), [trace.loss.op.name, *(op.name for op in ends)]
+        sorted_controls(trace.graph.as_graph_def()), [op.name for op in starts]
     )
-    returned = [trace.loss.name, *sorted(op.name for op in ends)]
-    loss, *done = tf.import_graph_def(definition, fed, return_elements=returned, name=PREFIX)
+    returned = [*(tensor.name for tensor in wanted.values()), *(op.name for op in ends)]
+    found = tf.import_graph_def(definition, fed, return_elements=returned, name=name)
     for gradient in trace.gradients:
         variable = variables.get(gradient.handle_id)
         if variable is not None:
-            indices = None if gradient.indices is None else f"{PREFIX}/{gradient.indices.name}"
-            entry = {
-                "variable": variable.op.name,
-                "values": f"{PREFIX}/{gradient.values.name}",
-                "indices": indices,
-            }
+            indices = None if gradient.indices is None else f"{name}/{gradient.indices.name}"
+            entry = {"variable": variable.op.name, "values": f"{name}/{gradient.values.name}", "indices": indices}
             tf.add_to_collection(gradients_hook.COLLECTION, json.dumps(entry))
-    return tf.identity(loss, name="loss"), tf.group(*done, name="train_op")
+    return dict(zip(wanted, found, strict=False)), found[len(wanted) :]
 
 
 def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:

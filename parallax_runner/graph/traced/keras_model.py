@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parallax_runner.errors import CaptureError
-from parallax_runner.graph.traced.trace import Features, StepFunction
+from parallax_runner.graph.traced.trace import Features, Steps
 
 log = logging.getLogger(__name__)
 # A feature, several in the order of the outputs, or by output.
@@ -21,8 +21,8 @@ def is_keras_model(made: Any) -> bool:
     return keras is not None and isinstance(made, keras.Model)
 
 
-def keras_step(model: Any, features: Features, *, labels: Names, sample_weight: Names) -> StepFunction:
-    """The step that `fit` would run on a batch; builds the model and its optimizer first where they are not built yet.
+def keras_steps(model: Any, features: Features, *, labels: Names, sample_weight: Names) -> Steps:
+    """The steps that `fit` would run on a batch; builds the model and its optimizer first where they are not built yet.
 
     Raises CaptureError where the model is not compiled, or `labels` or `sample_weight` name no feature.
     """
@@ -42,7 +42,31 @@ def keras_step(model: Any, features: Features, *, labels: Names, sample_weight: 
         return _inputs(model, named), _picked(labels, tensors), _picked(sample_weight, tensors)
 
     _build(model, batch(_symbols(features)))
-    return lambda tensors: model.train_step(batch(tensors))
+
+    def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
+        inputs, *_ = batch(tensors)
+        return {"loss": _loss_of_batch(model, batch(tensors)), "outputs": _outputs(model, inputs)}
+
+    return Steps(train=lambda tensors: model.train_step(batch(tensors)), evaluate=evaluate)
+
+
+def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:
+    try:
+        return model.test_step(batch).get("loss")
+    except Exception as error:  # a model of its own kind, which has only a train_step
+        log.warning("the model's test_step failed, so it has no validation loss: %s: %s", type(error).__name__, error)
+        return None
+
+
+def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
+    """What the model predicts, by the names of its outputs."""
+    made = model(inputs, training=False) if model._call_has_training_arg else model(inputs)
+    if isinstance(made, Mapping):
+        return {str(name): tensor for name, tensor in made.items()}
+    if not isinstance(made, list | tuple):
+        return {"output": made}
+    names = getattr(model, "output_names", None) or [f"output_{number}" for number in range(len(made))]
+    return dict(zip(names, made, strict=False))
 
 
 def _symbols(features: Features) -> dict[str, Any]:

@@ -15,7 +15,7 @@ ROWS, WIDTH, TRIALS = 4, 3, 3
 
 
 class RowProbe:
-    """Answers are kept by the optimizer's class and configuration. `unrecorded` is the context for its own variables."""
+    """Keeps answers by the optimizer's class and configuration; makes its own variables in the context `unrecorded`."""
 
     def __init__(self, unrecorded: Callable[[], AbstractContextManager[None]]) -> None:
         self._unrecorded = unrecorded

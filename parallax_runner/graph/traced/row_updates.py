@@ -116,7 +116,7 @@ def updated_rows(
     *,
     decays: bool = False,
 ) -> list[Any]:
-    """`rows` of the variable and its slots (`stateful`) after the optimizer's own update by `gradient` of these rows."""
+    """`rows` of the variable and its slots (`stateful`) after the optimizer's own update by a `gradient` of them."""
     from keras.src import backend
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
 

@@ -25,13 +25,27 @@ Features = Mapping[str, tuple[tuple[int | None, ...], str]]
 
 
 @dataclass(frozen=True)
+class Steps:
+    """What a model's function has made: `train` trains on a batch; `evaluate` returns, without training, a dict with
+    the batch's «loss», or None, and its «outputs» by name. Both take the features by name."""
+
+    train: StepFunction
+    evaluate: StepFunction | None = None
+
+
+@dataclass(frozen=True)
 class Trace:
-    """A step's ops in `graph`; `inputs` are its placeholders by feature, `loss` is a scalar of it."""
+    """A step's ops in `graph`; `inputs` are its placeholders by feature, `returned` what it returns, with tensors of
+    the graph."""
 
     graph: branches.StepGraph
     inputs: dict[str, Any]
-    loss: Any
+    returned: Any
     gradients: list[TapeGradient]
+
+    def tensor(self, returned: Any) -> Any:
+        """The tensor behind one that the step returns, which waits for all that the step writes."""
+        return returned.op.inputs[0] if returned.op.type == "Identity" else returned
 
 
 def trace(step: StepFunction, features: Features, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
@@ -39,8 +53,6 @@ def trace(step: StepFunction, features: Features, sparse_updates: SparseUpdates,
 
     Functions that it calls, also compiled ones, are traced in line. `features` gives shape and dtype of each feature,
     `sparse_updates` which rows optimizers of Keras write.
-
-    Raises CaptureError where what it returns is no loss.
     """
     signature = {name: tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in sorted(features.items())}
     graph, gradients = branches.StepGraph("step"), list[TapeGradient]()
@@ -51,10 +63,7 @@ def trace(step: StepFunction, features: Features, sparse_updates: SparseUpdates,
             stack.enter_context(branches.in_line(graph))
             stack.enter_context(rows_updated(sparse_updates, gradients, probe))
         func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
-    loss = loss_of(graph.structured_outputs)
-    if loss.op.type == "Identity":  # which waits for all that the step writes; whoever asks for the loss may not
-        loss = loss.op.inputs[0]
-    return Trace(graph, dict(zip(sorted(features), graph.inputs, strict=False)), loss, gradients)
+    return Trace(graph, dict(zip(sorted(features), graph.inputs, strict=False)), graph.structured_outputs, gradients)
 
 
 @contextmanager
