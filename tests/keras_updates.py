@@ -1,7 +1,8 @@
 """Updates as Keras' optimizers write them, by hand in graphs of TensorFlow 1: slots are plain variables whose names say
 little, and a sparse gradient is made dense before the whole table is updated.
 
-What is written is read again behind the write, as a traced Keras step reads it.
+Reads and writes of a variable have the order that a traced Keras step gives them: nothing is written before the forward
+pass has read, and what is written is read again behind the write.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ Pairs: TypeAlias = Sequence[tuple[Gradient, tf.Variable]]
 
 
 class Update:
-    """The update of one variable: makes slots, and orders reads behind writes."""
+    """The update of one variable: makes slots, and orders reads and writes, all of them behind `after`."""
 
-    def __init__(self, optimizer: str, variable: tf.Variable, after: Sequence[tf.Operation]) -> None:
-        self.optimizer, self.variable, self.writes = optimizer, variable, list(after)
+    def __init__(self, optimizer: str, variable: tf.Variable, after: tf.Operation) -> None:
+        self.optimizer, self.variable, self.writes = optimizer, variable, [after]
 
     def slot(self, name: str) -> tf.Variable:
         """A variable of zeros of the variable's shape, with a name that does not extend the variable's."""
@@ -36,23 +37,21 @@ class Update:
 
     def assign(self, variable: tf.Variable, value: tf.Tensor) -> None:
         """Writes all rows."""
-        self._written(variable.assign(value, read_value=False))
+        with tf.control_dependencies(self.writes):
+            self.writes.append(variable.assign(value, read_value=False))
 
     def assign_add(self, variable: tf.Variable, value: Gradient) -> None:
         """Writes all rows, or of slices their rows."""
-        if isinstance(value, tf.IndexedSlices):
-            with tf.control_dependencies(self.writes):
+        with tf.control_dependencies(self.writes):
+            if isinstance(value, tf.IndexedSlices):
                 handle, ids, rows = variable.handle, value.indices, value.values
-                self._written(tf.raw_ops.ResourceScatterAdd(resource=handle, indices=ids, updates=rows))
-        else:
-            self._written(variable.assign_add(value, read_value=False))
+                self.writes.append(tf.raw_ops.ResourceScatterAdd(resource=handle, indices=ids, updates=rows))
+            else:
+                self.writes.append(variable.assign_add(value, read_value=False))
 
     def assign_sub(self, variable: tf.Variable, value: Gradient) -> None:
         """Writes all rows, or of slices their rows."""
         self.assign_add(variable, on_values(tf.negative, value))
-
-    def _written(self, write: tf.Operation) -> None:
-        self.writes.append(write)
 
 
 def on_values(change: Callable[[tf.Tensor], tf.Tensor], gradient: Gradient) -> Gradient:
@@ -145,8 +144,9 @@ def apply(
 ) -> tf.Operation:
     """The train op."""
     writes: list[tf.Operation] = []
+    after = {variable.op.name: gradient.op for gradient, variable in pairs}
     for gradient, variable in clip(pairs):
-        update = Update(optimizer, variable, [])
+        update = Update(optimizer, variable, after[variable.op.name])
         OPTIMIZERS[optimizer](update, gradient)
         if averages:
             average(update)

@@ -64,6 +64,11 @@ class Placement(ABC):
 
     @property
     @abstractmethod
+    def all_rows(self) -> int:
+        """How many rows the variable has."""
+
+    @property
+    @abstractmethod
     def is_cut(self) -> bool:
         """Whether a shard has some of the rows only, so that ids of the variable are not places in it."""
 

@@ -1,10 +1,9 @@
 """Runs the update region on sharded values: what concerns one shard's rows is done where the shard is.
 
-The region's ops are visited in order with the values their inputs have. An op on sharded rows that works row by row is
-copied once a shard, onto its server, and so is one that makes a list of rows of gradients' lists (row_lists.py); a sum
-over all rows becomes partial sums; an update op becomes one on each shard. Any other op stays where it was and gets the
-rows brought together. Ops made for servers are the chief's to run; of variables that are spread over the ranks each
-rank makes the copies for its own rows, and runs them.
+The region's ops are visited in order with the values their inputs have. The rules of analysis/update_region say which
+ops are copied once a shard, onto its server, and of which sums each shard has a part; an update op becomes one on each
+shard. Any other op stays where it was and gets the rows brought together. Ops made for servers are the chief's to run;
+of variables that are spread over the ranks each rank makes the copies for its own rows, and runs them.
 """
 
 from __future__ import annotations
@@ -14,39 +13,46 @@ from dataclasses import dataclass, field
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.graph import edit
-from parallax_runner.graph.edit import is_write
-from parallax_runner.graph.observers import is_number, sums_to_number
-from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.placement import Placement, Shard
-from parallax_runner.rewrite.state import Rewrite
-from parallax_runner.rewrite.update_region.elementwise import ELEMENTWISE
-from parallax_runner.rewrite.update_region.row_lists import made_contents
-from parallax_runner.rewrite.update_region.sharded_value import (
+from parallax_runner.analysis.update_region.contents import (
     FULL_ROWS,
     PARTIAL_SUM,
     Content,
-    FullRows,
     Ids,
     OfList,
     Rows,
-    ShardedValue,
-    Value,
 )
+from parallax_runner.analysis.update_region.rules import (
+    ON_IDS,
+    InParts,
+    Known,
+    OnShards,
+    Operand,
+    PassedOn,
+    Treatment,
+    treatment,
+)
+from parallax_runner.graph import edit
+from parallax_runner.graph.edit import is_write
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.placement import Placement, Shard
+from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Value
 
-ON_IDS = frozenset({"Cast", "Identity"})
 SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
 # What ops that update by ids call the ids and what is for each of them.
 IDS, ROWS = ("indices",), ("grad", "updates")
+# The input of UnsortedSegmentSum that says how many rows to make.
+NUM_SEGMENTS = 2
 
 
 @dataclass
 class ShardedUpdate:
     """What the visit has found so far.
 
-    `values` by tensor name where it is not the tensor itself; `copies` the ops that stand for an op of the region;
-    `server_ops` all copies; `crossings` the Identity ops through which values leave the servers, and of which variable.
+    `values` by tensor name where it is not the tensor itself, which are the aggregates of gradients at first; `copies`
+    the ops that stand for an op of the region; `server_ops` all copies; `crossings` the Identity ops through which
+    values leave the servers, and of which variable. `behind` has for an op the variables whose aggregates it waits for.
     """
 
     rewrite: Rewrite
@@ -57,6 +63,10 @@ class ShardedUpdate:
     joined: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
     orders: dict[ShardedValue, tf.Tensor] = field(default_factory=dict)
     observers: frozenset[tf.Operation] = frozenset()
+    behind: dict[tf.Operation, frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.aggregates = {name: value for name, value in self.values.items() if isinstance(value, ShardedValue)}
 
     def visit_region(self) -> None:
         """Visits every op of the update region once."""
@@ -71,22 +81,40 @@ class ShardedUpdate:
             self._visit(op)
 
     def _visit(self, op: tf.Operation) -> None:
+        self.behind[op] = self._waited_for(op)
         owner = self._owner(op)
         inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
-        sharded = [value for value in inputs if isinstance(value, ShardedValue)]
-        made = made_contents(op, inputs) if sharded and self.rewrite.plan.options.ps.boundary_among_servers else None
         if owner is not None and (is_write(op) or op.type == "ReadVariableOp"):
             self._copy(op, inputs, owner, contents=[FULL_ROWS])
         elif owner is not None and op.type == "ResourceGather":
             self._look_up(op, inputs, owner)
-        elif sharded and self._works_by_row(op, inputs, sharded):
-            self._copy(op, inputs, sharded[0].placement, contents=[sharded[0].content])
-        elif made is not None:
-            self._copy(op, inputs, sharded[0].placement, contents=made, is_made=True)
-        elif sharded and self._sums_all(op, sharded):
-            self._sum_partially(op, inputs, sharded[0].placement)
+        else:
+            self._treat(op, inputs, self._treatment(op, inputs))
+
+    def _waited_for(self, op: tf.Operation) -> frozenset[str]:
+        needs = [self.behind.get(each, frozenset()) for each in (*(i.op for i in op.inputs), *op.control_inputs)]
+        direct = {self.aggregates[i.name].placement.variable for i in op.inputs if i.name in self.aggregates}
+        return frozenset(direct).union(*needs)
+
+    def _treat(self, op: tf.Operation, inputs: list[Value], how: Treatment) -> None:
+        placements = [value.placement for value in inputs if isinstance(value, ShardedValue)]
+        if isinstance(how, OnShards):
+            self._copy(op, inputs, placements[0], contents=how.contents, is_made=how.is_made)
+        elif isinstance(how, InParts):
+            self._sum_partially(op, inputs, placements[0])
+        elif isinstance(how, PassedOn):
+            self._pass_on(op, inputs)
+        elif isinstance(how, Known):
+            self._replace(op.outputs[0], tf.constant(how.value, op.outputs[0].dtype))
         else:
             self._keep(op, inputs)
+
+    def _treatment(self, op: tf.Operation, inputs: list[Value]) -> Treatment:
+        operands = [value.operand if isinstance(value, ShardedValue) else Operand(value.shape) for value in inputs]
+        how = treatment(op, operands)
+        if self.rewrite.plan.options.ps.boundary_among_servers or not isinstance(how, OnShards | InParts):
+            return how
+        return how if op.type in ON_IDS and isinstance(operands[0].content, Ids) else None
 
     def _owner(self, op: tf.Operation) -> Placement | None:
         """Where the variable is that an op reads or writes, if it is placed."""
@@ -97,34 +125,6 @@ class ShardedUpdate:
         names = [handle.name for handle in edit.handle_of(op) if handle.name in self.rewrite.placements]
         return names[0] if names else None
 
-    def _works_by_row(self, op: tf.Operation, inputs: list[Value], sharded: list[ShardedValue]) -> bool:
-        content = sharded[0].content
-        allowed = ON_IDS if isinstance(content, Ids) else self._elementwise
-        if (
-            not isinstance(content, FullRows | Rows | Ids)
-            or op.type not in allowed
-            or not all(value.matches(sharded[0]) for value in sharded)
-        ):
-            return False
-        rank = sharded[0].parts[0].shape.rank
-        plain_shapes = [value.shape for value in inputs if not isinstance(value, ShardedValue)]
-        # A plain operand must mean the same for every row: it may only have the dimensions behind the first, or be one
-        # number in as many dimensions.
-        return all(
-            plain.rank == 0
-            or (None not in (plain.rank, rank) and (plain.rank < rank or (plain.rank == rank and is_number(plain))))
-            for plain in plain_shapes
-        )
-
-    @property
-    def _elementwise(self) -> frozenset[str]:
-        return ELEMENTWISE if self.rewrite.plan.options.ps.boundary_among_servers else frozenset()
-
-    def _sums_all(self, op: tf.Operation, sharded: list[ShardedValue]) -> bool:
-        if not self.rewrite.plan.options.ps.boundary_among_servers:
-            return False
-        return sums_to_number(op) and len(sharded) == 1 and isinstance(sharded[0].content, FullRows | Rows)
-
     def _copy(
         self,
         op: tf.Operation,
@@ -134,30 +134,47 @@ class ShardedUpdate:
         contents: Sequence[Content],
         is_made: bool = False,
     ) -> None:
-        """One copy a shard; `is_made`: the op makes a list of its own."""
+        """One copy a shard; `is_made`: the outputs are made of lists of rows alone."""
         copies = []
         for number, shard in enumerate(placement.shards):
             copy = edit.clone(
                 op,
-                self._part_inputs(op, inputs, placement, number),
+                self._part_inputs(op, inputs, placement, number, contents),
                 name=f"{op.name}/shard_{number}",
-                control_inputs=self._controls(op, number, len(placement.shards)),
+                control_inputs=[
+                    *self._controls(op, number, len(placement.shards)),
+                    *self._before_write(op, placement, number),
+                ],
                 device=shard.device,
             )
             copies.append(copy)
         self.copies[op] = copies
         if placement.is_on_servers:
             self.server_ops.update(copies)
-        is_made = is_made or any(isinstance(value, ShardedValue) and value.origin is not None for value in inputs)
         for index, (output, content) in enumerate(zip(op.outputs, contents, strict=False)):
             parts = tuple(copy.outputs[index] for copy in copies)
-            self.values[output.name] = ShardedValue(parts, placement, content, origin=output if is_made else None)
+            origin = output if is_made or _is_made_of(content, inputs) else None
+            self.values[output.name] = ShardedValue(parts, placement, content, origin)
 
-    def _part_inputs(self, op: tf.Operation, inputs: list[Value], placement: Placement, number: int) -> list[tf.Tensor]:
+    def _before_write(self, op: tf.Operation, placement: Placement, number: int) -> list[tf.Operation]:
+        """What a write must wait for that no gradient leads to (weight decay): the aggregate of the variable's own
+        gradient is there when all ranks have read the rows that this step computes with."""
+        if not is_write(op) or placement.variable in self.behind[op]:
+            return []
+        own = (value for value in self.aggregates.values() if value.placement.variable == placement.variable)
+        return [value.parts[number].op for value in own]
+
+    def _part_inputs(
+        self, op: tf.Operation, inputs: list[Value], placement: Placement, number: int, contents: Sequence[Content]
+    ) -> list[tf.Tensor]:
         """What the copy for shard `number` reads."""
         found = {}
         if placement.is_cut and op.type.startswith(BY_IDS):
             found = self._by_ids(op, inputs, placement, number)
+        if op.type == "UnsortedSegmentSum" and FULL_ROWS in contents:
+            shard = placement.shards[number]
+            with tf.device(shard.device):
+                found = {NUM_SEGMENTS: tf.constant(shard.rows, op.inputs[NUM_SEGMENTS].dtype)}
         return [
             found[at] if at in found else self._part(op, tensor, inputs[at], placement, number)
             for at, tensor in enumerate(op.inputs)
@@ -212,21 +229,32 @@ class ShardedUpdate:
         if isinstance(ids, ShardedValue) and isinstance(ids.content, Ids) and ids.is_ids_in(placement):
             self._copy(op, inputs, placement, contents=[Rows(ids.content.of)])
             return
-        self._replace(op, self._looked_up(op, ids, placement))
+        self._replace(op.outputs[0], self._looked_up(op, ids, placement))
 
     def _looked_up(self, op: tf.Operation, ids: Value, placement: Placement) -> tf.Tensor:
         """Rows of a placed variable by ids that are whole, on the worker."""
         all_ids = self.whole(ids) if isinstance(ids, ShardedValue) else ids
         return placement.look_up(self, op, all_ids)
 
-    def _replace(self, op: tf.Operation, value: tf.Tensor) -> None:
-        """Lets the region read `value` for the output of `op`."""
-        self.values[op.outputs[0].name] = value
-        edit.reconnect(op.outputs[0], value, where=(self.rewrite.region | self.observers).__contains__)
+    def _replace(self, output: tf.Tensor, value: tf.Tensor) -> None:
+        """Lets the region read `value` for the output of an op."""
+        self.values[output.name] = value
+        edit.reconnect(output, value, where=(self.rewrite.region | self.observers).__contains__)
+
+    def _pass_on(self, op: tf.Operation, inputs: list[Value]) -> None:
+        """Each output is the input at the same place, which need not be brought together with the others."""
+        self.copies[op] = []
+        for output, value in zip(op.outputs, inputs, strict=True):
+            if isinstance(value, ShardedValue):
+                self.values[output.name] = value
+                self.copies[op] += [part.op for part in value.parts]
+            else:
+                self._replace(output, value)
+                self.copies[op].append(value.op)
 
     def _sum_partially(self, op: tf.Operation, inputs: list[Value], placement: Placement) -> None:
         self._copy(op, inputs, placement, contents=[PARTIAL_SUM])
-        self._replace(op, placement.total(self, op, [copy.outputs[0] for copy in self.copies[op]]))
+        self._replace(op.outputs[0], placement.total(self, op, [copy.outputs[0] for copy in self.copies[op]]))
 
     def _keep(self, op: tf.Operation, inputs: list[Value]) -> None:
         replaced = {
@@ -289,6 +317,15 @@ class ShardedUpdate:
 
     def _same_variable(self, op: tf.Operation, control: tf.Operation) -> bool:
         return self._placed_handle(op) is not None and self._placed_handle(op) == self._placed_handle(control)
+
+
+def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
+    """Whether an output is made of nothing but lists that the model has made: of all rows also what reads a variable is
+    no such thing, since its rows have an order of their own."""
+    sharded = [value for value in inputs if isinstance(value, ShardedValue)]
+    if isinstance(content, OfList):
+        return any(value.origin is not None for value in sharded if isinstance(value.content, OfList))
+    return bool(sharded) and all(value.origin is not None for value in sharded)
 
 
 def _is_beside(rows: ShardedValue, ids: ShardedValue) -> bool:

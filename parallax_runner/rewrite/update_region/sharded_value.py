@@ -7,49 +7,9 @@ from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.update_region.contents import Content, Ids
+from parallax_runner.analysis.update_region.rules import Operand
 from parallax_runner.rewrite.placement import Placement
-from parallax_runner.rewrite.update_region.row_list import RowList
-
-
-@dataclass(frozen=True)
-class FullRows:
-    """All rows of the shard."""
-
-
-@dataclass(frozen=True)
-class PartialSum:
-    """A part of one number."""
-
-
-@dataclass(frozen=True)
-class OfList:
-    """Something of a list of rows."""
-
-    of: RowList
-
-
-class Rows(OfList):
-    """Some numbers of each row of the list."""
-
-
-class Ids(OfList):
-    """Where in the shard the rows of the list belong."""
-
-
-class Places(OfList):
-    """Where each row of the list stands in the same list without repeated ids."""
-
-
-class Count(OfList):
-    """How many rows the list has."""
-
-
-class Shape(OfList):
-    """A vector that begins with how many rows the list has."""
-
-
-Content: TypeAlias = FullRows | PartialSum | Rows | Ids | Places | Count | Shape
-FULL_ROWS, PARTIAL_SUM = FullRows(), PartialSum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +26,10 @@ class ShardedValue:
     content: Content
     origin: tf.Tensor | None = None
 
-    def matches(self, other: ShardedValue) -> bool:
-        """Whether the two can be combined part by part."""
-        return self.placement.layout == other.placement.layout and self.content == other.content
+    @property
+    def operand(self) -> Operand:
+        """The value as the rules of the update region see it."""
+        return Operand(self.parts[0].shape, self.content, self.placement.layout, self.placement.all_rows)
 
     def is_ids_in(self, placement: Placement) -> bool:
         """Whether the parts are ids of rows of the placement's shards."""

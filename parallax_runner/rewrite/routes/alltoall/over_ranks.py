@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.update_region.contents import FullRows, Ids
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Piece, PieceRead
 from parallax_runner.rewrite.exchange.sent import Sent
@@ -17,7 +18,7 @@ from parallax_runner.rewrite.routes.alltoall.lookup import look_up
 from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.update_region.sharded_value import FullRows, Ids, ShardedValue
+from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 # Other ranks' steps go on while a variable travels to the chief: between two messages their collectives find room.
 MESSAGE_BYTES = 16 << 20
@@ -61,6 +62,11 @@ class OverRanks(Placement):
         """The one shard that this rank has."""
         (shard,) = self.shards
         return shard
+
+    @property
+    def all_rows(self) -> int:
+        """Those of all ranks."""
+        return self.rows
 
     @property
     def is_cut(self) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.update_region.contents import Ids, Rows
+from parallax_runner.analysis.update_region.row_list import GradientList
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
@@ -16,9 +18,8 @@ from parallax_runner.rewrite.routes.alltoall.own_rows import over_ranks
 from parallax_runner.rewrite.routes.alltoall.row_exchange import ask_owners
 from parallax_runner.rewrite.schedule.buckets import buckets_to_owners
 from parallax_runner.rewrite.state import RankGradient, Rewrite
-from parallax_runner.rewrite.update_region.row_list import GradientList
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.update_region.sharded_value import Ids, Rows, ShardedValue
+from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
 @rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.update_region.contents import FULL_ROWS, Ids, Rows
+from parallax_runner.analysis.update_region.row_list import GradientList
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.conditional import only_if
 from parallax_runner.rewrite.exchange.compression import compress, decompress
@@ -12,8 +14,7 @@ from parallax_runner.rewrite.exchange.sum_dtype import added, adding_dtype, to_a
 from parallax_runner.rewrite.routes.ps.casts import before_widening
 from parallax_runner.rewrite.routes.ps.on_servers import OnServers, on_servers, split_by_owner
 from parallax_runner.rewrite.state import RankGradient, Rewrite
-from parallax_runner.rewrite.update_region.row_list import GradientList
-from parallax_runner.rewrite.update_region.sharded_value import FULL_ROWS, Ids, Rows, ShardedValue
+from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
@@ -80,7 +81,9 @@ def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> t
             mean = added(mean, rows.dtype)
             mean.set_shape(rows.shape)
             values.append(mean)
-            ids.append(tf.cast(total.indices, gradient.indices.dtype))
+            places = tf.cast(total.indices, gradient.indices.dtype)
+            places.set_shape([None])
+            ids.append(places)
     rows_of = GradientList(gradient.name)
     return (
         ShardedValue(tuple(values), placement, Rows(rows_of)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.update_region.contents import FULL_ROWS, Ids, Rows
+from parallax_runner.analysis.update_region.row_list import GradientList
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Route
@@ -16,9 +18,8 @@ from parallax_runner.rewrite.routes.ps.mutex import hold_mutex, make_mutex, rele
 from parallax_runner.rewrite.routes.ps.on_servers import OnServers, on_servers, split_by_owner
 from parallax_runner.rewrite.routes.ps.staleness import count_round
 from parallax_runner.rewrite.state import Rewrite
-from parallax_runner.rewrite.update_region.row_list import GradientList
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.update_region.sharded_value import FULL_ROWS, Ids, Rows, ShardedValue
+from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
 @rewrite_pass(writes=["counters"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.update_region.contents import FullRows, Ids
 from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.plan.plan import Shard as PlannedShard
@@ -17,12 +18,17 @@ from parallax_runner.rewrite.placement import Placement
 from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
-from parallax_runner.rewrite.update_region.sharded_value import FullRows, Ids, ShardedValue
+from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
 @dataclass(frozen=True, eq=False)
 class OnServers(Placement):
     """Shards on servers. All ranks use the same ones; the chief updates them."""
+
+    @property
+    def all_rows(self) -> int:
+        """Those of all shards."""
+        return sum(shard.rows for shard in self.shards)
 
     @property
     def is_cut(self) -> bool:

@@ -15,7 +15,6 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.comm_options import Compression
 from parallax_runner.plan.plan import Plan, Route
 from parallax_runner.planning.choose import Choice
-from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.plans import plan_of
 from tests.single.rewrite.one_device import OneDevice, batch, graph_of
@@ -66,21 +65,6 @@ def sent(plan: Plan, single: SingleDeviceGraph, **options: Any) -> dict[str | No
 def by_variable(plan: Plan, vector: np.ndarray) -> dict[str | None, float]:
     assert vector.dtype == np.float64
     return dict(zip([*(variable.name for variable in plan.variables), None], vector.tolist(), strict=True))
-
-
-@pytest.fixture
-def mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks in one process: the other one asks, sends and adds what this one does."""
-
-    def exchanged(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.identity(tensor), tf.identity(counts)
-
-    def summed(tensors: list[tf.Tensor], *, name: str) -> list[tf.Tensor]:
-        return [tensor + tensor for tensor in tensors]
-
-    monkeypatch.setattr(collectives, "all_to_all", exchanged)
-    monkeypatch.setattr(collectives, "sum_over_ranks", summed)
-    monkeypatch.setattr(collectives, "concat_over_ranks", lambda tensor, *, name: tf.concat([tensor, tensor], axis=0))
 
 
 @pytest.mark.parametrize(
@@ -189,11 +173,11 @@ def test_a_norm_that_leaves_servers_is_its_variables(workers: int) -> None:
 
 
 def test_rows_that_leave_servers_during_the_update_are_their_variables() -> None:
-    """A norm a row cannot be taken in parts on the servers (yet): rows go to the chief, and from it to the others."""
+    """The largest element cannot be found in parts on the servers: rows go to the chief."""
 
-    def by_row(gradients: list[Any]) -> list[Any]:
+    def by_largest(gradients: list[Any]) -> list[Any]:
         sparse, dense = gradients
-        values = tf.clip_by_norm(sparse.values, 0.3, axes=[1])
+        values = sparse.values / tf.reduce_max(tf.abs(sparse.values))
         return [tf.IndexedSlices(values, sparse.indices, sparse.dense_shape), dense]
 
     def bytes_with(process: Callable[[list[Any]], list[Any]]) -> dict[str | None, float]:
@@ -201,7 +185,7 @@ def test_rows_that_leave_servers_during_the_update_are_their_variables() -> None
         device = graph_of(single, "ps", workers=2, partitions=2)
         step = edit.ancestors([device.there(0, device.ranks[0].train_op)])
         leaving = [op for op in step if "from_servers" in op.name]
-        assert bool(leaving) == (process is by_row)
+        assert bool(leaving) == (process is by_largest)
         device.initialize()
         values = batch(0) | {"ids": IDS}
         fetches = [
@@ -210,6 +194,18 @@ def test_rows_that_leave_servers_during_the_update_are_their_variables() -> None
         found = device.session.run(fetches, device.fed([values, values]))
         return by_variable(planned(single, "ps", partitions=2), found[0][0])
 
-    plain, crossing = bytes_with(lambda gradients: gradients), bytes_with(by_row)
-    assert crossing["table"] >= plain["table"] + 2 * 3 * 16
+    plain, crossing = bytes_with(lambda gradients: gradients), bytes_with(by_largest)
+    assert crossing["table"] >= plain["table"] + 3 * 16
     assert crossing | {"table": None} == plain | {"table": None}
+
+
+def test_a_norm_of_each_row_is_taken_where_the_rows_are() -> None:
+    def by_row(gradients: list[Any]) -> list[Any]:
+        sparse, dense = gradients
+        values = tf.clip_by_norm(sparse.values, 0.3, axes=[1])
+        return [tf.IndexedSlices(values, sparse.indices, sparse.dense_shape), dense]
+
+    single = captured(process=by_row)
+    plan = planned(single, "ps", partitions=2)
+    chief = rewrite_for_rank(single, plan, rank=0, seed=1)
+    assert not [op.name for op in edit.ancestors([chief.train_op]) if "from_servers" in op.name]

@@ -1,0 +1,59 @@
+"""Ops by which a model makes a list of rows out of gradients' lists, and which can run on each shard's part of them.
+
+That is: lists one behind the other (micro-batches), and the same list without repeated ids, rows of equal ids summed.
+Ids of one shard stand in its part in the order in which they stand in the whole, and all rows of an id are in one part;
+so the parts of the result are what the whole result has of each shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.update_region.contents import Content, Count, Ids, Places, Rows, Shape
+from parallax_runner.analysis.update_region.row_list import DistinctList, JoinedList
+from parallax_runner.graph import edit
+
+BY_PLACES = frozenset({"UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum"})
+
+
+def made_contents(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content] | None:
+    """The contents of an op's outputs if it is such an op; None for any other. All inputs with a content are of one
+    layout."""
+    if op.type == "ConcatV2":
+        return _joined(op, inputs)
+    first, *others = inputs
+    if op.type == "Unique" and isinstance(first, Ids):
+        return [Ids(DistinctList(first.of)), Places(first.of)]
+    if op.type == "Shape" and isinstance(first, Ids | Rows):
+        return [Shape(first.of)]
+    if op.type == "Size" and isinstance(first, Ids):
+        return [Count(first.of)]
+    if isinstance(first, Shape) and _takes_first(op):
+        return [Count(first.of)]
+    if isinstance(first, Shape) and op.type == "Fill":
+        return [Rows(first.of)]
+    if op.type in BY_PLACES and isinstance(first, Rows):
+        distinct = DistinctList(first.of)
+        if others == [Places(first.of), Count(distinct)]:
+            return [Rows(distinct)]
+    return None
+
+
+def _joined(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content] | None:
+    *lists, _ = inputs
+    if not edit.joins_rows(op):
+        return None
+    for content_type in (Rows, Ids):
+        joined = [content.of for content in lists if isinstance(content, content_type)]
+        if len(joined) == len(lists):
+            return [content_type(JoinedList(tuple(joined)))]
+    return None
+
+
+def _takes_first(op: tf.Operation) -> bool:
+    """Whether an op takes the first number of a vector."""
+    if op.type != "StridedSlice" or op.get_attr("shrink_axis_mask") != 1:
+        return False
+    return tf.get_static_value(op.inputs[1]) is not None and list(tf.get_static_value(op.inputs[1])) == [0]

@@ -1,0 +1,42 @@
+"""Numbers that a graph computes and that are known before it runs: shapes, and what is taken out of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+# Ops that hand on the numbers of their first input.
+HANDED_ON = frozenset({"Cast", "Identity"})
+
+
+def known_number(tensor: tf.Tensor) -> int | None:
+    """The one number that a tensor always has; None where it is not known, or there are several."""
+    found = known_numbers(tensor)
+    return found[0] if found is not None and len(found) == 1 else None
+
+
+def known_numbers(tensor: tf.Tensor) -> list[int] | None:
+    """The whole numbers that a tensor always has, in row order; None where they are not known."""
+    found = _value(tensor)
+    return None if found is None else [int(number) for number in np.ravel(found)]
+
+
+def _value(tensor: tf.Tensor) -> np.ndarray | None:
+    if not tensor.dtype.is_integer:
+        return None
+    op = tensor.op
+    if op.type in HANDED_ON:
+        return _value(op.inputs[0])
+    if op.type == "VariableShape" and op.inputs[0].op.type == "VarHandleOp":
+        return np.array(tf.TensorShape(op.inputs[0].op.get_attr("shape")).as_list())
+    if op.type == "StridedSlice":
+        return _taken(op)
+    return tf.get_static_value(tensor)
+
+
+def _taken(op: tf.Operation) -> np.ndarray | None:
+    """One number of a vector."""
+    if op.get_attr("shrink_axis_mask") != 1:
+        return None
+    vector, begin = _value(op.inputs[0]), tf.get_static_value(op.inputs[1])
+    return None if vector is None or begin is None or vector.ndim != 1 else vector[begin[0]]
