@@ -83,22 +83,17 @@ def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
     from parallax_runner.checkpoints.ops import CheckpointOps
     from parallax_runner.rewrite.passes import rewrite_for_rank
     from parallax_runner.train.feed import Feed
-    from parallax_runner.train.loop import Loop
+    from parallax_runner.train.loop import FINITE_LOSSES, Loop
     from parallax_runner.train.sessions import initialize, open_session
+    from parallax_runner.train.step_runner import StepRunner
 
     distributed = rewrite_for_rank(single, plan, rank=0, seed=config.train.seed, first_step=0)
     checkpoints = CheckpointOps(distributed)
     distributed.graph.finalize()
     with _control() as control, open_session(control, plan, distributed, threads=1) as session:
         initialize(session, distributed, checkpoints, None)
-        yield Loop(
-            session=session,
-            distributed=distributed,
-            feed=Feed(dataset, config.data.batch_size, rank=0, size=1),
-            control=control,
-            log_every=LOG_EVERY,
-            validates=False,
-        )
+        feed = Feed(dataset, config.data["batch_size"], rank=0, size=1)
+        yield Loop(StepRunner(session, distributed, control, LOG_EVERY, FINITE_LOSSES), feed, validates=False)
 
 
 @contextmanager
@@ -132,7 +127,7 @@ def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
 
 def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
     """Microseconds a step of nothing but `session.run`, on batches that are there already."""
-    session, graph = loop.session, loop.distributed
+    session, graph = loop.runner.session, loop.runner.distributed
     fetches = [graph.loss, graph.sent_bytes, graph.train_op]
     (features,) = graph.features
     feeds = [{features[name]: array for name, array in batch.items()} for batch in batches]

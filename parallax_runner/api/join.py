@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from parallax_runner.api.fetches import Translator
 from parallax_runner.api.hooks import see_to_nan
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
-from parallax_runner.api.training import Training
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.script_graph import LOSS, capture_script
@@ -23,8 +23,12 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.train import sessions
+from parallax_runner.train.step_runner import LossRule, StepRunner
 from parallax_runner.worker import rank as stages_of_rank
 from parallax_runner.worker.script import Worker
+
+# An infinite one may be a script's own way to scale it, with steps that overflow left out.
+NUMBER_LOSSES = LossRule(ends_run=math.isnan, remedy=": look at the data, or lower the learning rate")
 
 
 def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
@@ -51,19 +55,19 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     tf_session = sessions.open_session_of(config, client, plan, distributed, api_config.sess_config)
     resume = None if config.ckpt.resume == "never" else config.ckpt.resume
     sessions.initialize(tf_session, distributed, checkpoints, resume)
-    training = Training(
+    runner = StepRunner(
+        session=tf_session,
         distributed=distributed,
-        tf_session=tf_session,
         control=client,
-        profiler=StepProfiler(config.profile, rank),
-        first_step=start.step,
-        last_step=config.train.steps,
         log_every=config.train.log_every,
+        loss_rule=None if see_to_nan(hooks) else NUMBER_LOSSES,
         knows_loss=steps.graph.get_operation_by_name(LOSS).type == "Identity",
-        stops_on_nan=not see_to_nan(hooks),
         saver=stages_of_rank.make_saver(config, checkpoints, single, client) if rank == 0 else None,
+        profiler=StepProfiler(config.profile, rank),
+        last_step=config.train.steps,
     )
-    return Session(graph, plan, steps, translator, training, hooks)
+    runner.begin(first_step=start.step)
+    return Session(graph, plan, steps, translator, runner, hooks)
 
 
 def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.api.training import Training
+from parallax_runner.train.step_runner import StepRunner
 
 
-def start_queue_runners(graph: tf.Graph, training: Training) -> None:
-    """Starts those of the script's graph once for each replica; `training.coordinator` stops them."""
-    distributed = training.distributed
+def start_queue_runners(graph: tf.Graph, steps: StepRunner) -> tf.train.Coordinator:
+    """Starts those of the script's graph once for each replica; returns what stops them."""
+    distributed, coordinator = steps.distributed, tf.train.Coordinator()
     with distributed.graph.as_default():
         for runner in graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
             for prefix in distributed.prefixes:
                 own = tf.train.QueueRunner.from_proto(runner.to_proto(), import_scope=prefix.rstrip("/"))
-                own.create_threads(training.tf_session, training.coordinator, daemon=True, start=True)
+                own.create_threads(steps.session, coordinator, daemon=True, start=True)
+    return coordinator

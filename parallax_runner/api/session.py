@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -12,8 +13,8 @@ from parallax_runner.api.fetches import Leaf, Translator, flatten
 from parallax_runner.api.hooks import Hooks, Values
 from parallax_runner.api.queue_runners import start_queue_runners
 from parallax_runner.api.steps import Steps
-from parallax_runner.api.training import Training
 from parallax_runner.plan.plan import Plan
+from parallax_runner.train.step_runner import StepRunner
 
 
 class Session:
@@ -25,21 +26,21 @@ class Session:
         plan: Plan,
         steps: Steps,
         translator: Translator,
-        training: Training,
+        runner: StepRunner,
         hooks: Sequence[tf.train.SessionRunHook] = (),
     ) -> None:
-        self.graph, self.plan, self.translator, self.training = graph, plan, translator, training
+        self.graph, self.plan, self.translator, self.runner = graph, plan, translator, runner
         self._steps = steps
-        self._border = Border(plan, steps, training.distributed)
+        self._border = Border(plan, steps, runner.distributed)
         self._hooks = Hooks(hooks, self)
         self._closed = False
-        start_queue_runners(graph, training)
+        self._queues = start_queue_runners(graph, runner)
         self._hooks.after_create()
 
     @property
     def tf_session(self) -> tf.Session:
         """The session of this worker's own graph."""
-        return self.training.tf_session
+        return self.runner.session
 
     def run(
         self,
@@ -73,7 +74,7 @@ class Session:
         self._border.check_fetches([name for leaf in leaves for name in leaf.needs], tensors, updates=updates)
         ops = self._ops(leaves, is_whole=is_whole)
         if updates:
-            fetched = self.training.run_step(tensors, ops, dict(feeds), options, run_metadata, is_whole=is_whole)
+            fetched = self._run_step([tensors, ops], dict(feeds), options, run_metadata, is_whole=is_whole)[0]
         else:
             fetched = self.tf_session.run([tensors, ops], dict(feeds), options=options, run_metadata=run_metadata)[0]
         each = iter(fetched)
@@ -81,19 +82,24 @@ class Session:
 
     def should_stop(self) -> bool:
         """Whether a hook has asked to stop, the driver wants the run to end, or all steps are done."""
-        return self._closed or self._hooks.stop_requested or self.training.is_last()
+        return self._closed or self._hooks.stop_requested or self.runner.is_last()
 
     def close(self) -> None:
         """Ends the training: hooks come to their end, and the chief saves the last step."""
         if not self._closed:
             self._hooks.end()
             self._closed = True
-            self.training.close()
+            if self.runner.losses:
+                self.runner.report()
+            self.runner.peers.close()
+            self.runner.end()
+            self._queues.request_stop()
+            self.tf_session.close()
 
     def give_up(self) -> None:
         """Ends nothing well: the run fails."""
         if not self._closed:
-            self.training.give_up()
+            self.runner.give_up()
 
     def __enter__(self) -> Self:
         return self
@@ -102,16 +108,43 @@ class Session:
         if kind is None:
             self.close()
 
+    def _run_step(
+        self, fetches: Any, feeds: dict[tf.Tensor, Any], options: Any, run_metadata: Any, *, is_whole: bool
+    ) -> Any:
+        """The values of `fetches` in one step; `is_whole` where they run all updates.
+
+        Raises SystemExit(0) where no step is left.
+        """
+        runner = self.runner
+        if runner.is_last():
+            raise SystemExit(0)  # the script goes on, and its run has done what it should
+        waits_at_end = runner.distributed.leave is not None
+        if waits_at_end:
+            # Who does not wait for others cannot know which step is the last; the last one is saved when all have left.
+            runner.save_if_due()
+        runner.peers.wait_to_start(runner.step + 1)
+        started_secs = time.perf_counter()
+        values = runner.run(
+            fetches, feeds, started_secs=started_secs, is_whole=is_whole, options=options, run_metadata=run_metadata
+        )
+        runner.report_if_due()
+        if not waits_at_end:
+            runner.save_if_due()
+        runner.control.doing = f"the script, after step {runner.step}"
+        return values
+
     def _ops(self, leaves: list[Leaf], *, is_whole: bool) -> list[tf.Operation]:
         """What is run beside the tensors: the train op, which runs all updates, and ops that are no part of it."""
-        graph, prefixes = self.training.distributed.graph, self.training.distributed.prefixes
+        distributed = self.runner.distributed
         names: list[str] = []
         for leaf in leaves:
             if leaf.op is not None and not (is_whole and leaf.op in self._steps.whole):
                 names += self._border.without_initial_values(leaf.op, has_trained=self._has_trained)
-        whole = [self.training.distributed.train_op] if is_whole else []
-        return whole + [graph.get_operation_by_name(prefix + name) for name in names for prefix in prefixes]
+        whole = [distributed.train_op] if is_whole else []
+        return whole + [
+            distributed.graph.get_operation_by_name(prefix + name) for name in names for prefix in distributed.prefixes
+        ]
 
     @property
     def _has_trained(self) -> bool:
-        return self.training.step > self.training.first_step
+        return self.runner.step > self.runner.first_step

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from parallax_runner.config import frozen
 from parallax_runner.config.launchers import launcher_class
@@ -36,8 +34,8 @@ class RunArtifacts:
         """Takes note of a checkpoint that was written."""
         self._checkpoints.on_checkpoint(prefix)
 
-    def close(self, summary_path: Path, summary: Mapping[str, Any]) -> None:
-        """Hands over what there is at the end, small things first."""
+    def close(self, summary_path: Path, saved_model: str | None) -> None:
+        """Hands over what there is at the end, small things first; `saved_model` is a folder."""
         if not self._is_tracked:
             return
         record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)
@@ -49,8 +47,8 @@ class RunArtifacts:
         for path in self._profile():
             self._tracker.log_artifact(path, "profile")
         self._checkpoints.close()
-        if summary.get("saved_model"):
-            self._tracker.log_model(Path(summary["saved_model"]))
+        if saved_model is not None:
+            self._tracker.log_model(Path(saved_model))
 
     def _profile(self) -> list[Path]:
         folder = self._profile_config.dir

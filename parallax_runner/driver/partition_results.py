@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from parallax_runner.search import plot, record
 from parallax_runner.search.trial import Choice, Trial
@@ -16,19 +16,34 @@ log = logging.getLogger(__name__)
 PLOTS = "plots"
 
 
-def fields_of(trials: Sequence[Trial], choice: Choice | None) -> dict[str, Any]:
-    """The search in `summary.json`."""
-    curve = None if choice is None else choice.curve
-    return {
-        "partition_candidates": [trial.partitions for trial in trials],
-        "partition_step_ms": [1000 * trial.secs for trial in trials],
-        "partition_error_ms": [1000 * trial.error_secs for trial in trials],
-        "partition_choice": None if choice is None else choice.partitions,
-        **{
-            f"partition_{name}_ms": None if curve is None else 1000 * getattr(curve, name)
-            for name in ("theta0", "theta1", "theta2")
-        },
-    }
+@dataclass(frozen=True)
+class SearchSummary:
+    """The search in `summary.json`, under the names that the file has: the trials, the curve and the choice. Steps and
+    seconds are of trials that were part of the training."""
+
+    partition_candidates: tuple[int, ...]
+    partition_step_ms: tuple[float, ...]
+    partition_error_ms: tuple[float, ...]
+    partition_choice: int | None
+    partition_theta0_ms: float | None
+    partition_theta1_ms: float | None
+    partition_theta2_ms: float | None
+    partition_search_steps: int | None = field(default=None, metadata={"optional": True})
+    partition_search_secs: float | None = field(default=None, metadata={"optional": True})
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial], choice: Choice | None) -> SearchSummary:
+        """What trials and choice say."""
+        curve = None if choice is None else choice.curve
+        return cls(
+            partition_candidates=tuple(trial.partitions for trial in trials),
+            partition_step_ms=tuple(1000 * trial.secs for trial in trials),
+            partition_error_ms=tuple(1000 * trial.error_secs for trial in trials),
+            partition_choice=None if choice is None else choice.partitions,
+            partition_theta0_ms=None if curve is None else 1000 * curve.theta0,
+            partition_theta1_ms=None if curve is None else 1000 * curve.theta1,
+            partition_theta2_ms=None if curve is None else 1000 * curve.theta2,
+        )
 
 
 def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:

@@ -16,7 +16,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.state import drawn_from, state_of
 from parallax_runner.driver import report
-from parallax_runner.driver.partition_results import fields_of, track
+from parallax_runner.driver.partition_results import SearchSummary, track
 from parallax_runner.errors import PlanError
 from parallax_runner.files.cache import cache_root
 from parallax_runner.plan import plan as plans
@@ -56,8 +56,7 @@ class PartitionSearch:
     """The search of one run: the plan to go by next, and what trials have said.
 
     Trials and choice are kept in the run's folder and in the user's cache, and taken up from there if they were made
-    for the same graph, data and cluster; under `action=search` only those of a search that was not finished. `summary`
-    gets the trials, the curve and the choice.
+    for the same graph, data and cluster; under `action=search` only those of a search that was not finished.
     """
 
     def __init__(
@@ -67,13 +66,12 @@ class PartitionSearch:
         plan: Plan,
         make_plan: Callable[[RunConfig], Plan],
         tracker: Tracker,
-        summary: dict[str, Any],
     ) -> None:
         self.is_within = may_change(config, plan)
         self.steps = 0
         self.secs = 0.0
         self._config, self._run_dir, self._make_plan = config, run_dir, make_plan
-        self._tracker, self._summary = tracker, summary
+        self._tracker = tracker
         allowed = _range(config, plan)
         assert allowed is not None
         self._allowed = allowed
@@ -81,10 +79,9 @@ class PartitionSearch:
         self._paths = (record.in_run(run_dir), record.in_cache(cache_root(), self._made_for))
         self._by_rank: dict[int, Sequence[float]] = {}
         self.plan, self.partitions = plan, 0
-        self._has_shown, self._was_tracked = False, False
+        self._has_shown = self._was_tracked = self._has_counted = False
         self.trials: tuple[Trial, ...] = ()
         self.choice: Choice | None = None
-        summary |= fields_of((), None)
         self._take_up()
         if self.choice is None:
             most = f"at most {MOST_TRIALS} trials, {config.partition.steps_per_trial} steps each"
@@ -155,6 +152,13 @@ class PartitionSearch:
         tell(f"{_counted(trial.partitions)}: {times}")
         self._keep()
 
+    def summary(self) -> SearchSummary:
+        """What `summary.json` says of it."""
+        found = SearchSummary.of(self.trials, self.choice)
+        if self._has_counted:
+            found = dataclasses.replace(found, partition_search_steps=self.steps, partition_search_secs=self.secs)
+        return found
+
     def close(self) -> None:
         """Records what came of the search, also where it was interrupted."""
         if not self._was_tracked:
@@ -193,7 +197,6 @@ class PartitionSearch:
         report.show_plan(self.plan)
 
     def _keep(self) -> None:
-        self._summary |= fields_of(self.trials, self.choice)
         record.save(self.trials, self.choice, self._made_for, self._paths[0])
         try:
             record.save(self.trials, self.choice, self._made_for, self._paths[1])
@@ -201,8 +204,7 @@ class PartitionSearch:
             log.warning("the search is not kept: %s", error)
 
     def _count(self, steps: int, secs: float) -> None:
-        self.steps, self.secs = self.steps + steps, self.secs + secs
-        self._summary |= {"partition_search_steps": self.steps, "partition_search_secs": self.secs}
+        self.steps, self.secs, self._has_counted = self.steps + steps, self.secs + secs, True
 
 
 def with_partitions(config: RunConfig, partitions: int) -> RunConfig:

@@ -32,6 +32,8 @@ from parallax_runner.driver.plan_request import plan_request
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
 from parallax_runner.driver.run_lock import alone_in
+from parallax_runner.driver.run_state import RunState
+from parallax_runner.driver.run_summary import RunSummary, global_batch, with_training
 from parallax_runner.driver.simulate import run_simulation
 from parallax_runner.driver.supervise import supervise
 from parallax_runner.errors import ConfigError, ParallaxError
@@ -50,7 +52,7 @@ from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.terminal import log_losses
-from parallax_runner.track.run_record import SUMMARY, RunRecord, read_summary, write_summary
+from parallax_runner.track.run_record import SUMMARY, read_summary, write_summary
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
 
@@ -77,20 +79,20 @@ def drive(config: RunConfig, source: Source = MODEL) -> Objective | None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
     config = size_cluster(config)
-    summary = report.empty_summary(config)
+    state = RunState.begun(config)
     if config.action == "sync":
         raise ConfigError("action=sync does not run a job: give it plainly, as in action=sync run_dir=runs/first")
     with Interrupts() as interrupts, _alone_in(run_dir):
         try:
-            return _drive(config, source, run_dir, summary, interrupts)
+            return _drive(config, source, run_dir, state, interrupts)
         except (Exception, Interrupted) as error:
             if interrupts.received:
                 command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
-                _end_interrupted(run_dir, summary, interrupts, command)
+                _end_interrupted(run_dir, state.known(), interrupts, command)
             log.error("%s", error, exc_info=True)
             told = report.explain_storage(error, run_dir)
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
-            report.leave_summary(run_dir, summary | {"status": "failed", "error": reason})
+            report.leave_summary(run_dir, dataclasses.replace(state.known(), status="failed", error=reason))
             raise told from told.__cause__
 
 
@@ -105,7 +107,7 @@ def _alone_in(run_dir: Path) -> Iterator[None]:
 
 
 def _drive(
-    config: RunConfig, source: Source, run_dir: Path, summary: dict[str, Any], interrupts: Interrupts
+    config: RunConfig, source: Source, run_dir: Path, state: RunState, interrupts: Interrupts
 ) -> Objective | None:
     redirect_logs(run_dir, config.redirect_path)
     _log_to(run_dir)
@@ -118,7 +120,7 @@ def _drive(
         recorder.check(frozen.plain(config))
     if config.action == "simulate":
         run_simulation(config, run_dir, lambda: _measure(config, source, run_dir, interrupts))
-        write_summary(run_dir, summary | {"status": "finished"})
+        write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
         return None
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
@@ -130,19 +132,24 @@ def _drive(
         from parallax_runner.train.protocols import check_protocol
 
         check_protocol(config.comm.ps.protocol)
-    summary |= {"comm": plan.comm, "workers": plan.workers, "servers": plan.servers}
-    summary["global_batch"] = report.global_batch(config, plan.contributors)
+    state.summary = dataclasses.replace(
+        state.summary,
+        comm=plan.comm,
+        workers=plan.workers,
+        servers=plan.servers,
+        global_batch=global_batch(config, plan.contributors),
+    )
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
         if config.redirect_path is None and not partition_search.is_due(config, plan):
             report.show_plan(plan, constants=constants_of(config) if config.action == "plan" else None)
     if config.action == "plan":
-        write_summary(run_dir, summary | {"status": "finished"})
+        write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
         return None
     start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
     _leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
-    return _run(start, plan, single, dataset, summary, before, interrupts, measured)
+    return _run(start, plan, single, dataset, state, before, interrupts, measured)
 
 
 def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
@@ -169,9 +176,9 @@ def _measured(
     return measurement.known(config, single.fingerprint)
 
 
-def _end_interrupted(run_dir: Path, summary: dict[str, Any], interrupts: Interrupts, command: str | None) -> NoReturn:
+def _end_interrupted(run_dir: Path, summary: RunSummary, interrupts: Interrupts, command: str | None) -> NoReturn:
     log.warning("%s: ended", interrupts.signal_name)
-    summary["status"] = "interrupted"
+    summary = dataclasses.replace(summary, status="interrupted")
     report.leave_summary(run_dir, summary)
     report.tell_end(summary, None, run_dir, command)
     raise SystemExit(interrupts.exit_status)
@@ -276,29 +283,29 @@ def _run(
     plan: Plan,
     single: SingleDeviceGraph,
     dataset: Dataset,
-    summary: dict[str, Any],
+    state: RunState,
     before: Mapping[str, Any],
     interrupts: Interrupts,
     measured: Measured | None,
 ) -> Objective | None:
     config, run_dir = start.config, start.run_dir
-    summary["first_step"] = start.first_step
+    state.summary = dataclasses.replace(state.summary, first_step=start.first_step)
     tracker: Tracker = NoTracker()
     try:
         with interrupts.held():
-            tracker = open_tracker(config, plan, run_dir, summary)
+            tracker = open_tracker(config, plan, run_dir, state.summary.flat())
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
             record, result, search = None, None, None
             if partition_search.is_due(config, plan):
                 make_plan = functools.partial(plan_run, single=single, measured=measured)
-                search = PartitionSearch(config, run_dir, plan, make_plan, tracker, summary)
+                search = state.search = PartitionSearch(config, run_dir, plan, make_plan, tracker)
             try:
                 if search is not None and not search.is_within:
-                    start, result = search_apart(search, start, summary, interrupts)
+                    start, result = search_apart(search, start, state.restarts, interrupts)
                 if result is None:
                     record, result = supervise(
-                        start, plan, single, dataset, tracker, artifacts, summary, interrupts, search
+                        start, plan, single, dataset, tracker, artifacts, state.restarts, interrupts, search
                     )
             finally:
                 if search is not None:
@@ -306,20 +313,21 @@ def _run(
                     search.close()
             if config.action == "search":
                 record = None  # its steps have served, and are forgotten
-        summary["status"] = result.status
+        summary = dataclasses.replace(state.known(), status=result.status)
         if record is not None:
-            summary |= _account(record, result, summary, before)
+            record.end()
+            summary = with_training(summary, record, _last_words(result), before)
         if result.status != "finished" and (newest := start.newest()) is not None:
-            summary["ckpt_path"] = str(newest)
+            summary = dataclasses.replace(summary, ckpt_path=str(newest))
         if result.failure is not None:
-            summary["error"] = str(result.failure)
+            summary = dataclasses.replace(summary, error=str(result.failure))
             start.leave_failure(
                 result.failure,
                 step=0 if record is None else record.last_step,
-                restarts=summary["restarts"],
-                ckpt_path=summary["ckpt_path"],
+                restarts=summary.restarts,
+                ckpt_path=summary.ckpt_path,
             )
-        summary["mlflow_run_id"] = tracker.run_id
+        state.summary = summary = dataclasses.replace(summary, mlflow_run_id=tracker.run_id)
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
             report.leave_outcome(plan, summary, _last_words(result), run_dir)
@@ -327,41 +335,24 @@ def _run(
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)
-            artifacts.close(summary_path, summary)
-            tracker.end(
-                summary["status"], hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted)
-            )
+            artifacts.close(summary_path, None if summary.export is None else summary.export.saved_model)
+            tracker.end(summary.status, hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted))
     except BaseException:
         newest = start.newest()
-        summary |= {"ckpt_path": None if newest is None else str(newest), "mlflow_run_id": tracker.run_id}
+        ckpt_path = None if newest is None else str(newest)
+        state.summary = dataclasses.replace(state.known(), ckpt_path=ckpt_path, mlflow_run_id=tracker.run_id)
         tracker.end("interrupted" if interrupts.received else "failed")
         if interrupts.received:
-            _end_interrupted(run_dir, summary, interrupts, start.command(summary["ckpt_path"]))
+            _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
         raise
     # A verification that found a difference has ended well: there is nothing to go on with.
     ended_early = result.status != "finished"
-    report.tell_end(summary, result.failure, run_dir, start.command(summary["ckpt_path"]) if ended_early else None)
-    if summary["status"] != "finished":
+    report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
+    if summary.status != "finished":
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     if config.action != "train" or validation.lacks_examples(config, single, dataset):
         return None  # a loss is not to be compared with what other batches have been validated by
-    return objective_of(summary)
-
-
-def _account(
-    record: RunRecord, result: RunResult, summary: Mapping[str, Any], before: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What the summary says of the steps; `before` is that of an earlier run in the same folder."""
-    record.end()
-    done = _last_words(result)
-    fields = report.summarize(record, done) | {"first_step": summary["first_step"]}
-    fields |= {key.replace("/", "_"): value for key, value in record.validation.items()}
-    if fields["loss_last"] is None and before.get("steps") == fields["steps"]:
-        # The run before had done all steps, and was killed at its end.
-        fields |= {key: before.get(key) for key in ("loss_first", "loss_last")}
-    if "comparison" in done.get(0, {}):
-        fields |= report.verification(done[0]["comparison"])
-    return fields
+    return objective_of(summary.flat())
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:

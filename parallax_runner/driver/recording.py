@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def tracker_class(config: RunConfig) -> type[Tracker] | None:
 
 
 @stage("tracking")
-def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: dict[str, Any]) -> Tracker:
+def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[str, Any]) -> Tracker:
     """The record of this job, with its parameters; or nothing where tracking is off. `summary` is what is known."""
     cls = tracker_class(config)
     if cls is None:

@@ -25,6 +25,19 @@ log = logging.getLogger(__name__)
 FAILURE = "failure.json"
 
 
+@dataclass
+class Restarts:
+    """How often the processes of a run were started again after a failure: `done` times, at most `most`."""
+
+    most: int
+    done: int = 0
+
+    def failure_to_retry(self, result: RunResult, *, was_stopped: bool) -> Failure | None:
+        """The failure to retry after, or None if the run should not restart."""
+        failure = result.failure
+        return None if failure is None or failure.recurs or was_stopped or self.done >= self.most else failure
+
+
 @dataclass(frozen=True)
 class Recovery:
     """What must be known of a run before it begins: `config` with `ckpt.resume` settled, `resume` as it was asked for,
@@ -112,14 +125,6 @@ class Recovery:
         except OSError as error:
             # The cause is told on the terminal all the same.
             print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
-
-
-def to_try_again(result: RunResult, *, restarts: int, max_restarts: int, was_stopped: bool) -> Failure | None:
-    """The failure after which there is to be another attempt, since it might do better and is wanted; None: none is."""
-    failure = result.failure
-    if failure is None or failure.recurs or was_stopped or restarts >= max_restarts:
-        return None
-    return failure
 
 
 def forget_failure(run_dir: Path) -> None:

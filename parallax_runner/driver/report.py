@@ -12,9 +12,9 @@ from rich.console import Console
 
 from parallax_runner.calibration.constants_table import constants_table
 from parallax_runner.checkpoints.files import step_of
-from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, objective_of
-from parallax_runner.config.schema import ProfileConfig, RunConfig
+from parallax_runner.config.schema import ProfileConfig
+from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.files.credentials import masked_values
 from parallax_runner.launch.blame.first_death import Failure
@@ -24,7 +24,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost_table import cost_table
 from parallax_runner.planning.plan_table import plan_table
-from parallax_runner.track.run_record import SUMMARY, RunRecord, counts_of, histogram_of, write_summary
+from parallax_runner.track.run_record import SUMMARY, write_summary
 
 log = logging.getLogger(__name__)
 
@@ -48,79 +48,17 @@ def _console() -> Console:
     return console if console.is_terminal else Console(stderr=True, width=PLAIN_WIDTH)
 
 
-def leave_outcome(plan: Plan, summary: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
+def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
     """Writes what the plan predicted beside what was measured; shows it where rows were measured.
     `done` has the ranks' last words."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
-    found = outcome.Outcome.of(plan, summary, sent)
+    found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)
     try:
         outcome.save(found, run_dir)
     except OSError as error:
         log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
     if found.rows_measured and plan.workers > 1:
         _console().print(outcome.outcome_table(found))
-
-
-def empty_summary(config: RunConfig) -> dict[str, Any]:
-    """All fields of `summary.json` (README.md, «What a run leaves behind»), for a run of which nothing is known yet."""
-    unknown = (
-        "loss_first loss_last steps_per_sec examples_per_sec words_per_sec step_ms_p50 step_ms_p90 "
-        "sent_bytes_per_step startup_secs mlflow_run_id ckpt_path error"
-    )
-    return {
-        "status": "failed",
-        "action": config.action,
-        "comm": config.comm.name,
-        "model": config.model["_target_"],
-        "workers": config.cluster.workers,
-        "servers": 0,
-        "steps": 0,
-        "first_step": 0,
-        "restarts": 0,
-        "global_batch": global_batch(config, config.cluster.workers),
-        **dict.fromkeys(unknown.split()),
-    }
-
-
-def global_batch(config: RunConfig, contributors: int) -> int | None:
-    """Examples in a step of so many replicas; None where a script feeds them, and only it knows how many."""
-    return None if config.model["_target_"] == SCRIPT else int(config.data["batch_size"]) * contributors
-
-
-def summarize(record: RunRecord, done: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """What the run's record and its ranks' last words (`done`, by rank) say of it."""
-    chief = done.get(0, {})
-    own = (
-        *("first_step", "steps", "skipped_steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path"),
-        *("saved_model", "saved_model_error"),
-    )
-    fields = {key: chief[key] for key in own if key in chief}
-    observed = histogram_of(record.staleness)
-    if record.contributors is not None:
-        observed |= counts_of(record.dropped, record.workers)
-    sent = [entry["sent_bytes_per_step"] for entry in done.values() if entry.get("sent_bytes_per_step") is not None]
-    return (
-        {"steps": record.last_step, "global_batch": record.global_batch}
-        | fields
-        | record.rates(fields.get("steps_per_sec"))
-        | {
-            "loss_first": record.loss_first,
-            "loss_last": record.loss_last,
-            "startup_secs": record.startup_secs,
-            **{key.replace("/", "_"): value for key, value in observed.items()},
-            "sent_bytes_per_step": sum(sent) / len(sent) if sent else None,
-        }
-    )
-
-
-def verification(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the summary of `action=verify`: a run that is not what one device does has failed."""
-    fields = {"verified": comparison["ok"], "max_difference": comparison["max_relative"]}
-    if comparison["ok"]:
-        return fields
-    missing = [f"«{name}» is missing" for name in comparison["missing"]]
-    reason = comparison["first_difference"] or "; ".join(missing) or "nothing to compare"
-    return fields | {"status": "failed", "error": f"not what one device does: {reason}"}
 
 
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
@@ -139,10 +77,10 @@ def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
     return told
 
 
-def leave_summary(run_dir: Path, summary: Mapping[str, Any]) -> Path:
+def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
     """Writes `summary.json`; where even that is impossible, says so, for the reason of the run's end matters more."""
     try:
-        return write_summary(run_dir, masked_values(summary))
+        return write_summary(run_dir, masked_values(summary.flat()))
     except OSError as error:
         print(f"parallax_runner: {run_dir / SUMMARY} cannot be written: {error.strerror}", file=sys.stderr)
         return run_dir / SUMMARY
@@ -179,8 +117,8 @@ def tell_profile(profile: ProfileConfig) -> None:
     print(f"parallax_runner: {summarize_profile(profile)}", file=sys.stderr)
 
 
-def _repeated(summary: Mapping[str, Any]) -> str:
-    first, steps = summary["first_step"], summary["steps"]
+def _repeated(summary: RunSummary) -> str:
+    first, steps = summary.first_step, summary.steps
     return f"{steps - first} steps" + (f" from step {first} on" if first else "")
 
 
@@ -192,9 +130,7 @@ def _saved(ckpt_path: str | None) -> str:
         return ""
 
 
-def tell_end(
-    summary: Mapping[str, Any], failure: Failure | None, run_dir: Path, resume_command: str | None = None
-) -> None:
+def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume_command: str | None = None) -> None:
     """The last lines on the terminal: how the run ended; where a process failed, what it said last, and what the
     others waited in; and how to go on."""
     if failure is not None:
@@ -205,29 +141,29 @@ def tell_end(
         others = "".join(f"    {line}\n" for line in describe(failure.others))
         meanwhile = f"meanwhile:\n{others}" if others else ""
         print(f"parallax_runner: {failure}\n{said}{meanwhile}logs: {run_dir / 'logs'}", file=sys.stderr)
-    elif summary["status"] != "finished":
-        print(f"parallax_runner: {summary['error'] or summary['status']}; {run_dir}", file=sys.stderr)
-    if summary["status"] != "finished" and resume_command is not None:
-        print(f"{_saved(summary['ckpt_path'])}to go on:\n    {resume_command}", file=sys.stderr)
-    if summary["status"] != "finished":
+    elif summary.status != "finished":
+        print(f"parallax_runner: {summary.error or summary.status}; {run_dir}", file=sys.stderr)
+    if summary.status != "finished" and resume_command is not None:
+        print(f"{_saved(summary.ckpt_path)}to go on:\n    {resume_command}", file=sys.stderr)
+    if summary.status != "finished":
         return
-    if "verified" in summary:
+    if summary.verification is not None:
         print(
             f"verified: after {_repeated(summary)} every variable equals one device's, largest difference "
-            f"{summary['max_difference']:.2g} of what it moved; {run_dir}",
+            f"{summary.verification.max_difference:.2g} of what it moved; {run_dir}",
             file=sys.stderr,
         )
-    elif summary.get("action") == "search":
-        found = summary["partition_choice"]
+    elif summary.action == "search":
+        found = None if summary.search is None else summary.search.partition_choice
         print(
             f"found: {found} partitions; {run_dir}\n"
             f"without a search: partition=fixed partition.num={found} partition.cut=by_bytes",
             file=sys.stderr,
         )
     else:
-        objective = objective_of(summary)
-        told = {"loss": summary["loss_last"]}
+        objective = objective_of(summary.flat())
+        told = {"loss": summary.loss_last}
         if objective.name != TRAINING_LOSS:
             told[objective.name] = objective.value
         shown = "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
-        print(f"finished: {summary['steps']} steps{shown}; {run_dir}", file=sys.stderr)
+        print(f"finished: {summary.steps} steps{shown}; {run_dir}", file=sys.stderr)

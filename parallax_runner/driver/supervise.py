@@ -16,7 +16,8 @@ from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.partition_search import PartitionSearch
-from parallax_runner.driver.recovery import Recovery
+from parallax_runner.driver.recovery import Recovery, Restarts
+from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.errors import CheckpointError, LaunchError
 from parallax_runner.launch import processes
 from parallax_runner.launch.interrupts import Interrupts
@@ -45,29 +46,28 @@ def supervise(
     dataset: Dataset,
     tracker: Tracker,
     artifacts: RunArtifacts,
-    summary: dict[str, Any],
+    restarts: Restarts,
     interrupts: Interrupts,
     search: PartitionSearch | None = None,
 ) -> tuple[RunRecord, processes.RunResult]:
-    """Returns what was reported and how it ended, after at most `train.max_restarts` more attempts.
+    """Returns what was reported and how it ended, after as many attempts as `restarts` allows.
 
-    `summary` gets `restarts`, and in `ckpt_path` what the newest attempt began from. With `search` the plan changes on
-    the way; where that is all that was asked for, nothing of the training is recorded.
+    With `search` the plan changes on the way; where that is all that was asked for, nothing of the training is
+    recorded.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
-    log_every, max_restarts = config.train.log_every, config.train.max_restarts if config.action == "train" else 0
     with ExitStack() as stack:
         shown_in = None if config.redirect_path is None else stack.enter_context(open(os.devnull, "w"))
         steps = None if only_searches else config.train.steps
-        display = stack.enter_context(ProgressDisplay(steps=steps, log_every=log_every, stream=shown_in))
+        display = stack.enter_context(ProgressDisplay(steps=steps, log_every=config.train.log_every, stream=shown_in))
         record = RunRecord(
             workers=plan.workers,
             steps=steps,
             last_step=start.first_step,
-            log_every=log_every,
+            log_every=config.train.log_every,
             contributors=plan.contributors if plan.options.backup_workers else None,
-            global_batch=report.global_batch(config, plan.contributors),
+            global_batch=global_batch(config, plan.contributors),
             words_per_example=dataset.words_per_example,
             tracker=NoTracker() if only_searches else tracker,
             display=display,
@@ -82,10 +82,7 @@ def supervise(
             prepare(config.profile, first_step=recovery.step_of(config))
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
-            restarts, was_stopped = summary["restarts"], interrupts.received
-            failure = recovery.to_try_again(
-                result, restarts=restarts, max_restarts=max_restarts, was_stopped=was_stopped
-            )
+            failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:
                 return record, result
             try:
@@ -94,10 +91,9 @@ def supervise(
             except OSError as error:
                 log.error("cannot start again: %s", error)
                 return record, result
-            summary["restarts"] += 1
-            summary["ckpt_path"] = None if config.ckpt.resume == "never" else config.ckpt.resume
+            restarts.done += 1
             step = recovery.step_of(config)
-            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+            report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
             record.restart()
             record.last_step = step
 

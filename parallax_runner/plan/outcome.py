@@ -6,10 +6,9 @@ import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -52,22 +51,24 @@ class Outcome:
     constants: str
 
     @classmethod
-    def of(cls, plan: Plan, summary: Mapping[str, Any], sent: Sequence[Sequence[float]]) -> Outcome:
-        """`summary` is that of the run; `sent` has for each rank its mean bytes for each variable of the plan, in its
-        order, and last those for none alone."""
+    def of(
+        cls, plan: Plan, sent: Sequence[Sequence[float]], *, step_ms: float | None, sent_bytes: float | None
+    ) -> Outcome:
+        """`sent` has for each rank its mean bytes for each variable of the plan, in its order, and last those for none
+        alone; `step_ms` and `sent_bytes` are the run's."""
         *measured, other = _means(sent, len(plan.variables) + 1)
         variables = tuple(
-            VariableOutcome(variable.name, variable.route, variable.sent_bytes_per_step, sent_bytes)
-            for variable, sent_bytes in zip(plan.variables, measured, strict=True)
+            VariableOutcome(variable.name, variable.route, variable.sent_bytes_per_step, own_bytes)
+            for variable, own_bytes in zip(plan.variables, measured, strict=True)
         )
         return cls(
             comm=plan.comm,
             workers=plan.workers,
             servers=plan.servers,
             predicted_step_ms=plan.predicted.step_ms,
-            measured_step_ms=summary.get("step_ms_p50"),
+            measured_step_ms=step_ms,
             predicted_sent_bytes=plan.sent_bytes_per_step,
-            measured_sent_bytes=summary.get("sent_bytes_per_step"),
+            measured_sent_bytes=sent_bytes,
             measured_other_bytes=other,
             variables=variables,
             rows_measured=plan.rows_measured,

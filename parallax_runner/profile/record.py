@@ -1,4 +1,4 @@
-"""Takes the RunMetadata of the steps that are profiled, on one rank. Imports TensorFlow only when it takes one."""
+"""Takes the RunMetadata of the steps that are profiled, on one rank."""
 
 from __future__ import annotations
 
@@ -40,12 +40,3 @@ class StepProfiler:
             log.warning("step %d is not profiled: %s: %s", step, path, error.strerror)
         else:
             log.info("step %d profiled: %s", step, path)
-
-
-def run_traced(session: Any, fetches: Any, feed_dict: Any) -> tuple[Any, Any]:
-    """Runs with a full trace; returns the values and the RunMetadata."""
-    import tensorflow.compat.v1 as tf
-
-    run_metadata = tf.RunMetadata()
-    options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
-    return session.run(fetches, feed_dict, options=options, run_metadata=run_metadata), run_metadata

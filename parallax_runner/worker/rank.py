@@ -37,9 +37,10 @@ from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.search.extent import may_change
 from parallax_runner.track.tracker import find_tracker
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.loop import Loop
+from parallax_runner.train.loop import FINITE_LOSSES, Loop
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.sessions import gpu_limits, initialize, open_session_of, session_config_of
+from parallax_runner.train.step_runner import StepRunner
 from parallax_runner.verify.compare import comparison_table
 from parallax_runner.verify.prove import prove
 from parallax_runner.worker.segments import Segments
@@ -64,26 +65,31 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
     with open_session_of(config, client, plan, distributed) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
         feed = Feed(dataset, config.data["batch_size"], rank, plan.workers, plan.replicas_per_worker)
-        loop = Loop(
+        runner = StepRunner(
             session=session,
             distributed=distributed,
-            feed=feed,
             control=client,
             log_every=config.train.log_every,
-            validates=config.action != "search",
-            validate_steps=config.train.validate_steps,
+            loss_rule=FINITE_LOSSES,
             saver=saver_of(config, checkpoints, single, client, feed),
             profiler=StepProfiler(config.profile, rank),
+            examples_per_step=feed.global_batch,
+        )
+        loop = Loop(
+            runner,
+            feed,
+            validates=config.action != "search",
+            validate_steps=config.train.validate_steps,
             next_segment=segments_of(config, client, single, plan, rank),
         )
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)
         outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
-        loop.session.close()
+        runner.session.close()
         stopped = client.stop_requested.is_set()
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
         outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
-    return outcome | {"first_step": start.step}
+    return outcome
 
 
 def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int) -> None:
@@ -186,14 +192,14 @@ def _verify(
     loop: Loop, checkpoints: CheckpointOps, single: SingleDeviceGraph, plan: Plan, config: RunConfig, start: Sidecar
 ) -> dict[str, Any]:
     """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
-    loop.saver, loop.validates = None, False
-    is_chief = loop.distributed.rank == 0
-    initial = checkpoints.snapshot(loop.session)
+    loop.runner.saver, loop.validates = None, False
+    is_chief = loop.runner.distributed.rank == 0
+    initial = checkpoints.snapshot(loop.runner.session)
     outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
     if outcome["steps"] < config.train.total_steps:  # stopped: there is nothing to compare with
         return outcome
-    final = checkpoints.snapshot(loop.session)
-    loop.control.doing = "comparing with one device"
+    final = checkpoints.snapshot(loop.runner.session)
+    loop.runner.control.doing = "comparing with one device"
     if not is_chief:
         return outcome
     feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
@@ -211,7 +217,7 @@ def _verify(
     )
     # Every variable, for this process's log.
     Console(width=140).print(comparison_table(comparison))
-    return outcome | {"first_step": start.step, "comparison": comparison.as_json()}
+    return outcome | {"comparison": comparison.as_json()}
 
 
 def start_of(config: RunConfig) -> Sidecar:

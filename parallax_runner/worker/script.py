@@ -27,8 +27,8 @@ class ScriptSession(Protocol):
         """The plan of the run."""
 
     @property
-    def training(self) -> Any:
-        """The account of the steps (api/training.py)."""
+    def runner(self) -> Any:
+        """Who runs the steps (train/step_runner.py)."""
 
     def close(self) -> None:
         """Ends the session after the script has ended well."""
@@ -84,7 +84,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
         raise
     finally:
         _print_plainly()
-    client.done(**worker.session.training.outcome())
+    client.done(**worker.session.runner.outcome())
 
 
 def _print_plainly() -> None:
@@ -99,7 +99,7 @@ def _leave(session: ScriptSession, client: ControlClient) -> None:
     """Waits for the other workers' scripts: the driver sees where one of them waits for a step that never comes."""
     if session.plan.options.sync and session.plan.workers > 1:
         client.doing = "waiting for the other workers' scripts"
-        client.leave(session.training.step)
+        client.leave(session.runner.step)
 
 
 def _run(config: RunConfig) -> None:

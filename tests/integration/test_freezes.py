@@ -67,7 +67,7 @@ def test_what_the_others_waited_in(frozen_chief: Broken) -> None:
     worker, server = others["worker", 1], others["server", 0]
     assert worker["doing"] == f"step {worker['step'] + 1}"
     assert 0 < worker["doing_secs"] < END_SECS
-    assert re.fullmatch(r"session\.run in train/loop\.py:\d+ \w+", worker["where"])
+    assert re.fullmatch(r"session\.run in train/step_runner\.py:\d+ \w+", worker["where"])
     assert server["doing"] == "serving"
     assert f"worker 1 waited in {worker['doing']} (session.run)" in frozen_chief.run.stderr
     assert "server 0 was serving" in frozen_chief.run.stderr

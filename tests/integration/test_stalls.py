@@ -72,7 +72,7 @@ def test_a_model_that_hangs_ends_the_run_with_the_stacks_of_all_ranks(
     assert first["reason"] in run.stderr
     logs = [(run.run_dir / "logs" / f"worker_{rank}.log").read_text() for rank in range(2)]
     assert "in wait_for_ever" in logs[1]
-    assert all(re.search(r'File ".*train/loop.py", line \d+ in _run_once', log) for log in logs)
+    assert all(re.search(r'File ".*train/step_runner.py", line \d+ in _run_once', log) for log in logs)
 
 
 def test_a_rank_that_exits_with_status_0_in_the_middle_is_named(

@@ -13,14 +13,13 @@ import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import CkptConfig, PartitionConfig, ProfileConfig, RunConfig, TrackingConfig
-from parallax_runner.driver import recovery, report
+from parallax_runner.driver import report
 from parallax_runner.driver.jobs.child_job import run_child_job
 from parallax_runner.driver.partition_search import PartitionSearch, tell, with_partitions
-from parallax_runner.driver.recovery import Recovery, step_of
+from parallax_runner.driver.recovery import Recovery, Restarts, step_of
 from parallax_runner.errors import TrainingError
 from parallax_runner.files.link_or_copy import link_or_copy
 from parallax_runner.launch import processes
@@ -31,15 +30,14 @@ from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 
 
 def search_apart(
-    search: PartitionSearch, start: Recovery, summary: dict[str, Any], interrupts: Interrupts
+    search: PartitionSearch, start: Recovery, restarts: Restarts, interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
     """Makes trials until the choice is made; returns what to train from, and how the search ended, if it is all that
-    was to be done, or failed. `summary` counts the restarts."""
+    was to be done, or failed."""
     config = start.config
     if not config.ckpt.enabled:
         shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # an earlier search's
     goes_on = config.action == "train" and config.model["_target_"] != frozen.SCRIPT
-    max_restarts = config.train.max_restarts if config.action == "train" else 0
     while True:
         search.next_plan()
         if search.choice is not None or (goes_on and step_of(config) + search.trial_steps > config.train.total_steps):
@@ -52,15 +50,13 @@ def search_apart(
             resume = str(_left_by(result) or start.newest_own() or config.ckpt.resume)
             config = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume=resume))
         if result.status != "finished":
-            result, restarts = _named(result, search.partitions, folder), summary["restarts"]
-            failure = recovery.to_try_again(
-                result, restarts=restarts, max_restarts=max_restarts, was_stopped=interrupts.received
-            )
+            result = _named(result, search.partitions, folder)
+            failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:
                 return dataclasses.replace(start, config=config), result
-            summary["restarts"] += 1
+            restarts.done += 1
             step = step_of(config) if goes_on else 0
-            report.tell_restart(failure, step=step, restart=summary["restarts"], max_restarts=max_restarts)
+            report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
         elif min(map(len, by_rank.values()), default=0) < WARM_UP_STEPS + LEAST_STEPS:
             reason = f"the training ends before a trial of {search.trial_steps} steps does (partition.steps_per_trial)"
             if config.action == "search":

@@ -13,10 +13,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.api.fetches import Translator
 from parallax_runner.api.hooks import see_to_nan
-from parallax_runner.api.join import with_hooks
+from parallax_runner.api.join import NUMBER_LOSSES, with_hooks
 from parallax_runner.api.session import Session
 from parallax_runner.api.steps import Steps
-from parallax_runner.api.training import Training
 from parallax_runner.checkpoints.ops import CheckpointOps
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.graph.script_graph import capture_script
@@ -25,6 +24,7 @@ from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.cluster import session_config
 from parallax_runner.train.sessions import initialize
+from parallax_runner.train.step_runner import StepRunner
 from tests.single.plans import plan_of
 
 WORKERS, SERVERS, DEVICES = 2, 2, 2
@@ -101,15 +101,12 @@ class Cluster:
             own: dict[str, Any] = {
                 "control": Told(),
                 "profiler": StepProfiler(ProfileConfig(name="off"), rank),
-                "first_step": 0,
-                "last_step": None,
                 "log_every": 1,
-                "knows_loss": True,
-                "stops_on_nan": not see_to_nan(hooks),
-                "saver": None,
+                "loss_rule": None if see_to_nan(hooks) else NUMBER_LOSSES,
             }
-            work = Training(distributed=distributed, tf_session=session, **(own | (training or {})))
-            return Session(graph, plan, steps, translator, work, hooks)
+            runner = StepRunner(session, distributed, **(own | (training or {})))
+            runner.begin(first_step=0)
+            return Session(graph, plan, steps, translator, runner, hooks)
 
         return at_once([lambda rank=rank: open_one(rank) for rank in range(workers)])
 

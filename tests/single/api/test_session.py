@@ -319,7 +319,7 @@ def test_two_train_ops_take_turns_where_nothing_is_on_servers(cluster: Cluster) 
     generator, discriminator = session.run(["turns/generator:0", "turns/discriminator:0"])
     np.testing.assert_allclose(generator[0], [0.0, -1.0])
     np.testing.assert_allclose(discriminator[0], [0.5, 0.0])
-    assert session.training.step == 3
+    assert session.runner.step == 3
 
 
 def test_two_train_ops_with_servers_are_one_step(cluster: Cluster) -> None:
@@ -360,8 +360,8 @@ def test_workers_that_do_not_wait_for_each_other(cluster: Cluster) -> None:
     # Nobody has to wait: nothing of the first step is left in any queue.
     sessions[1].run("train", {"ids:0": [IDS[0]]})
     with pytest.raises(tf.errors.DeadlineExceededError):
-        sessions[1].tf_session.run(sessions[1].training.distributed.may_start, options=tf.RunOptions(timeout_in_ms=500))
-    assert [report["staleness"] for report in sessions[1].training.control.reports] == [[0], [0]]
+        sessions[1].tf_session.run(sessions[1].runner.distributed.may_start, options=tf.RunOptions(timeout_in_ms=500))
+    assert [report["staleness"] for report in sessions[1].runner.control.reports] == [[0], [0]]
     at_once([sessions[0].close, sessions[1].close])  # each waits for the other
 
 
@@ -372,7 +372,7 @@ def test_a_step_that_does_without_a_worker(cluster: Cluster) -> None:
         first.run("train", {"ids:0": [IDS[0]]})
     second.run("train", {"ids:0": [IDS[1]]})  # too late for the first step
     second.run("train", {"ids:0": [IDS[1]]})
-    assert [report["dropped"] for report in second.training.control.reports] == [1, 0]
+    assert [report["dropped"] for report in second.runner.control.reports] == [1, 0]
     table, weights = np.ones((6, 2)), np.ones(2)
     for ids in (IDS[0], IDS[0], IDS[1]):
         sparse, dense = raw(table, weights, ids)
@@ -380,4 +380,4 @@ def test_a_step_that_does_without_a_worker(cluster: Cluster) -> None:
     np.testing.assert_allclose(first.run(graph.table)[0], table)
     np.testing.assert_allclose(second.run(graph.weights)[0], weights)
     at_once([first.close, second.close])
-    assert first.training.step == second.training.step == 3
+    assert first.runner.step == second.runner.step == 3

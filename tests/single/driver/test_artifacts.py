@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,9 +45,9 @@ def config(run_dir: Path, *, tracked: bool = True, profiled: bool = False) -> Ru
 RECORD = ["config.yaml", "plan.json", "summary.json"]
 
 
-def closed(run_dir: Path, **summary: Any) -> Recorder:
+def closed(run_dir: Path, *, saved_model: str | None = None) -> Recorder:
     recorder = Recorder()
-    RunArtifacts(config(run_dir), run_dir, recorder).close(run_dir / "summary.json", summary)
+    RunArtifacts(config(run_dir), run_dir, recorder).close(run_dir / "summary.json", saved_model)
     return recorder
 
 
@@ -72,7 +71,6 @@ def test_logs_are_sent_and_nothing_that_is_beside_them(tmp_path: Path) -> None:
 
 def test_a_run_without_a_model_sends_none(tmp_path: Path) -> None:
     assert closed(tmp_path).models == []
-    assert closed(tmp_path, saved_model=None).models == []
 
 
 def test_a_profile_is_sent_in_a_folder_of_that_name(tmp_path: Path) -> None:
@@ -80,7 +78,7 @@ def test_a_profile_is_sent_in_a_folder_of_that_name(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "trace.json").write_text("{}")
     for profiled, expected in ((True, ["profile/trace.json"]), (False, [])):
         recorder = Recorder()
-        RunArtifacts(config(tmp_path, profiled=profiled), tmp_path, recorder).close(tmp_path / "summary.json", {})
+        RunArtifacts(config(tmp_path, profiled=profiled), tmp_path, recorder).close(tmp_path / "summary.json", None)
         assert [path for path in recorder.artifacts if "trace" in path] == expected
 
 
@@ -101,6 +99,6 @@ def test_plots_that_cannot_be_drawn_cost_a_warning(
 
 def test_without_tracking_nothing_is_made(tmp_path: Path) -> None:
     recorder = Recorder()
-    RunArtifacts(config(tmp_path, tracked=False), tmp_path, recorder).close(tmp_path / "summary.json", {})
+    RunArtifacts(config(tmp_path, tracked=False), tmp_path, recorder).close(tmp_path / "summary.json", None)
     assert recorder.artifacts == []
     assert not (tmp_path / "plots").exists()

@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -5,6 +6,7 @@ import pytest
 
 from parallax_runner.config.objective import objective_of
 from parallax_runner.driver import report
+from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.errors import StorageError
 from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.watch.whereabouts import Whereabouts
@@ -13,8 +15,8 @@ RUN_DIR = Path("/runs/a")
 COMMAND = "python -m parallax_runner model=simple hydra.run.dir=/runs/a"
 
 
-def summary(**fields: Any) -> dict[str, Any]:
-    return {"status": "failed", "error": None, "ckpt_path": None, "steps": 0, "loss_last": None} | fields
+def summary(**fields: Any) -> RunSummary:
+    return RunSummary(**{"status": "failed", "action": "train", "comm": "mpi", "model": "m", "workers": 2} | fields)
 
 
 def test_a_failure_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,8 +72,8 @@ def test_jobs_are_compared_by_the_best_measure_that_there_is() -> None:
 def test_the_end_of_a_run_names_each_number(capsys: pytest.CaptureFixture[str]) -> None:
     ended = summary(status="finished", steps=9, loss_last=3.0)
     report.tell_end(ended, None, RUN_DIR)
-    report.tell_end(ended | {"validation_loss": 4.0}, None, RUN_DIR)
-    report.tell_end(ended | {"validation_loss": 4.0, "validation_perplexity": 54.6}, None, RUN_DIR)
+    for validation in ({"validation_loss": 4.0}, {"validation_loss": 4.0, "validation_perplexity": 54.6}):
+        report.tell_end(dataclasses.replace(ended, validation=validation), None, RUN_DIR)
     assert capsys.readouterr().err == (
         "finished: 9 steps, loss 3; /runs/a\n"
         "finished: 9 steps, loss 3, validation loss 4; /runs/a\n"

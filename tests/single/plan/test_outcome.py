@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from parallax_runner.driver.report import leave_outcome
+from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.plan import outcome
 from parallax_runner.plan.outcome import MAX_ROWS, Outcome, outcome_table
 from parallax_runner.plan.plan import Plan
@@ -18,11 +19,12 @@ from tests.single.planning.test_planner import DENSE, NONE, SPARSE, plan
 
 # Of DENSE, SPARSE and NONE, in the plan's order, and last of none of them alone.
 OF_RANKS = [[3000.0, 1000.0, 0.0, 4.0], [3000.0, 3000.0, 0.0, 4.0]]
-SUMMARY = {"step_ms_p50": 20.0, "sent_bytes_per_step": 5004.0}
+MEASURED = {"step_ms": 20.0, "sent_bytes": 5004.0}
+SUMMARY = RunSummary("finished", "train", "hybrid", "m", 2, step_ms_p50=20.0, sent_bytes_per_step=5004.0)
 
 
 def made() -> Outcome:
-    return Outcome.of(plan(DENSE, SPARSE, NONE), SUMMARY, OF_RANKS)
+    return Outcome.of(plan(DENSE, SPARSE, NONE), OF_RANKS, **MEASURED)
 
 
 def rows_of(found: Outcome) -> list[list[str]]:
@@ -67,7 +69,7 @@ def many(number: int, *, known: bool = True) -> Plan:
 def test_many_variables_share_a_row() -> None:
     number = MAX_ROWS + 2
     sent = [500.0 * n for n in range(1, number + 1)]
-    rows = rows_of(Outcome.of(many(number), SUMMARY, [[*sent, 0.0]]))[2:]
+    rows = rows_of(Outcome.of(many(number), [[*sent, 0.0]], **MEASURED))[2:]
     assert [row[0] for row in rows] == [
         *(f"v{n} by allreduce" for n in range(number, number - MAX_ROWS, -1)),
         "2 others",
@@ -76,14 +78,14 @@ def test_many_variables_share_a_row() -> None:
 
 
 def test_what_is_not_known_says_so() -> None:
-    assert {one.measured_sent_bytes for one in Outcome.of(many(1), SUMMARY, []).variables} == {None}
-    rows = rows_of(Outcome.of(many(MAX_ROWS + 2, known=False), {}, []))
+    assert {one.measured_sent_bytes for one in Outcome.of(many(1), [], **MEASURED).variables} == {None}
+    rows = rows_of(Outcome.of(many(MAX_ROWS + 2, known=False), [], step_ms=None, sent_bytes=None))
     assert {tuple(row[1:]) for row in rows[2:]} == {("unknown", "unknown", "")}
 
 
 @pytest.mark.parametrize("done", [{0: {}, 1: {}}, {}])
 def test_a_run_without_a_step_leaves_what_was_predicted(done: dict[int, dict], tmp_path: Path) -> None:
-    leave_outcome(plan(DENSE, SPARSE), {}, done, tmp_path)
+    leave_outcome(plan(DENSE, SPARSE), RunSummary("finished", "train", "hybrid", "m", 2), done, tmp_path)
     found = json.loads((tmp_path / outcome.FILE_NAME).read_text())
     assert [one["predicted_sent_bytes"] for one in found["variables"]] == [4000, 4800]
     assert [one["measured_sent_bytes"] for one in found["variables"]] == [None, None]

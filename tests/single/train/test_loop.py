@@ -23,10 +23,11 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.profile.files import run_metadata_files
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.train import loop
+from parallax_runner.train import step_runner
 from parallax_runner.train.feed import Feed
-from parallax_runner.train.loop import Loop
+from parallax_runner.train.loop import FINITE_LOSSES, Loop
 from parallax_runner.train.segment import Graph, Segment
+from parallax_runner.train.step_runner import StepRunner
 from tests.single.small_models import BATCH, ROWS, WIDTH, captured, dense_model, planned
 
 Reports = list[dict[str, Any]]
@@ -113,15 +114,17 @@ class Rank:
             fingerprint="f",
             run_id=lambda: None,
         )
-        self.loop = Loop(
-            session=self.session,
-            distributed=self.distributed,
-            feed=Feed(data or dataset(), BATCH, 0, 1),
-            control=self.control,
-            log_every=log_every,
-            validate_steps=validate_steps,
+        feed = Feed(data or dataset(), BATCH, 0, 1)
+        self.runner = StepRunner(
+            self.session,
+            self.distributed,
+            self.control,
+            log_every,
+            FINITE_LOSSES,
             saver=self.saver or None,
+            examples_per_step=feed.global_batch,
         )
+        self.loop = Loop(self.runner, feed, validate_steps=validate_steps)
 
     def run(self, steps: int, *, first_step: int = 0, first_example: int = 0) -> dict[str, Any]:
         return self.loop.run(first_step=first_step, steps=steps, first_example=first_example)
@@ -186,7 +189,7 @@ def test_a_stop_that_is_asked_for_ends_after_the_step_with_a_checkpoint(tmp_path
 
 def test_another_rank_ends_with_the_step_that_the_chief_named() -> None:
     rank = Rank()
-    rank.loop.distributed = dataclasses.replace(rank.distributed, rank=1)
+    rank.runner.distributed = dataclasses.replace(rank.distributed, rank=1)
     rank.control.stop_requested.set()
     rank.control.last_step = 7
     assert rank.run(100)["steps"] == 7
@@ -237,7 +240,7 @@ def test_the_last_checkpoint_is_not_written_twice(tmp_path: Path, monkeypatch: p
 def test_the_last_checkpoint_waits_until_all_workers_have_left(tmp_path: Path, stop_at: int | None) -> None:
     rank = Rank(tmp_path, save_steps=1)
     # Stands for the others' last pushes: whatever is saved behind it has the initial values.
-    rank.loop.distributed = dataclasses.replace(rank.distributed, leave=rank.distributed.initialize)
+    rank.runner.distributed = dataclasses.replace(rank.distributed, leave=rank.distributed.initialize)
     rank.control.stop_at_step = stop_at
     assert rank.run(3)["steps"] == 3
     steps = [tf.train.load_checkpoint(str(path)).get_tensor("global_step") for path in list_checkpoints(tmp_path)]
@@ -249,7 +252,7 @@ def test_a_stop_ends_a_worker_where_it_is_if_others_may_be_far_from_it(is_bounde
     rank = Rank()
     graph = rank.distributed
     may_start = graph.initialize if is_bounded else None
-    rank.loop.distributed = dataclasses.replace(graph, staleness=graph.features[0]["ids"], may_start=may_start)
+    rank.runner.distributed = dataclasses.replace(graph, staleness=graph.features[0]["ids"], may_start=may_start)
     rank.control.stop_at_step = 2
     assert rank.run(9)["steps"] == steps
     assert rank.control.announced == [3]
@@ -376,14 +379,14 @@ def test_skipped_steps_are_told_and_counted() -> None:
 
 
 def test_skipping_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MAX_SKIPPED_IN_A_ROW", 3)
+    monkeypatch.setattr(step_runner, "MAX_SKIPPED_IN_A_ROW", 3)
     rank = Rank(data=dataset(*range(BATCH, 50)), skip_nonfinite=True)
     with pytest.raises(TrainingError, match="last 3 steps, up to step 4"):
         rank.run(20)
 
 
 def test_skipped_steps_with_others_between_them_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MAX_SKIPPED_IN_A_ROW", 2)
+    monkeypatch.setattr(step_runner, "MAX_SKIPPED_IN_A_ROW", 2)
     spoilt = (BATCH, 3 * BATCH, 5 * BATCH)  # one example of each of the steps 2, 4 and 6
     outcome = Rank(data=dataset(*spoilt), skip_nonfinite=True).run(6)
     assert (outcome["steps"], outcome["skipped_steps"]) == (6, 3)
@@ -415,7 +418,7 @@ def test_only_listed_steps_are_run_with_a_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip_nonfinite: bool
 ) -> None:
     rank, plain = (Rank(skip_nonfinite=skip_nonfinite) for _ in range(2))
-    rank.loop.profiler = StepProfiler(ProfileConfig(name="steps", dir=str(tmp_path), steps=[3, 5]), 0)
+    rank.runner.profiler = StepProfiler(ProfileConfig(name="steps", dir=str(tmp_path), steps=[3, 5]), 0)
     runs: list[dict[str, Any]] = []
     original = rank.session.run
 
@@ -427,14 +430,7 @@ def test_only_listed_steps_are_run_with_a_trace(
     monkeypatch.setattr(rank.session, "run", run)
     rank.run(6)
     plain.run(6)
-    assert [sorted(options) for options in runs] == [
-        [],
-        [],
-        ["options", "run_metadata"],
-        [],
-        ["options", "run_metadata"],
-        [],
-    ]
+    assert [number for number, options in enumerate(runs, 1) if options["options"] or options["run_metadata"]] == [3, 5]
     assert runs[2]["options"].trace_level == tf.RunOptions.FULL_TRACE
     assert list(run_metadata_files(tmp_path)) == [3, 5]
     assert rank.losses == plain.losses
@@ -463,7 +459,7 @@ def test_segments_count_steps_on_and_losses_are_as_without(tmp_path: Path) -> No
     assert asked == [(0, 0), (3, 3), (7, 4)]
     assert rank.losses == plain.losses
     assert outcome["steps"] == 9
-    assert rank.loop.session is fresh[0].session
+    assert rank.runner.session is fresh[0].session
     assert [read_sidecar(path).step for path in list_checkpoints(tmp_path / "cut")] == [3, 6, 9]
     for step in (3, 6, 9):
         saved = [tf.train.load_checkpoint(str(tmp_path / name / f"model.ckpt-{step}")) for name in ("plain", "cut")]

@@ -1,0 +1,220 @@
+"""Runs the steps of one rank, for our own loop and for a script's session alike."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.checkpoints.part import CheckpointPart
+from parallax_runner.checkpoints.saver import CheckpointSaver
+from parallax_runner.errors import TrainingError
+from parallax_runner.profile.record import StepProfiler
+from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.train import peers
+from parallax_runner.train.peers import Peers
+from parallax_runner.train.segment import Graph
+from parallax_runner.train.throughput import Throughput
+
+# Data of which so many steps in a row are not finite is broken, and skipping would never end.
+MAX_SKIPPED_IN_A_ROW = 100
+
+
+class Control(peers.Control, Protocol):
+    """What a rank needs of its connection to the driver (launch/control/client.py)."""
+
+    step: int | None
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Tells the driver something."""
+
+
+class LossRule(NamedTuple):
+    """Which losses end a run, and the end of the message, with what to do."""
+
+    ends_run: Callable[[float], bool]
+    remedy: str
+
+
+@dataclass
+class StepRunner:
+    """Waits for others as the plan wants, traces profiled steps, votes, checks losses, counts, reports and saves.
+
+    `saver` is the chief's, or this rank's part where variables are spread over the ranks. `loss_rule` None: every loss
+    is good. A graph without a loss has `knows_loss` false. `examples_per_step` are those of all ranks, 0 where only a
+    script knows. After `last_step` no step is left; None: only a stop ends the steps.
+    """
+
+    session: tf.Session
+    distributed: DistributedGraph
+    control: Control
+    log_every: int
+    loss_rule: LossRule | None = None
+    knows_loss: bool = True
+    saver: CheckpointSaver | CheckpointPart | None = None
+    profiler: StepProfiler | None = None
+    examples_per_step: int = 0
+    last_step: int | None = None
+    first_step: int = 0
+    first_example: int = 0
+    step: int = 0
+    passed: int = 1  # steps that the last one of this rank brought; more where others did not wait for it
+    skipped: int = 0
+    throughput: Throughput = field(default_factory=Throughput)
+    losses: list[float | None] = field(default_factory=list)  # not reported yet
+    _skipped_in_a_row: int = 0
+    _save_granted: bool = False
+
+    @functools.cached_property
+    def peers(self) -> Peers:
+        """The other workers."""
+        return Peers(self.session, self.distributed, self.control)
+
+    @property
+    def examples(self) -> int:
+        """How many examples all ranks have consumed."""
+        return self.first_example + (self.step - self.first_step) * self.examples_per_step
+
+    def begin(self, *, first_step: int, first_example: int = 0) -> None:
+        """Counts from here on. Raises CheckpointError where nothing can be saved."""
+        self.first_step = self.step = first_step
+        self.first_example = first_example
+        self.passed, self.throughput = 1, Throughput()
+        if self.saver:
+            self.saver.start(first_step)
+            self.saver.warm_up(self.session)
+
+    def run(
+        self,
+        fetches: Any,
+        feeds: dict[tf.Tensor, Any],
+        *,
+        started_secs: float,
+        is_whole: bool = True,
+        options: Any = None,
+        run_metadata: Any = None,
+    ) -> Any:
+        """The values of `fetches` in the next step, which began at `started_secs`; bytes are counted where it
+        `is_whole`. Whoever calls has asked `peers` whether it may start.
+
+        Raises TrainingError where a loss ends the run.
+        """
+        graph, step = self.distributed, self.step + 1
+        if graph.vote is not None and self.saver and self.saver.is_due(step):
+            feeds[graph.vote] = 1.0
+        told = [
+            self.peers.watched,
+            [graph.loss] if self.knows_loss else [],
+            [graph.sent_bytes] if is_whole else [],
+            [] if graph.votes is None else [graph.votes],
+            [] if graph.applied is None else [graph.applied],
+        ]
+        values, seen = self._run_once([fetches, told], feeds, step, options, run_metadata)
+        watched, losses, sent_bytes, granted, applied = seen
+        self._save_granted = sum(granted) > 0
+        loss = float(losses[0]) if losses else math.nan
+        is_in_step = self.peers.watch(watched)
+        if applied:
+            self._count_skipped(step, bool(applied[0]))
+        elif losses and is_in_step and self.loss_rule is not None and self.loss_rule.ends_run(loss):
+            raise TrainingError(f"the loss of step {step} is {loss} on rank {graph.rank}{self.loss_rule.remedy}")
+        before, self.step = self.step, self.peers.next_step(self.step)
+        self.passed = passed = self.step - before
+        bytes_of_step = sent_bytes[0] if sent_bytes else np.zeros(graph.sent_bytes.shape)
+        self.throughput.add(time.perf_counter() - started_secs, bytes_of_step, steps=passed)
+        self.control.step = self.step
+        self.losses += [loss if is_in_step else None, *[None] * (passed - 1)][:passed]
+        return values
+
+    def is_last(self) -> bool:
+        """Whether no step is left: `last_step` are done, or all ranks end after this one."""
+        return (self.last_step is not None and self.step >= self.last_step) or self.peers.is_last(self.step)
+
+    def report_if_due(self) -> None:
+        """Every `log_every` steps, after the first and after the last, whichever of them have passed."""
+        before = self.step - self.passed
+        if self.step // self.log_every > before // self.log_every or before == self.first_step or self.is_last():
+            self.report()
+
+    def report(self) -> None:
+        """Tells the driver of the steps since the last report."""
+        step_secs = self.throughput.step_secs[len(self.throughput.step_secs) - len(self.losses) :]
+        observed = self.peers.take_observed()
+        self.control.report("progress", step=self.step, losses=self.losses, step_secs=step_secs, **observed)
+        self.losses = []
+
+    def save_if_due(self, *, is_wanted: bool = False) -> None:
+        """Saves the step where a checkpoint is due or wanted; where all ranks take part, also if one voted for it."""
+        if not self.saver:
+            return
+        self.saver.raise_if_failed()
+        votes = self.distributed.votes
+        is_due = self.saver.is_due(self.step, self.passed) if votes is None else self._save_granted
+        if is_due or is_wanted:
+            self.control.doing = f"saving step {self.step}"
+            self.saver.save(self.session, step=self.step, examples=self.examples)
+
+    def pause(self) -> None:
+        """Reports all that was done, and lets nothing read the variables: the plan is about to change."""
+        if self.losses:
+            self.report()
+        if isinstance(self.saver, CheckpointSaver):
+            self.saver.rest()
+
+    def go_on_with(self, graph: Graph) -> None:
+        """Runs steps of another graph from now on."""
+        self.session, self.distributed = graph.session, graph.distributed
+        self.__dict__.pop("peers", None)
+        if isinstance(self.saver, CheckpointSaver):
+            self.saver.go_on_with(graph.checkpoints, self.session)
+
+    def end(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Waits for all to have done their last step, saves it, calls `meanwhile`, and waits for the checkpoint."""
+        self.step = self.peers.leave(self.step)
+        if self.saver:
+            self.control.doing = f"saving step {self.step}"
+            self.saver.save_last(self.session, step=self.step, examples=self.examples)
+        meanwhile()
+        if self.saver:
+            self.control.doing = f"saving step {self.step}"
+            self.saver.finish(self.session, step=self.step, examples=self.examples)
+
+    def give_up(self) -> None:
+        """Waits for the checkpoint that is being written, where a run fails."""
+        if self.saver:
+            self.saver.close()
+
+    def outcome(self) -> dict[str, Any]:
+        """What the summary says of the steps."""
+        ckpt_path = None if self.saver is None else str(self.saver.last_prefix)
+        return self.throughput.figures() | {"steps": self.step, "ckpt_path": ckpt_path}
+
+    def _run_once(self, fetches: Any, feeds: dict[tf.Tensor, Any], step: int, options: Any, run_metadata: Any) -> Any:
+        is_profiled = run_metadata is None and self.profiler is not None and self.profiler.wants(step)
+        if is_profiled:
+            options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+            run_metadata = tf.RunMetadata()
+        values = self.session.run(fetches, feeds, options=options, run_metadata=run_metadata)
+        if is_profiled and self.profiler is not None:
+            self.profiler.write(step, run_metadata)
+        return values
+
+    def _count_skipped(self, step: int, applied: bool) -> None:
+        if applied:
+            self._skipped_in_a_row = 0
+            return
+        self.skipped += 1
+        self._skipped_in_a_row += 1
+        if self.distributed.rank == 0:
+            self.control.report("skipped", step=step)
+        if self._skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
+            raise TrainingError(
+                f"the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, had losses or gradients that are NaN or "
+                "infinite, and train.on_nan=skip has skipped them all: look at the data, or lower the learning rate"
+            )
