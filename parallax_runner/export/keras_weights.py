@@ -1,0 +1,120 @@
+"""Loads a run's checkpoint into a plain Keras model, optimizer state included, which then goes on training in Keras."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.checkpoints.files import damage, files_of, sidecar_path
+from parallax_runner.checkpoints.literal_path import is_pattern, literal
+from parallax_runner.checkpoints.start import newest_whole
+from parallax_runner.errors import CheckpointError, reason_in
+from parallax_runner.files.plain import reason_of
+
+
+def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
+    """Assigns all variables of a built `keras.Model`, and of its optimizer if it is compiled, from a checkpoint.
+
+    `checkpoint` is a prefix (`…/ckpt/model.ckpt-300`), a folder of checkpoints, or the directory of a run; of a folder
+    the newest whole checkpoint is loaded. Names in the checkpoint are Keras' own (`variable.path`). What else the
+    checkpoint holds is ignored. Returns the prefix of the checkpoint.
+
+    Raises CheckpointError, before any variable is changed, where there is no whole checkpoint, where the model is not
+    built, and where a variable is missing in the checkpoint or has another shape there.
+    """
+    prefix = _prefix(Path(checkpoint))
+    variables = _variables(model)
+    with literal(prefix) as name:
+        try:
+            reader = tf.train.load_checkpoint(name)
+            shapes = {path: tuple(shape) for path, shape in reader.get_variable_to_shape_map().items()}
+            found = _matched(prefix, variables, shapes, getattr(model, "optimizer", None))
+            for path, variable in found.items():
+                variable.assign(reader.get_tensor(path))
+        except (tf.errors.OpError, ValueError) as error:
+            message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+            raise CheckpointError(f"checkpoint {prefix}: cannot be read: {reason_in(message)}") from error
+    return prefix
+
+
+def _prefix(path: Path) -> Path:
+    try:
+        if not files_of(path):
+            for folder in (path, path / "ckpt"):
+                found = newest_whole(folder).prefix
+                if found is not None:
+                    return found
+            raise CheckpointError(
+                f"{path}: no checkpoint there; give the prefix of one (…/model.ckpt-300), a folder of checkpoints, or "
+                "the directory of a run"
+            )
+        # Plain TensorFlow writes no sidecar.
+        fault = damage(path) if os.path.lexists(sidecar_path(path)) else None
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path}: cannot be read: {reason_of(error)}") from error
+    if fault is not None:
+        raise CheckpointError(f"checkpoint {path} is damaged: {fault}")
+    if is_pattern(path.name):
+        raise CheckpointError(f"checkpoint {path}: TensorFlow takes «{path.name}» for a pattern; rename its files")
+    return path
+
+
+def _variables(model: Any) -> dict[str, Any]:
+    """Variables by path, the optimizer's after the model's. Builds an optimizer that has not seen a batch yet."""
+    if not model.built:
+        raise CheckpointError(
+            f"model «{model.name}» is not built, so it has no variables to load into: call it on a batch first"
+        )
+    variables = list(model.variables)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        variables += optimizer.variables
+    found: dict[str, Any] = {}
+    for variable in variables:
+        if found.setdefault(variable.path, variable) is not variable:
+            raise CheckpointError(
+                f"two variables of model «{model.name}» are called «{variable.path}»: give layers names of their own"
+            )
+    return found
+
+
+def _matched(
+    prefix: Path, variables: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], optimizer: Any
+) -> dict[str, Any]:
+    """Variables by their names in the checkpoint. Raises CheckpointError for one that it does not have, or in another
+    shape."""
+    found = {}
+    for path, variable in variables.items():
+        name = path if path in shapes else _other_name(path, optimizer)
+        if name not in shapes:
+            raise CheckpointError(f"checkpoint {prefix} has no variable «{path}»{_hint(path, list(shapes))}")
+        if shapes[name] != tuple(variable.shape):
+            raise CheckpointError(
+                f"checkpoint {prefix}: variable «{name}» has shape {list(shapes[name])}, and in the model "
+                f"{list(variable.shape)}"
+            )
+        found[name] = variable
+    return found
+
+
+def _other_name(path: str, optimizer: Any) -> str:
+    """Slots of an optimizer in a `LossScaleOptimizer` are below its name if the first step has built it, and not if
+    `build` was called."""
+    above = f"{optimizer.name}/" if optimizer is not None else ""
+    return path.removeprefix(above) if path.startswith(above) else above + path
+
+
+def _hint(path: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(path, names, n=1)
+    nearest = f"; the nearest is «{close[0]}»" if close else ""
+    return (
+        f"{nearest}. Keras numbers the names of layers and optimizers within a process: call "
+        "keras.utils.clear_session() before the model is made, or give them names"
+    )
