@@ -62,7 +62,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     counters = find_counters(
         graph,
         boundary,
-        [v.name for v in single.variables if v.name not in owners and not gradients[v.name]],
+        [v.name for v in single.variables if v.name not in owners and not gradients[v.name] and v not in single.merged],
         is_write=is_write,
         differs_by_rank=lambda op: op.name in own or differs_by_rank(op),
         server_reads=SERVER_READS,

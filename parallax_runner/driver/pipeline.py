@@ -209,6 +209,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
     from parallax_runner.analysis.held_back import check_held_back
+    from parallax_runner.analysis.merged import check_merged
 
     if config.train.on_nan == "skip":
         check_held_back(single)
@@ -217,6 +218,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     if request.comm == "auto":
         request = dataclasses.replace(request, choice=choose_routes(request.variables, model))
     plan = make_plan(request)
+    check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     moved = check_devices(
         single,

@@ -25,6 +25,7 @@ from parallax_runner.process.user_code import must_not_exit
 
 # TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
 tf.logging.set_verbosity(tf.logging.ERROR)
+AGGREGATION = "VARIABLE_AGGREGATION_"
 # The attribute of Keras' state that holds the generator of layers that have none of their own.
 KERAS_SEEDS = "global_seed_generator"
 
@@ -220,6 +221,7 @@ def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: boo
         full_name=piece.full_name or handle.name,
         full_shape=tuple(piece.full_shape) or sizes,
         offset=tuple(piece.var_offset) or (0,) * len(sizes),
+        aggregation=variable_pb2.VariableAggregation.Name(proto.aggregation).removeprefix(AGGREGATION).lower(),
     )
 
 

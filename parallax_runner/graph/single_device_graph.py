@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# What a variable may declare so that ranks merge it.
+MERGED = ("sum", "mean")
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -13,7 +16,7 @@ class Variable:
     `name` is the name of its `VarHandleOp`, `initializer` of the op that assigns its initial value. A piece of a
     variable that the user's own partitioner split says in `full_name`, `full_shape` and `offset` (one number a
     dimension) which part of which logical variable it is; for any other variable these are its own name, its shape
-    and zeros.
+    and zeros. `aggregation` is what it declares about replicas: «none», «sum», «mean» or «only_first_replica».
     """
 
     name: str
@@ -24,6 +27,7 @@ class Variable:
     full_name: str
     full_shape: tuple[int, ...]
     offset: tuple[int, ...]
+    aggregation: str = "none"
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,12 @@ class SingleDeviceGraph:
     losses: tuple[str, ...] = ()
     has_optimizer: bool = False
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def merged(self) -> tuple[Variable, ...]:
+        """The variables without a gradient that declare that ranks merge what they add in a step."""
+        trained = {gradient.variable for gradient in self.gradients}
+        return tuple(one for one in self.variables if one.aggregation in MERGED and one.name not in trained)
 
     def part_of(self, variable: str) -> int:
         """The number of the set in `apart` that a variable is in; 0 where a step has all."""

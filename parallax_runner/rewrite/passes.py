@@ -14,6 +14,7 @@ from parallax_runner.rewrite.every_route.initialize import initialize_alike, tog
 from parallax_runner.rewrite.every_route.integrity import check
 from parallax_runner.rewrite.every_route.leave import leave_together
 from parallax_runner.rewrite.every_route.merge import merge_sparse_gradients
+from parallax_runner.rewrite.every_route.merge_declared import merge_declared_variables
 from parallax_runner.rewrite.every_route.place import place_on_worker
 from parallax_runner.rewrite.every_route.skip_deduplication import skip_deduplication
 from parallax_runner.rewrite.every_route.skip_nonfinite import skip_nonfinite_steps
@@ -35,6 +36,7 @@ def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
         *(one for route in routes for one in route.exchange),
         *(one for route in routes for one in route.place),
         *(one for route in routes for one in route.update),
+        merge_declared_variables,
         skip_nonfinite_steps,
         *(one for route in routes for one in route.after),
         send_early,

@@ -80,9 +80,25 @@ class Reference:
         """One training step: batches[r], by feature name, is rank r's. Returns the loss of each rank."""
         if len(batches) != len(self._ranks):
             raise ParallaxError(f"{len(batches)} batches for {len(self._ranks)} ranks: give one a rank")
+        before = self._ranks[0].read(self._single.merged)
         firsts = [rank.first_half(batch) for rank, batch in zip(self._ranks, batches, strict=True)]
         aggregated = _aggregate(self._single.gradients, firsts, average_sparse=self._average_sparse)
-        return [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
+        losses = [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
+        self._merge_declared(before)
+        return losses
+
+    def _merge_declared(self, before: Values) -> None:
+        """Gives all ranks what variables that declare «sum» or «mean» are after a step that began with `before`."""
+        if not before:
+            return
+        after = [rank.read(self._single.merged) for rank in self._ranks]
+        merged = {}
+        for variable in self._single.merged:
+            old = np.asarray(before[variable.name])
+            added = sum(np.asarray(values[variable.name]) - old for values in after)
+            merged[variable.name] = old + (added / len(after) if variable.aggregation == "mean" else added)
+        for rank in self._ranks:
+            rank.assign({name: value.astype(np.asarray(before[name]).dtype) for name, value in merged.items()})
 
     def values(self) -> dict[str, np.ndarray]:
         """Rank 0's saved variables, slots included, under full names and of full shapes, in graph order."""

@@ -39,6 +39,22 @@ def batch_norm_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
         return tf.identity(x)
 
 
+def declared_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A count and statistics of the data, which declare how ranks merge them."""
+    x = plain_model(case, features)
+    kinds = {"seen": tf.VariableAggregation.SUM, "average": tf.VariableAggregation.MEAN}
+    made = {
+        name: tf.get_variable(
+            name, [], tf.float64, initializer=tf.ones_initializer(), trainable=False, aggregation=aggregation
+        )
+        for name, aggregation in kinds.items()
+    }
+    seen = made["seen"].assign_add(BATCH)
+    average = made["average"].assign_sub((made["average"] - tf.reduce_mean(x)) * 0.1)
+    with tf.control_dependencies([seen, average]):
+        return tf.identity(x)
+
+
 def random_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Draws that differ by rank."""
     x = plain_model(case, features)
@@ -246,6 +262,7 @@ MODELS = {
     "accumulated": plain_model,
     "accumulated_branch": plain_model,
     "batch_norm": batch_norm_model,
+    "declared": declared_model,
     "random": random_model,
     "decay_after": plain_model,
     "row_decay": plain_model,

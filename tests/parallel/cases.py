@@ -433,6 +433,8 @@ def placed_cases() -> list[Case]:
         *(Case(**{**two, "replicate_variables": copies}, gradients="dense", clip=True) for copies in (True, False)),
         *(Case(comm="ps", model="mixed", partitions=4, between=between) for between in (True, False)),
         Case(**two, model="mixed", optimizer="adam"),
+        *(Case(comm=comm, model="declared", optimizer="adam") for comm in ("mpi", "ps", "hybrid", "sharded")),
+        Case(comm="ps", model="declared", optimizer="momentum", ranks=3, replicas=2),
         Case(comm="hybrid", model="mixed", optimizer="adam", clip=True),
         Case(comm="ps", optimizer="adam", clip=True, partitions=4),
         *(Case(comm=comm, optimizer="adam", clip=True, partitions=4, between=False) for comm in ("ps", "hybrid")),

@@ -68,6 +68,7 @@ def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
             name=traced.op_name,
             use_resource=True,
             dtype=traced.variable.dtype,
+            aggregation=tf.VariableAggregation[traced.aggregation.upper()],
         )
         if made.op.name != traced.op_name:
             raise CaptureError(f"variable «{traced.name}» has the name of another op: rename it")

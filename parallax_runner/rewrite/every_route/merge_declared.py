@@ -1,0 +1,74 @@
+"""Pass: variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
+
+At the end of a step such a variable is what it was before, plus the sum, or the mean, of what each rank has added to
+it. Other variables without a gradient stay each rank's own, and the chief's are saved.
+"""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.devices import server_device
+from parallax_runner.graph.single_device_graph import Variable
+from parallax_runner.planning.routes.registry import uses_collectives
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.exchange.signals import announce, receive
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.state import Rewrite
+
+
+@rewrite_pass(reads=["train_op"], writes=["step_ops", "sent"])
+def merge_declared_variables(rewrite: Rewrite) -> None:
+    """Merges, behind the last write of a step, each untrained variable that declares it."""
+    if rewrite.plan.replicas == 1:
+        return
+    step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
+    for variable in merged_variables(rewrite):
+        handle = rewrite.op(variable.name).outputs[0]
+        writes = [op for op in handle.consumers() if op in step and edit.is_write(op)]
+        if writes:
+            with tf.name_scope(f"merge/{variable.name}/"):
+                rewrite.step_ops.append(_merge(rewrite, variable, handle, writes))
+
+
+def merged_variables(rewrite: Rewrite) -> list[Variable]:
+    """The variables that ranks merge."""
+    return [one for one in rewrite.single.merged if one.name not in rewrite.placements]
+
+
+def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list[tf.Operation]) -> tf.Operation:
+    dtype = handle.op.get_attr("dtype")
+    with tf.control_dependencies(None):
+        before = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+    for write in writes:
+        edit.set_control_inputs(write, [*write.control_inputs, before.op])
+    with tf.control_dependencies(writes):
+        added = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) - before
+    total = _sum_over_ranks(rewrite, added, variable.name)
+    if variable.aggregation == "mean":
+        total /= tf.cast(rewrite.plan.replicas, total.dtype)
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=before + tf.cast(total, dtype))
+
+
+def _sum_over_ranks(rewrite: Rewrite, value: tf.Tensor, name: str) -> tf.Tensor:
+    """By allreduce, or through server 0 where ranks join no collectives."""
+    plan = rewrite.plan
+    if uses_collectives(plan):
+        from parallax_runner.rewrite.exchange import collectives
+
+        rewrite.sent.append(Sent(value, 2 * (plan.replicas - 1) / plan.replicas, None))
+        (total,) = collectives.sum_over_ranks([value], name=f"merge/{name}")
+        return total
+    with tf.device(server_device(0)):
+        accumulator = tf.ConditionalAccumulator(
+            value.dtype, shape=value.shape, reduction_type="SUM", shared_name=f"merge/{plan.fingerprint[:16]}/{name}"
+        )
+        rewrite.step_ops.append(accumulator.apply_grad(value, local_step=tf.constant(tf.int64.max, tf.int64)))
+    rewrite.sent.append(Sent(value, 2, None))
+    if not rewrite.is_chief:
+        return receive(rewrite, value, name=f"merge/{name}")
+    with tf.device(server_device(0)):
+        total = accumulator.take_grad(plan.replicas)
+    rewrite.step_ops += announce(rewrite, total, name=f"merge/{name}")
+    return total
