@@ -21,13 +21,10 @@ from parallax_runner.errors import ConfigError
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
 
 
-def refusal(
-    key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None, where: str | None = None
-) -> ConfigError:
+def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
     """The error for one key; its value and origin are looked up where they are not given."""
     origin = origins.of(key)
-    if where is None:
-        where = origin.where if origin else "default"
+    where = origin.where if origin else "default"
     shown = written(value if origin is None else origin.value)
     if origin is not None and value is not None and "${" in shown:
         shown += f" [{written(value)}]"

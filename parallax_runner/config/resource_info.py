@@ -19,12 +19,11 @@ HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Host:
-    """One line. `slots` are ids of GPUs where `on_gpus`, and otherwise only numbers that count CPU slots; of another
+    """One line. `slots` are ids of GPUs where the host has any, and otherwise numbers that count CPU slots; of another
     machine (not `is_here`) nobody knows which of the two before a worker is there."""
 
     name: str
     slots: tuple[int, ...]
-    on_gpus: bool
     is_here: bool = True
 
     def __str__(self) -> str:
@@ -78,7 +77,7 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
         if found is None and here:
             found = gpus()
         slots = _slots(ids, place, (found or ()) if here else ())
-        hosts.append(Host(name=name, slots=slots, on_gpus=here and bool(found), is_here=here))
+        hosts.append(Host(name=name, slots=slots, is_here=here))
     if not hosts:
         raise ConfigError(f"{where}: no host in it, {FORMAT}")
     return hosts

@@ -167,12 +167,6 @@ class TrackingConfig:
     tags: Mapping[str, str] = field(default_factory=dict)
     log_checkpoints: str = field(default="none", metadata={"choices": ("last", "best", "all", "none")})
 
-    @property
-    def experiment_name(self) -> str:
-        """`experiment` where tracking is enabled."""
-        assert self.experiment is not None
-        return self.experiment
-
 
 @dataclass(frozen=True)
 class SweepConfig:

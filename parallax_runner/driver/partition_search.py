@@ -25,7 +25,7 @@ from parallax_runner.planning.cut import Cut
 from parallax_runner.search import record
 from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
 from parallax_runner.search.extent import may_change, range_of
-from parallax_runner.search.search import choose
+from parallax_runner.search.fit import choose
 from parallax_runner.search.trial import WARM_UP_STEPS, Choice, Trial
 from parallax_runner.track.tracker import Tracker
 

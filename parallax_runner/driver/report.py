@@ -34,7 +34,7 @@ PLAIN_WIDTH = 140  # columns of tables where there is no terminal
 def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
     """Prints the table of variables and the plan's notes; between them, if the cost model's `constants` are given and
     it knows such plans, what each route would cost, and them."""
-    console = _console()
+    console = wide_console(PLAIN_WIDTH)
     console.print(plan_table(plan))
     if constants is not None and plan.workers > 1 and any(variable.costs for variable in plan.variables):
         console.print(cost_table(plan))
@@ -43,9 +43,10 @@ def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
         console.print(f"note: {note}", highlight=False, markup=False)
 
 
-def _console() -> Console:
+def wide_console(plain_width: int) -> Console:
+    """On stderr; `plain_width` columns wide where that is no terminal."""
     console = Console(stderr=True)
-    return console if console.is_terminal else Console(stderr=True, width=PLAIN_WIDTH)
+    return console if console.is_terminal else Console(stderr=True, width=plain_width)
 
 
 def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
@@ -58,7 +59,7 @@ def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[st
     except OSError as error:
         log.warning("%s is not written: %s", run_dir / outcome.FILE_NAME, error)
     if found.rows_measured and plan.workers > 1:
-        _console().print(outcome.outcome_table(found))
+        wide_console(PLAIN_WIDTH).print(outcome.outcome_table(found))
 
 
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:

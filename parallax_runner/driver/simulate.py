@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
-
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.cost_model import constants_of
+from parallax_runner.driver.report import wide_console
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.comm_options import CommOptions
@@ -48,9 +47,7 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
         show.draw(simulation, run_dir / PLOT)
     except Exception as error:  # a font cache, a disk: the numbers are there
         log.warning("no plot of the simulation: %s: %s", type(error).__name__, error)
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console = Console(stderr=True, width=PLAIN_WIDTH)
+    console = wide_console(PLAIN_WIDTH)
     console.print(show.table(simulation))
     for assumption in simulation.assumptions:
         console.print(f"note: {assumption}", highlight=False)

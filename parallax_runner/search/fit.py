@@ -1,4 +1,4 @@
-"""The curve through measured times, and how sure it is."""
+"""The curve through measured times, how sure it is, and which of the numbers that were tried is chosen by it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from parallax_runner.search.trial import Curve, Trial
+from parallax_runner.search.trial import Choice, Curve, Trial
 
 # The curve has as many unknowns.
 LEAST_POINTS = 3
@@ -117,3 +117,13 @@ def _terms(partitions: float) -> np.ndarray:
 def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     found: np.ndarray = nnls(matrix, wanted)[0]
     return found
+
+
+def choose(trials: Sequence[Trial]) -> Choice:
+    """Of the numbers that were tried the one with the least time, by its trial and the curve; the smaller of equals.
+
+    Not one between: the search goes on while another promises more than noise, and what was measured is no guess.
+    """
+    found = fit(tuple(trials))
+    (secs, error_secs), partitions = min((estimate(trial, found), trial.partitions) for trial in trials)
+    return Choice(partitions, tuple(trials), curve_of(trials), secs, error_secs)

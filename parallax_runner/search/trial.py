@@ -27,11 +27,11 @@ class Trial:
     step_secs: tuple[float, ...]
 
     @classmethod
-    def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]], *, warm_up_steps: int = WARM_UP_STEPS) -> Self:
+    def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]]) -> Self:
         """From the seconds of all steps on each rank: but for the first ones, of each step those of the slowest rank,
         which a synchronous step takes."""
         steps = [max(secs) for secs in zip(*by_rank.values(), strict=False)]
-        return cls(partitions, tuple(steps[min(warm_up_steps, len(steps) - 1) :]))
+        return cls(partitions, tuple(steps[min(WARM_UP_STEPS, len(steps) - 1) :]))
 
     @property
     def secs(self) -> float:

@@ -48,7 +48,6 @@ class RunRecord:
     validation_metric: str | None = None
     on_validated: Callable[[int, float], None] | None = None
     validation: dict[str, float] = field(default_factory=dict)
-    validation_step: int | None = None
     contributors: int | None = None
     staleness: Counter[int] = field(default_factory=Counter)
     dropped: Counter[int] = field(default_factory=Counter)
@@ -112,7 +111,7 @@ class RunRecord:
         result = validation_of(list(by_rank.values()), self.validation_metric)
         if not result:
             return
-        self.validation, self.validation_step = result, step
+        self.validation = result
         self.tracker.log_metrics(step, result)
         if self.on_validated is not None:
             self.on_validated(step, result["validation/loss"])

@@ -146,7 +146,7 @@ def test_simulation_from_that_measurement(auto: Run, tmp_path: Path) -> None:
 
 def test_calibrated_constants_are_used_by_the_next_plan(own_cache: object, lm: tuple[str, ...], tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "parallax_runner.driver.jobs.calibrate", "cluster.workers=2"],
+        [sys.executable, "-m", "parallax_runner.calibrate", "cluster.workers=2"],
         cwd=tmp_path,
         env=dict(os.environ),
         capture_output=True,

@@ -21,18 +21,18 @@ def four_gpus() -> tuple[int, ...]:
 
 
 LINES = {
-    "localhost: 0,1": Host("localhost", (0, 1), False),
-    "localhost:0": Host("localhost", (0,), False),
-    "  localhost :  2 , 0  # two slots": Host("localhost", (2, 0), False),
-    "localhost": Host("localhost", (0,), False),
-    "localhost:": Host("localhost", (0,), False),
-    "127.0.0.1: 3": Host("127.0.0.1", (3,), False),
-    "127.5.0.1": Host("127.5.0.1", (0,), False),
-    "[::1]: 0,1": Host("::1", (0, 1), False),
-    "[::1]:": Host("::1", (0,), False),
-    "[::1]": Host("::1", (0,), False),
-    "::1": Host("::1", (0,), False),
-    socket.gethostname(): Host(socket.gethostname(), (0,), False),
+    "localhost: 0,1": Host("localhost", (0, 1)),
+    "localhost:0": Host("localhost", (0,)),
+    "  localhost :  2 , 0  # two slots": Host("localhost", (2, 0)),
+    "localhost": Host("localhost", (0,)),
+    "localhost:": Host("localhost", (0,)),
+    "127.0.0.1: 3": Host("127.0.0.1", (3,)),
+    "127.5.0.1": Host("127.5.0.1", (0,)),
+    "[::1]: 0,1": Host("::1", (0, 1)),
+    "[::1]:": Host("::1", (0,)),
+    "[::1]": Host("::1", (0,)),
+    "::1": Host("::1", (0,)),
+    socket.gethostname(): Host(socket.gethostname(), (0,)),
 }
 
 
@@ -47,8 +47,8 @@ def test_a_host_is_written_as_it_can_be_read(line: str) -> None:
 
 
 def test_ids_are_gpus_where_there_are_some() -> None:
-    assert parse_hosts(["localhost"], where="x", gpus=four_gpus) == [Host("localhost", (0, 1, 2, 3), True)]
-    assert parse_hosts(["localhost: 3,1"], where="x", gpus=four_gpus) == [Host("localhost", (3, 1), True)]
+    assert parse_hosts(["localhost"], where="x", gpus=four_gpus) == [Host("localhost", (0, 1, 2, 3))]
+    assert parse_hosts(["localhost: 3,1"], where="x", gpus=four_gpus) == [Host("localhost", (3, 1))]
     with pytest.raises(ConfigError, match=r"x:1: id 4: this machine has the GPUs 0, 1, 2, 3"):
         parse_hosts(["localhost: 0,4"], where="x", gpus=four_gpus)
 
@@ -87,10 +87,10 @@ def test_a_host_has_one_line(again: str) -> None:
 def test_other_machines(tmp_path: Path) -> None:
     lines = ["localhost: 0,1", "there.example: 4,7", "192.0.2.7"]
     here, there, address = parse_hosts(lines, where="x", gpus=four_gpus)
-    assert here == Host("localhost", (0, 1), True)
+    assert here == Host("localhost", (0, 1))
     # Its GPUs are not looked for: any id is right, and without ids it has one.
-    assert there == Host("there.example", (4, 7), False, is_here=False)
-    assert address == Host("192.0.2.7", (0,), False, is_here=False)
+    assert there == Host("there.example", (4, 7), is_here=False)
+    assert address == Host("192.0.2.7", (0,), is_here=False)
     assert listed_slots([str(here), str(there), str(address), "[::1]: 5"]) == (0, 1, 4, 7, 0, 5)
     with pytest.raises(ConfigError, match=r"x:2: host 'THERE.example' has a line already, x:1 \(as 'there.example'\)"):
         parse_hosts(["there.example: 0", "THERE.example: 1"], where="x", gpus=no_gpus)
@@ -99,7 +99,7 @@ def test_other_machines(tmp_path: Path) -> None:
 def test_a_file_and_a_list_say_the_same(tmp_path: Path) -> None:
     path = tmp_path / "hosts.txt"
     path.write_text("# ours\n\nlocalhost: 0,1\n")
-    expected = [Host("localhost", (0, 1), False)]
+    expected = [Host("localhost", (0, 1))]
     assert read_hosts(str(path), gpus=no_gpus) == expected
     assert read_hosts(["localhost: 0,1"], gpus=no_gpus) == expected
     assert read_hosts("\nlocalhost: 0,1\n", gpus=no_gpus) == expected

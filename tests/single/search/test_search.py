@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,7 @@ from parallax_runner.plan.plan import Plan, Route, Shard, VariablePlan
 from parallax_runner.search import plot, record
 from parallax_runner.search.candidates import MOST_TRIALS, Range, next_partitions
 from parallax_runner.search.extent import PIECES_PER_SERVER, may_change, range_of
-from parallax_runner.search.fit import MISFIT_SHARE, curve_of, estimate, fit
-from parallax_runner.search.search import choose, search
+from parallax_runner.search.fit import MISFIT_SHARE, choose, curve_of, estimate, fit
 from parallax_runner.search.trial import DRIFT_SHARE, WARM_UP_STEPS, Choice, Curve, Trial
 from tests.single.plans import with_options
 
@@ -45,6 +44,14 @@ def noisy(curve: Curve, seed: int, *, share: float = 0.1, steps: int = 20) -> Ca
         return Trial(partitions, tuple(curve.secs(partitions) * factor for factor in factors))
 
     return measure
+
+
+def search(measure: Callable[[int], Trial], allowed: Range, trials: Sequence[Trial] = ()) -> Choice:
+    """Measures one number of pieces after another, after those that were tried before, as the driver does."""
+    made = list(trials)
+    while (partitions := next_partitions(made, allowed)) is not None:
+        made.append(measure(partitions))
+    return choose(made)
 
 
 def tried(choice: Choice) -> list[int]:
