@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import re
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import Choice
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
+from tests.parallel import traced_cases
 from tests.parallel.case_models import (
     BATCH,
     MODELS,
@@ -64,7 +67,9 @@ class Case:
     `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
     partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
     `reroute`, such as "other.allgather", sparse variables with that in their names go by another route. With `recuts`,
-    such as "1_3", variables are cut anew into as many pieces on the way, each time in a session of its own.
+    such as "1_3", variables are cut anew into as many pieces on the way, each time in a session of its own. A
+    `kind` other than «graph» is captured from plain Keras, or from a step with a tape: `model` and `optimizer` are then
+    those of `keras_models`.
     """
 
     comm: str = "hybrid"
@@ -88,6 +93,7 @@ class Case:
     reroute: str | None = None
     compression: str = "off"
     recuts: str = ""
+    kind: str = "graph"
 
     @property
     def name(self) -> str:
@@ -96,6 +102,8 @@ class Case:
 
     def single(self, *, batches: int = 1) -> SingleDeviceGraph:
         """The captured graph; the same in every process. For a rank's batch, or for several at once."""
+        if self.kind != "graph":
+            return _keras_models().single(self)
         size = batches * BATCH
         shapes = {"ids": ((size,), "int32"), "x": ((size, WIDTH), "float64"), "y": ((size,), "float64")}
         if self.variables == "reference":
@@ -147,6 +155,8 @@ class Case:
 
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
         """Few rows, so that ids repeat within a rank and across ranks."""
+        if self.kind != "graph":
+            return _keras_models().batch(self, step, rank)
         draw = np.random.default_rng([SEED, step, rank])
         found = {
             "ids": draw.integers(0, ROWS, BATCH).astype(np.int32),
@@ -210,6 +220,11 @@ class Case:
                 loss = tf.reduce_mean(tf.square(MODELS[self.model](self, features) - known - features["y"]))
             second = [variable for variable in tf.trainable_variables() if variable not in first]
             return tf.group(after, OPTIMIZERS[self.optimizer]().minimize(loss, var_list=second))
+
+
+def _keras_models() -> ModuleType:
+    """Imported where such a case is built: it imports Keras."""
+    return importlib.import_module("tests.parallel.keras_models")
 
 
 def pairwise(axes: dict[str, tuple[Any, ...]]) -> list[Case]:
@@ -525,6 +540,8 @@ MATRIX = list(dict.fromkeys(pairwise(AXES) + full_column() + special_cases()))
 FAULTY = faulty_cases()
 COMPRESSED = compressed_cases()
 SHORT = short_cases()
+TRACED = [Case(**fields) for fields in traced_cases.every()]
+TRACED_SHORT = [Case(**fields) for fields in traced_cases.short()]
 
 
 def basic(cases: list[Case]) -> frozenset[Case]:
@@ -540,9 +557,10 @@ def basic(cases: list[Case]) -> frozenset[Case]:
     return frozenset(chosen)
 
 
-EVERY = [*MATRIX, *FAULTY, *COMPRESSED, *SHORT]
+GRAPHS = [*MATRIX, *FAULTY, *COMPRESSED, *SHORT]
+EVERY = [*GRAPHS, *TRACED, *TRACED_SHORT]
 # What the default tier runs: beside those the cases whose ops the tests look at.
-BASIC = basic([case for case in EVERY if case.ranks == 2]) | {
+BASIC = basic([case for case in GRAPHS if case.ranks == 2]) | {
     # A case of three ranks costs as much as three of two: one with servers, and one whose rows are over the ranks.
     Case(comm="hybrid", optimizer="adam", clip=True, ranks=3, partitions=4, reroute="table.allreduce"),
     next(case for case in MATRIX if case.ranks == 3 and case.model == "two_waves"),
@@ -557,4 +575,5 @@ BASIC = basic([case for case in EVERY if case.ranks == 2]) | {
     Case(comm="sharded", optimizer="adam", gradients="dense"),
     *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
     next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
+    *(Case(**fields) for fields in traced_cases.BASIC),
 }

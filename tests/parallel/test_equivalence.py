@@ -17,7 +17,7 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
-from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, SHORT, STEPS, Case
+from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, SHORT, STEPS, TRACED, Case
 from tests.parallel.concatenated import train
 from tests.parallel.conftest import Launches
 
@@ -64,7 +64,7 @@ def test_the_matrix_covers_all_pairs() -> None:
             assert any((getattr(case, first), getattr(case, second)) == pair for case in MATRIX), (first, second, pair)
 
 
-@pytest.mark.cases(MATRIX)
+@pytest.mark.cases([*MATRIX, *TRACED])
 def test_equals_one_device(case: Case, launched: Launches) -> None:
     comparison, losses = compared(case, launched)
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
@@ -105,7 +105,7 @@ def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, lau
         assert moved.max() > 0.05, name
 
 
-@pytest.mark.cases([*MATRIX, *COMPRESSED, *SHORT])
+@pytest.mark.cases([*MATRIX, *COMPRESSED, *SHORT, *TRACED])
 def test_ranks_agree(case: Case, launched: Launches) -> None:
     """Initial values, and what each rank keeps a copy of at the end, but for statistics of its own data."""
     runs = launched[case.ranks]
@@ -115,7 +115,7 @@ def test_ranks_agree(case: Case, launched: Launches) -> None:
             own = runs.arrays(case, what, rank)
             assert own
             for name, array in own.items():
-                if not name.endswith("moving_mean") or what == "initial":
+                if not name.endswith(("moving_mean", "moving_variance")) or what == "initial":
                     # Under ps nothing keeps the beta powers of other ranks from being ahead; they are the chief's.
                     np.testing.assert_array_equal(array, chief[what][name], err_msg=f"{name} of rank {rank}")
 

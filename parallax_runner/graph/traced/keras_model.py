@@ -83,8 +83,10 @@ def _build(model: Any, batch: tuple[Any, Any, Any]) -> None:
 
 def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
     """What the model is called with: a tensor where it has one input, otherwise a dict by name."""
+    if isinstance(getattr(model, "_inputs_struct", None), dict):
+        return dict(tensors)
     names = getattr(model, "input_names", None) if getattr(model, "_functional", model) is not None else None
-    if names and not isinstance(getattr(model, "_inputs_struct", None), dict):
+    if names:
         missing = [name for name in names if name not in tensors]
         if len(names) == 1 and len(tensors) == 1:
             return next(iter(tensors.values()))

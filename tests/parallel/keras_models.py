@@ -1,0 +1,460 @@
+"""Keras models and training steps of the equivalence matrix: small, in float64, plain Keras or TensorFlow throughout.
+
+The module imports Keras: only what builds a case of such a model imports the module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.traced.capture_step import capture_step
+from tests.parallel.case_models import BATCH, ROWS, WIDTH
+
+if TYPE_CHECKING:
+    from tests.parallel.cases import Case
+
+LENGTH, MANY_ROWS = 5, 40
+layers, optimizers = keras.layers, keras.optimizers
+
+# Shape of an example and dtype.
+FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
+    "ids": ((), "int32"),
+    "once": ((), "int32"),
+    "words": ((LENGTH,), "int32"),
+    "x": ((WIDTH,), "float64"),
+    "image": ((6, 6, 2), "float64"),
+    "y": ((), "float64"),
+    "z": ((), "float64"),
+    "weight": ((), "float64"),
+}
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "sgd": lambda: optimizers.SGD(0.05),
+    "momentum": lambda: optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+    "adagrad": lambda: optimizers.Adagrad(0.05),
+    "adam": lambda: optimizers.Adam(0.01),
+    "amsgrad": lambda: optimizers.Adam(0.01, amsgrad=True),
+    "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.05),
+    "rmsprop": lambda: optimizers.RMSprop(0.01, momentum=0.5, centered=True),
+    "ftrl": lambda: optimizers.Ftrl(0.05, l1_regularization_strength=0.001),
+    "nadam": lambda: optimizers.Nadam(0.01),
+    "lion": lambda: optimizers.Lion(0.001),
+    "schedule": lambda: optimizers.SGD(optimizers.schedules.ExponentialDecay(0.05, 3, 0.9)),
+    "schedule_adam": lambda: optimizers.Adam(optimizers.schedules.CosineDecay(0.05, 20, warmup_steps=3)),
+    "clipnorm": lambda: optimizers.Adam(0.01, clipnorm=0.05),
+    "global_clipnorm": lambda: optimizers.Adagrad(0.05, global_clipnorm=0.1),
+    "clipvalue": lambda: optimizers.Adam(0.01, clipvalue=0.02),
+    "ema": lambda: optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3),
+    "accumulation": lambda: optimizers.Adam(0.01, gradient_accumulation_steps=3),
+    "weight_decay": lambda: optimizers.Adagrad(0.05, weight_decay=0.01),
+    "loss_scale": lambda: optimizers.LossScaleOptimizer(
+        optimizers.Adam(0.01), initial_scale=2.0**10, dynamic_growth_steps=4
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TracedModel:
+    """`make` gets the name of an optimizer, and returns a compiled model, or a training step and its variables.
+
+    `options` are those of the model's group. `like_plain`: ranks with equal batches do what one device does with all of
+    them."""
+
+    make: Callable[[str], Any]
+    features: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=lambda: {"labels": "y"})
+    like_plain: bool = True
+
+
+def batch(case: Case, step: int, rank: int) -> dict[str, np.ndarray]:
+    """The features that the case's model takes. Those of one step have each row of `once` a single time."""
+    draw = np.random.default_rng([7, step, rank])
+    found = {
+        "ids": draw.integers(0, ROWS, BATCH),
+        "once": np.random.default_rng([7, step]).permutation(MANY_ROWS)[rank * BATCH : (rank + 1) * BATCH],
+        "words": draw.integers(0, ROWS, (BATCH, LENGTH)),
+        "x": draw.normal(size=(BATCH, WIDTH)),
+        "image": draw.normal(size=(BATCH, 6, 6, 2)),
+        "y": draw.normal(size=BATCH),
+        "z": draw.normal(size=BATCH),
+        "weight": draw.uniform(0.5, 1.5, size=BATCH),
+    }
+    return {name: found[name].astype(FEATURES[name][1]) for name in MODELS[case.model].features}
+
+
+@contextmanager
+def as_case(case: Case) -> Iterator[None]:
+    """Names variables after the case, as servers outlive it, and makes them in float64."""
+    kept = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    scope = re.sub(r"\W", "_", f"{case.kind}_{case.model}_{case.optimizer}_{case.comm}_{case.ranks}_{case.fault}")
+    try:
+        with keras.name_scope(scope):
+            yield
+    finally:
+        keras.config.set_floatx(kept[0])
+        keras.config.set_dtype_policy(kept[1])
+
+
+def make(case: Case) -> tuple[Any, list[Any]]:
+    """A model; or a step, and all variables that it trains or keeps."""
+    made = MODELS[case.model].make(case.optimizer)
+    return made if case.kind == "tape" else (made, [])
+
+
+def single(case: Case) -> SingleDeviceGraph:
+    """The captured step; the same in every process."""
+    shapes = {name: ((BATCH, *FEATURES[name][0]), FEATURES[name][1]) for name in MODELS[case.model].features}
+    with as_case(case):
+        return capture_step(lambda: make(case)[0], shapes, seed=7, options=MODELS[case.model].options)
+
+
+def split(case: Case, values: dict[str, np.ndarray]) -> tuple[Any, Any, Any]:
+    """A batch as Keras takes it: inputs by name, labels, and the weights of examples."""
+    labels, weight = (MODELS[case.model].options.get(key) for key in ("labels", "sample_weight"))
+    if isinstance(labels, dict):
+        given = {output: values[name] for output, name in labels.items()}
+    else:
+        given = values[labels] if isinstance(labels, str) else [values[name] for name in labels]
+    inputs = {name: array for name, array in values.items() if name not in ("y", "z", "weight")}
+    return inputs, given, None if weight is None else values[weight]
+
+
+def name_of(variable: Any) -> str:
+    """The name that the step's graph must have for it."""
+    name = variable.path if isinstance(variable, keras.Variable) else variable.name.split(":")[0]
+    return re.sub(r"[^\w./-]", "_", name)
+
+
+def _inputs(*names: str) -> dict[str, Any]:
+    return {name: keras.Input(FEATURES[name][0], dtype=FEATURES[name][1], name=name) for name in names}
+
+
+def _compiled(model: Any, optimizer: str, loss: Any = "mse", **arguments: Any) -> Any:
+    model.compile(optimizer=OPTIMIZERS[optimizer](), loss=loss, **arguments)
+    return model
+
+
+def functional(optimizer: str) -> Any:
+    """Two tables, of two dtypes of the user's ids, and two dense layers."""
+    given = _inputs("ids", "x")
+    table = layers.Embedding(ROWS, WIDTH, name="table")(given["ids"])
+    other = layers.Embedding(ROWS, 2, name="other")((given["ids"] * 2 + 1) % ROWS)
+    x = layers.Concatenate()([table * given["x"], other])
+    x = layers.Dense(4, activation="tanh")(x)
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def once(optimizer: str) -> Any:
+    """No id twice in a step: there plain Keras merges nothing, and may be as it is."""
+    given = _inputs("once", "x")
+    table = layers.Embedding(MANY_ROWS, WIDTH, name="table")(given["once"])
+    other = layers.Embedding(MANY_ROWS, 2, name="other")(given["once"])
+    x = layers.Dense(4, activation="tanh")(layers.Concatenate()([table + given["x"], other]))
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def sequential(optimizer: str) -> Any:
+    """Without an input layer, built by the first batch."""
+    return _compiled(keras.Sequential([layers.Dense(4, activation="relu"), layers.Dense(1)]), optimizer)
+
+
+def sequential_embedding(optimizer: str) -> Any:
+    """A table at the front, and a mean over the words."""
+    return _compiled(
+        keras.Sequential([layers.Embedding(ROWS, WIDTH), layers.GlobalAveragePooling1D(), layers.Dense(1)]), optimizer
+    )
+
+
+class Subclassed(keras.Model):
+    """Layers that call makes use of, one of them with a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(name="subclassed")
+        self.table = layers.Embedding(ROWS, WIDTH, embeddings_initializer="glorot_uniform")
+        self.hidden = layers.Dense(4, activation="tanh", kernel_regularizer=keras.regularizers.L2(0.01))
+        self.out = layers.Dense(1)
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, batch: dict[str, Any]) -> Any:
+        x = self.hidden(self.table(batch["ids"]) * batch["x"] * self.scale)
+        return self.out(x)
+
+
+def subclassed(optimizer: str) -> Any:
+    """A class of its own."""
+    return _compiled(Subclassed(), optimizer)
+
+
+def shared(optimizer: str) -> Any:
+    """Two lookups of one table."""
+    given = _inputs("ids", "words", "x")
+    table = layers.Embedding(ROWS, WIDTH, name="table")
+    words = layers.GlobalAveragePooling1D()(table(given["words"]))
+    x = layers.Dense(4, activation="tanh")(table(given["ids"]) * given["x"] + words)
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def lstm(optimizer: str) -> Any:
+    """Row 0 stands for no word, which is masked."""
+    given = _inputs("words")
+    x = layers.LSTM(4)(layers.Embedding(ROWS, WIDTH, mask_zero=True)(given["words"]))
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def gru(optimizer: str) -> Any:
+    """One of its loops is unrolled."""
+    given = _inputs("words")
+    x = layers.GRU(4, return_sequences=True)(layers.Embedding(ROWS, WIDTH)(given["words"]))
+    return _compiled(keras.Model(given, layers.Dense(1)(layers.GRU(3, unroll=True)(x))), optimizer)
+
+
+def convolutions(optimizer: str) -> Any:
+    """Of words and of images."""
+    given = _inputs("words", "image")
+    words = layers.Conv1D(4, 2, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["words"]))
+    image = layers.MaxPooling2D()(layers.Conv2D(3, 3, activation="tanh", padding="same")(given["image"]))
+    x = layers.Concatenate()([layers.GlobalAveragePooling1D()(words), layers.Flatten()(image)])
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def batch_norm(optimizer: str) -> Any:
+    """Statistics of each rank's own batch; the chief's are kept."""
+    given = _inputs("ids", "x")
+    x = layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"]
+    x = layers.BatchNormalization(momentum=0.8)(layers.Dense(4, use_bias=False)(x))
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def dropout(optimizer: str) -> Any:
+    """Draws, by a generator for each layer."""
+    given = _inputs("ids", "x")
+    x = layers.Dropout(0.4)(layers.Embedding(ROWS, WIDTH)(given["ids"])) * given["x"]
+    x = layers.GaussianNoise(0.1)(layers.Dense(4, activation="tanh")(x))
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def attention(optimizer: str) -> Any:
+    """Words that look at one another; without the biases of keys, whose gradients are nothing but rounding."""
+    given = _inputs("words")
+    x = layers.Embedding(ROWS, 4)(given["words"])
+    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 3, use_bias=False)(x, x))
+    return _compiled(keras.Model(given, layers.Dense(1)(layers.GlobalAveragePooling1D()(x))), optimizer)
+
+
+def preprocessing(optimizer: str) -> Any:
+    """Layers that prepare features, without tables; one has learnt statistics."""
+    given = _inputs("ids", "x")
+    normalize = layers.Normalization()
+    normalize.adapt(np.random.default_rng(7).normal(2.0, 3.0, size=(50, WIDTH)))
+    hashed = layers.Embedding(ROWS, WIDTH)(layers.Hashing(ROWS)(given["ids"]))
+    bins = layers.Embedding(4, 2)(layers.Discretization(bin_boundaries=[-1.0, 0.0, 1.0])(given["x"]))
+    x = layers.Concatenate()([normalize(given["x"]), hashed, layers.Flatten()(layers.Rescaling(0.5, 0.1)(bins))])
+    return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+class OwnStep(keras.Model):
+    """Its training step is its own: a loss beside that of compile, and a metric that shows it."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(x, y, predicted) + 0.01 * tf.reduce_mean(tf.square(predicted))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+class OwnMetric(OwnStep):
+    """What it shows as its loss is a mean that a metric keeps."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tracker = keras.metrics.Mean(name="loss")
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.tracker]
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        found = super().train_step(data)
+        self.tracker.update_state(found["loss"])
+        return {"loss": self.tracker.result()}
+
+
+def _own(kind: type) -> Callable[[str], Any]:
+    def make(optimizer: str) -> Any:
+        given = _inputs("ids", "x")
+        x = layers.Dense(4, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
+        return _compiled(kind(given, layers.Dense(1)(x)), optimizer)
+
+    return make
+
+
+def outputs(optimizer: str) -> Any:
+    """Two outputs, each with a loss of its own, and weights between them."""
+    given = _inputs("ids", "x")
+    x = layers.Dense(4, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
+    model = keras.Model(given, [layers.Dense(1, name="first")(x), layers.Dense(1, name="second")(x)])
+    return _compiled(model, optimizer, ["mse", "mae"], loss_weights=[1.0, 0.5])
+
+
+def named_outputs(optimizer: str) -> Any:
+    """The same by name."""
+    given = _inputs("ids", "x")
+    x = layers.Dense(4, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
+    model = keras.Model(given, {"first": layers.Dense(1, name="first")(x), "second": layers.Dense(1, name="second")(x)})
+    return _compiled(model, optimizer, {"first": "mse", "second": "mae"})
+
+
+def bfloat16(optimizer: str) -> Any:
+    """Layers that compute in 16 bits, with weights of 32."""
+    keras.config.set_dtype_policy("mixed_bfloat16")  # until the case ends
+    given = _inputs("ids", "x")
+    x = layers.Dense(4, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
+    return _compiled(keras.Model(given, layers.Dense(1, dtype="float32")(x)), optimizer)
+
+
+class Module(tf.Module):
+    """Without Keras: variables, and an update by hand."""
+
+    def __init__(self) -> None:
+        super().__init__(name="module")
+        draw = np.random.default_rng(7)
+        self.table = tf.Variable(draw.normal(size=(ROWS, WIDTH)), name="table")
+        self.weights = tf.Variable(draw.normal(size=(WIDTH, WIDTH)), name="weights")
+
+    def loss(self, batch: dict[str, Any]) -> Any:
+        x = tf.gather(self.table, batch["ids"]) * batch["x"]
+        for _ in tf.range(2):
+            x = tf.tanh(tf.matmul(x, self.weights))
+        if tf.reduce_sum(self.weights) > 0:
+            x *= 2.0
+        else:
+            x += 0.1
+        return tf.reduce_mean(tf.square(tf.reduce_sum(x, axis=1) - batch["y"]))
+
+
+def module(optimizer: str) -> tuple[Any, list[Any]]:
+    """A branch and a loop that autograph finds; the rows that are looked up alone are updated."""
+    made = Module()
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            loss = made.loss(batch)
+        rows, weights = tape.gradient(loss, [made.table, made.weights])
+        made.table.scatter_sub(tf.IndexedSlices(0.05 * rows.values, rows.indices))
+        made.weights.assign_sub(0.05 * weights)
+        return loss
+
+    return step, [made.table, made.weights]
+
+
+def nested(optimizer: str) -> tuple[Any, list[Any]]:
+    """A compiled function within the step, and an optimizer of Keras."""
+    draw, chosen = np.random.default_rng(7), OPTIMIZERS[optimizer]()
+    table = tf.Variable(draw.normal(size=(ROWS, WIDTH)), name="table")
+    weights = tf.Variable(draw.normal(size=(WIDTH, WIDTH)), name="weights")
+
+    @tf.function(jit_compile=True)
+    def forward(rows: Any, x: Any) -> Any:
+        return tf.reduce_sum(tf.tanh(tf.matmul(rows * x, weights)), axis=1)
+
+    def step(batch: dict[str, Any]) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            predicted = forward(tf.nn.embedding_lookup(table, batch["ids"]), batch["x"])
+            loss = tf.reduce_mean(tf.square(predicted - batch["y"]))
+        variables = [table, weights]
+        chosen.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+    chosen.build([table, weights])
+    return step, [table, weights, *chosen.variables]
+
+
+def stack(optimizer: str) -> tuple[Any, list[Any]]:
+    """Layers of Keras, trained by a tape."""
+    table, dense, out = layers.Embedding(ROWS, WIDTH), layers.Dense(4, activation="tanh"), layers.Dense(1)
+    chosen = OPTIMIZERS[optimizer]()
+    for layer, shape in ((table, (None,)), (dense, (None, WIDTH)), (out, (None, 4))):
+        layer.build(shape)
+    variables = [one for layer in (table, dense, out) for one in layer.trainable_variables]
+    chosen.build(variables)
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            predicted = out(dense(table(batch["ids"]) * batch["x"]))[:, 0]
+            loss = tf.reduce_mean(tf.square(predicted - batch["y"]))
+        chosen.apply(tape.gradient(loss, variables), variables)
+        return loss
+
+    return step, [*variables, *chosen.variables]
+
+
+def two_optimizers(optimizer: str) -> tuple[Any, list[Any]]:
+    """One optimizer lowers what the other one raises, in the same step."""
+    maker, judge = layers.Dense(WIDTH, activation="tanh"), layers.Dense(1)
+    table = layers.Embedding(ROWS, WIDTH)
+    for layer, shape in ((table, (None,)), (maker, (None, WIDTH)), (judge, (None, WIDTH))):
+        layer.build(shape)
+    made = [*table.trainable_variables, *maker.trainable_variables]
+    first, second = OPTIMIZERS[optimizer](), optimizers.SGD(0.02, name="second")
+    first.build(made)
+    second.build(judge.trainable_variables)
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape(persistent=True) as tape:
+            fake = judge(maker(table(batch["ids"])))[:, 0]
+            real = judge(batch["x"])[:, 0]
+            judged = tf.reduce_mean(tf.square(real - batch["y"]) + 0.1 * tf.square(fake))
+            made_well = tf.reduce_mean(tf.square(fake - 1.0))
+        by_first = tape.gradient(made_well, made)
+        by_second = tape.gradient(judged, judge.trainable_variables)
+        first.apply(by_first, made)
+        second.apply(by_second, judge.trainable_variables)
+        return made_well + judged
+
+    return step, [*made, *judge.trainable_variables, *first.variables, *second.variables]
+
+
+BASE = ("ids", "x", "y")
+TWO = ("ids", "x", "y", "z")
+MODELS: dict[str, TracedModel] = {
+    "functional": TracedModel(functional, BASE),
+    "once": TracedModel(once, ("once", "x", "y")),
+    "sequential": TracedModel(sequential, ("x", "y")),
+    "sequential_embedding": TracedModel(sequential_embedding, ("words", "y")),
+    "subclassed": TracedModel(subclassed, BASE),
+    "shared": TracedModel(shared, ("ids", "words", "x", "y")),
+    "lstm": TracedModel(lstm, ("words", "y"), like_plain=False),
+    "gru": TracedModel(gru, ("words", "y")),
+    "convolutions": TracedModel(convolutions, ("words", "image", "y")),
+    "batch_norm": TracedModel(batch_norm, BASE, like_plain=False),
+    "dropout": TracedModel(dropout, BASE, like_plain=False),
+    "attention": TracedModel(attention, ("words", "y")),
+    "preprocessing": TracedModel(preprocessing, BASE),
+    "own_step": TracedModel(_own(OwnStep), BASE),
+    "own_metric": TracedModel(_own(OwnMetric), BASE),
+    "outputs": TracedModel(outputs, TWO, {"labels": ["y", "z"]}),
+    "named_outputs": TracedModel(named_outputs, TWO, {"labels": {"first": "y", "second": "z"}}),
+    "weighted": TracedModel(functional, (*BASE, "weight"), {"labels": "y", "sample_weight": "weight"}),
+    "bfloat16": TracedModel(bfloat16, BASE, like_plain=False),
+    "module": TracedModel(module, BASE, {}),
+    "nested": TracedModel(nested, BASE, {}),
+    "stack": TracedModel(stack, BASE, {}),
+    "two_optimizers": TracedModel(two_optimizers, BASE, {}),
+}

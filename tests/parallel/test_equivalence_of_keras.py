@@ -1,0 +1,54 @@
+"""N ranks leave Keras models and steps with a tape as plain Keras leaves them on one device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parallax_runner.verify.compare import Comparison, compare
+from tests.parallel import traced_cases
+from tests.parallel.cases import STEPS, TRACED, TRACED_SHORT, Case
+from tests.parallel.conftest import Launches
+from tests.parallel.test_equivalence import compared
+
+TOLERANCE = 1e-10
+RANKS = 2  # those of three ranks: test_equivalence_of_3_ranks.py
+# Draws, statistics and means over valid words of a rank's own batch are no others' (test_equals_one_device has them).
+OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
+
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
+
+
+def compared_with_keras(case: Case, launched: Launches, *, merged: bool) -> tuple[Comparison, list[float]]:
+    """The launch beside plain Keras from the same initial values; and the losses of plain Keras."""
+    from tests.parallel import plain_keras  # imports Keras
+
+    runs = launched[case.ranks]
+    initial, steps = runs.arrays(case, "initial"), [[case.batch(n, r) for r in range(case.ranks)] for n in range(STEPS)]
+    expected, losses = plain_keras.train(case, initial, steps, merged=merged)
+    return compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE, initial=initial), losses
+
+
+@pytest.mark.cases([case for case in TRACED if case.model not in OF_OWN_BATCH])
+def test_equals_plain_keras(case: Case, launched: Launches) -> None:
+    """With gradients merged, but for models whose steps have each id once, or update by hand."""
+    merged = case.model not in ("once", traced_cases.WITHOUT_OPTIMIZER)
+    comparison, losses = compared_with_keras(case, launched, merged=merged)
+    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
+    by_rank = [launched[case.ranks].arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
+    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=TOLERANCE)
+
+
+@pytest.mark.cases(TRACED_SHORT)
+def test_layers_of_16_bits_differ_from_one_device_by_rounding(case: Case, launched: Launches) -> None:
+    """Weights have 32 bits; bfloat16 keeps 8 of each value and gradient."""
+    comparison, _ = compared(case, launched)
+    assert not (comparison.missing or comparison.unexpected)
+    runs = launched[case.ranks]
+    initial, final = runs.arrays(case, "initial"), runs.arrays(case, "final")
+    trained = [one for one in comparison.variables if one.name.endswith(("/embeddings", "/kernel", "/bias"))]
+    assert len(trained) == 5
+    for one in trained:
+        assert final[one.name].dtype == np.float32, one.name
+        moved = np.abs(final[one.name] - initial[one.name]).max()
+        assert one.max_absolute < 0.05 * moved, one

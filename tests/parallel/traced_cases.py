@@ -1,0 +1,97 @@
+"""Which Keras models and steps with a tape are in the equivalence matrix, by name: `keras_models` imports Keras."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+COMMS = ("mpi", "ps", "hybrid", "sharded")
+KERAS = (
+    "functional",
+    "once",
+    "sequential",
+    "sequential_embedding",
+    "subclassed",
+    "shared",
+    "lstm",
+    "gru",
+    "convolutions",
+    "batch_norm",
+    "dropout",
+    "attention",
+    "preprocessing",
+    "own_step",
+    "own_metric",
+    "outputs",
+    "named_outputs",
+    "weighted",
+)
+TAPE = ("nested", "stack", "two_optimizers")
+WITHOUT_OPTIMIZER = "module"
+SHORT = "bfloat16"
+# Not under ps: a loop reads their weights, which no server can have then, and comm=ps is refused for that reason.
+LOOPS = ("lstm", "gru", WITHOUT_OPTIMIZER)
+OPTIMIZERS = (
+    "sgd",
+    "momentum",
+    "adagrad",
+    "adam",
+    "amsgrad",
+    "adamw",
+    "rmsprop",
+    "ftrl",
+    "nadam",
+    "lion",
+    "schedule",
+    "schedule_adam",
+    "clipnorm",
+    "global_clipnorm",
+    "clipvalue",
+    "ema",
+    "accumulation",
+    "weight_decay",
+    "loss_scale",
+)
+
+
+def _case(model: str, optimizer: str, comm: str, ranks: int = 2) -> dict[str, Any]:
+    kind = "tape" if model in (*TAPE, WITHOUT_OPTIMIZER) else "keras"
+    return {"kind": kind, "model": model, "optimizer": optimizer, "comm": comm, "ranks": ranks}
+
+
+# Of two ranks, in the default tier: every kind of model, every mode, and every way of an optimizer to treat gradients.
+BASIC = [
+    _case("functional", "adagrad", "mpi"),
+    _case("functional", "adam", "hybrid"),
+    _case("once", "global_clipnorm", "ps"),
+    _case("shared", "adam", "sharded"),
+    _case("lstm", "sgd", "hybrid"),
+    _case("batch_norm", "momentum", "mpi"),
+    _case("dropout", "sgd", "ps"),
+    _case("attention", "rmsprop", "hybrid"),
+    _case("own_metric", "ema", "sharded"),
+    _case("named_outputs", "loss_scale", "mpi"),
+    _case("weighted", "schedule", "hybrid"),
+    _case("two_optimizers", "clipnorm", "ps"),
+    _case("nested", "adam", "sharded"),
+    _case(WITHOUT_OPTIMIZER, "sgd", "hybrid"),
+]
+
+
+def every() -> list[dict[str, Any]]:
+    """The fields of each case: every optimizer in every mode, models and numbers of ranks take turns."""
+    models = itertools.cycle((*KERAS, *TAPE))
+    turns = [
+        _case(next(model for model in models if comm != "ps" or model not in LOOPS), optimizer, comm, ranks)
+        for number, optimizer in enumerate(OPTIMIZERS)
+        for comm, ranks in zip(COMMS, (2, 3, 2, 2) if number % 2 else (3, 2, 2, 3), strict=True)
+    ]
+    by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
+    cases = [*BASIC, *[one for one in [*turns, *by_hand] if one["comm"] == "mpi" and one["ranks"] == 2]]
+    return [case for number, case in enumerate(cases) if case not in cases[:number]]
+
+
+def short() -> list[dict[str, Any]]:
+    """Layers of 16 bits in every mode."""
+    optimizers = ("sgd", "adam", "adagrad", "momentum")
+    return [_case(SHORT, optimizer, comm) for optimizer, comm in zip(optimizers, COMMS, strict=True)]
