@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import tensorflow.compat.v1 as tf
@@ -134,21 +135,31 @@ def average(update: Update, decay: float = 0.9) -> None:
     update.assign(kept, decay * update.read(kept) + (1 - decay) * update.read(update.variable))
 
 
-def apply(
-    optimizer: str,
-    pairs: Pairs,
-    global_step: tf.Variable,
-    *,
-    clip: Callable[[Pairs], Pairs] = lambda pairs: pairs,
-    averages: bool = False,
-) -> tf.Operation:
-    """The train op."""
-    writes: list[tf.Operation] = []
-    after = {variable.op.name: gradient.op for gradient, variable in pairs}
-    for gradient, variable in clip(pairs):
-        update = Update(optimizer, variable, after[variable.op.name])
-        OPTIMIZERS[optimizer](update, gradient)
-        if averages:
-            average(update)
-        writes += update.writes
-    return tf.group(*writes, global_step.assign_add(1, read_value=False))
+def as_they_are(pairs: Pairs) -> Pairs:
+    """No clipping."""
+    return pairs
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimizer of `OPTIMIZERS` with what Keras' base class adds, for who wants one of TensorFlow 1."""
+
+    name: str
+    clip: Callable[[Pairs], Pairs] = as_they_are
+    averages: bool = False
+
+    def compute_gradients(self, loss: tf.Tensor) -> list[tuple[Gradient, tf.Variable]]:
+        """Raw gradients of the trainable variables."""
+        return tf.train.GradientDescentOptimizer(1.0).compute_gradients(loss)
+
+    def apply_gradients(self, pairs: Pairs, global_step: tf.Variable) -> tf.Operation:
+        """The train op."""
+        after = {variable.op.name: gradient.op for gradient, variable in pairs}
+        writes: list[tf.Operation] = []
+        for gradient, variable in self.clip(pairs):
+            update = Update(self.name, variable, after[variable.op.name])
+            OPTIMIZERS[self.name](update, gradient)
+            if self.averages:
+                average(update)
+            writes += update.writes
+        return tf.group(*writes, global_step.assign_add(1, read_value=False))

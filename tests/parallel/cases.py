@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import itertools
 import re
@@ -21,6 +22,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import Choice
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
+from tests.keras_updates import Optimizer, clip_each, clip_together
 from tests.parallel import traced_cases
 from tests.parallel.case_models import (
     BATCH,
@@ -45,6 +47,16 @@ OPTIMIZERS = {
     "adam": lambda: tf.train.AdamOptimizer(0.01),
     "rmsprop": lambda: tf.train.RMSPropOptimizer(0.01, momentum=0.5),
     "ftrl": lambda: tf.train.FtrlOptimizer(0.05, l1_regularization_strength=0.001),
+}
+
+# By hand, as Keras' optimizers write their updates.
+KERAS = {
+    "keras_momentum": Optimizer("momentum"),
+    "keras_adam": Optimizer("adam"),
+    "keras_amsgrad": Optimizer("amsgrad", clip_each),
+    "keras_adam_clipped": Optimizer("adam", clip_together),
+    "keras_adamw": Optimizer("adamw", averages=True),
+    "keras_ftrl": Optimizer("ftrl"),
 }
 
 AXES: dict[str, tuple[Any, ...]] = {
@@ -109,7 +121,7 @@ class Case:
         if self.variables == "reference":
             tf.disable_resource_variables()
         try:
-            return capture(self._build, shapes, seed=SEED)
+            return capture(functools.partial(self._build, batches=batches), shapes, seed=SEED)
         finally:
             tf.enable_resource_variables()
 
@@ -167,7 +179,7 @@ class Case:
             found["y"][0] = np.nan
         return found
 
-    def _build(self, features: dict[str, tf.Tensor]) -> dict[str, Any]:
+    def _build(self, features: dict[str, tf.Tensor], *, batches: int) -> dict[str, Any]:
         # Servers outlive a case: names of their own keep the cases apart.
         with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):
             losses = [
@@ -178,8 +190,10 @@ class Case:
         if self.model == "decay_after":
             # Every rank needs its own step number, though only updates on servers lead to it.
             loss *= tf.minimum(tf.cast(global_step, tf.float64) * 0.2, 1.0)
-        optimizer = OPTIMIZERS[self.optimizer]()
+        optimizer = KERAS[self.optimizer] if self.optimizer in KERAS else OPTIMIZERS[self.optimizer]()
         pairs = optimizer.compute_gradients(loss)
+        if self.optimizer in KERAS and batches > 1:  # what stands for several ranks merges repeated ids
+            pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs]
         if len(losses) > 1:
             variables = [variable for _, variable in pairs]
             parts = zip(*(tf.gradients(each, variables) for each in losses), strict=True)
@@ -283,6 +297,7 @@ def special_cases() -> list[Case]:
         *densified_cases(),
         *sharded_cases(),
         *recut_cases(),
+        *keras_cases(),
         *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
         Case(comm="sharded", model="unseeded"),
         Case(model="function", clip=True, use_allgatherv=True),
@@ -436,6 +451,25 @@ def densified_cases() -> list[Case]:
     ]
 
 
+def keras_cases() -> list[Case]:
+    """Updates as Keras' optimizers write them."""
+    routes: list[dict[str, Any]] = [
+        {"comm": "mpi"},
+        {"comm": "ps", "partitions": 4},
+        {"comm": "hybrid", "partitions": 4},
+        {"comm": "sharded"},
+    ]
+    return [
+        *(Case(**route, optimizer=optimizer) for route, optimizer in itertools.product(routes, KERAS)),
+        *(Case(**route, optimizer="keras_adamw", ranks=3, spoilt_step=4) for route in routes),
+        Case(comm="mpi", optimizer="keras_adam", ranks=3, reroute=".allreduce"),
+        Case(comm="ps", optimizer="keras_adam", replicas=2, partitions=3),
+        Case(comm="ps", optimizer="keras_adam_clipped", partitions=3, among_servers=False),
+        Case(comm="hybrid", optimizer="keras_adamw", average_sparse=False, ranks=3),
+        Case(comm="sharded", optimizer="keras_amsgrad", user_parts=3, ranks=3),
+    ]
+
+
 def placed_cases() -> list[Case]:
     """Work beside the servers' variables on one side or the other."""
     two = {"comm": "ps", "replicas": 2, "replicate_variables": True}
@@ -572,6 +606,7 @@ BASIC = basic([case for case in GRAPHS if case.ranks == 2]) | {
     *(Case(comm="ps", replicas=2, gradients="dense", clip=True, replicate_variables=each) for each in (True, False)),
     *(Case(comm="ps", optimizer="adam", clip=True, partitions=4, among_servers=each) for each in (True, False)),
     *(Case(comm="sharded", optimizer=optimizer) for optimizer in ("adagrad", "momentum")),
+    *(case for case in MATRIX if case.optimizer == "keras_adamw" and case.ranks == 2),
     Case(comm="sharded", optimizer="adam", gradients="dense"),
     *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
     next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),

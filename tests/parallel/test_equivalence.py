@@ -17,7 +17,7 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
-from tests.parallel.cases import AXES, COMPRESSED, FAULTY, MATRIX, SEED, SHORT, STEPS, TRACED, Case
+from tests.parallel.cases import AXES, COMPRESSED, FAULTY, KERAS, MATRIX, SEED, SHORT, STEPS, TRACED, Case
 from tests.parallel.concatenated import train
 from tests.parallel.conftest import Launches
 
@@ -70,6 +70,17 @@ def test_equals_one_device(case: Case, launched: Launches) -> None:
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
     by_rank = [launched[case.ranks].arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
     np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
+
+
+@pytest.mark.cases([case for case in MATRIX if case.optimizer in KERAS and case.replicas == 1])
+def test_equals_one_device_that_has_dense_gradients_of_all_batches(case: Case, launched: Launches) -> None:
+    """Keras' formulas on merged gradients, slots included."""
+    runs = launched[case.ranks]
+    steps = [[case.batch(step, rank) for rank in range(case.ranks)] for step in range(STEPS)]
+    expected, _ = train(case.single(batches=case.ranks), runs.arrays(case, "initial"), steps)
+    assert any("momentum" in name for name in expected) or case.optimizer == "keras_ftrl"
+    comparison = compare(runs.arrays(case, "final"), expected, tolerance=1e-10)
+    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
 
 
 @pytest.mark.cases(FAULTY)

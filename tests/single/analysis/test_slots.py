@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.graph.capture import capture
 from tests import keras_updates
-from tests.keras_updates import Pairs, clip_each, clip_together
+from tests.keras_updates import Pairs, as_they_are, clip_each, clip_together
 from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, infos, lookup_model
 
 SLOTS = {
@@ -43,12 +43,12 @@ TRAINED = ("twin", "bias", "offset", "table", "weights")
 
 
 @pytest.mark.parametrize("averages", [False, True])
-@pytest.mark.parametrize("clip", [lambda pairs: pairs, clip_each, clip_together], ids=["as is", "each", "together"])
+@pytest.mark.parametrize("clip", [as_they_are, clip_each, clip_together], ids=["as is", "each", "together"])
 @pytest.mark.parametrize("optimizer", keras_updates.OPTIMIZERS)
 def test_slots_of_updates_as_keras_writes_them(optimizer: str, clip: Callable[[Pairs], Pairs], averages: bool) -> None:
     def train_op(pairs: Pairs, _: Features) -> tf.Operation:
         step = tf.train.get_or_create_global_step()
-        return keras_updates.apply(optimizer, pairs, step, clip=clip, averages=averages)
+        return keras_updates.Optimizer(optimizer, clip, averages).apply_gradients(pairs, step)
 
     variables = found(train_op)
     assert set(variables) == {*TRAINED, "global_step"}

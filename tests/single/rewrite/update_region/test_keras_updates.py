@@ -13,12 +13,12 @@ from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests import keras_updates
-from tests.keras_updates import Pairs, clip_each, clip_together
+from tests.keras_updates import Pairs, as_they_are, clip_each, clip_together
 from tests.single.rewrite.one_device import OneDevice, Values, assert_same, batch, graph_of
 from tests.single.small_models import FEATURES, ROWS, Features, lookup_model, planned
 
 Clip = Callable[[Pairs], Pairs]
-CLIPS: dict[str, Clip] = {"as is": lambda pairs: pairs, "each": clip_each, "together": clip_together}
+CLIPS: dict[str, Clip] = {"as is": as_they_are, "each": clip_each, "together": clip_together}
 FEW, MANY = 100, 10_000
 
 
@@ -27,9 +27,8 @@ def updated_by(optimizer: str, *, rows: int = ROWS, clip: str = "as is", average
 
     def build(features: Features) -> dict[str, Any]:
         loss = tf.reduce_mean(tf.square(lookup_model(features, rows=rows) - features["y"]))
-        pairs = tf.train.GradientDescentOptimizer(0.1).compute_gradients(loss)
-        step = tf.train.get_or_create_global_step()
-        train_op = keras_updates.apply(optimizer, pairs, step, clip=CLIPS[clip], averages=averages)
+        chosen = keras_updates.Optimizer(optimizer, CLIPS[clip], averages)
+        train_op = chosen.apply_gradients(chosen.compute_gradients(loss), tf.train.get_or_create_global_step())
         return {"loss": loss, "train_op": train_op}
 
     return capture(build, FEATURES, seed=1)
