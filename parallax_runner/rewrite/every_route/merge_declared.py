@@ -23,7 +23,8 @@ def merge_declared_variables(rewrite: Rewrite) -> None:
     """Merges, behind the last write of a step, each untrained variable that declares it."""
     if rewrite.plan.replicas == 1:
         return
-    step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
+    # Of all replicas of the worker: one may push the gradients of the others, and so run their forward passes.
+    step = edit.ancestors([op for one in rewrite.siblings for op in (one.train_op, *one.step_ops)])
     for variable in merged_variables(rewrite):
         handle = rewrite.op(variable.name).outputs[0]
         writes = [op for op in handle.consumers() if op in step and edit.is_write(op)]
