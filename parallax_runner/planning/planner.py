@@ -156,12 +156,13 @@ def _notes(
         for variable in variables
         if variable.server is not None and variable.name not in on_servers
     ]
-    notes += [
-        f"«{variable.nonlinear_op}» reads the sparse gradient of «{variable.name}»: it sees duplicate ids merged, "
-        "in every mode; stock TensorFlow would show it unmerged rows and differ"
-        for variable in variables
-        if variable.nonlinear_op
-    ]
+    merged = [variable for variable in variables if variable.nonlinear_op]
+    if merged:
+        names = ", ".join(f"«{variable.name}»" for variable in merged)
+        notes.append(
+            f"the update of {names} is not linear in the sparse gradient (first «{merged[0].nonlinear_op}»): it sees "
+            "duplicate ids merged, in every mode; stock TensorFlow and Keras may show it unmerged rows and differ"
+        )
     return notes
 
 
