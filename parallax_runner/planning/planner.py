@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.errors import PlanError
-from parallax_runner.plan.plan import Compression, Plan, PsOptions, VariablePlan
+from parallax_runner.plan.plan import Compression, Plan, PsOptions, VariablePlan, WholeTable
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
@@ -79,6 +79,8 @@ def make_plan(
             reason=choice.reasons[variable.name]
             if choice
             else _reason(variable, routes[variable.name], shares_counters),
+            rows_written=variable.rows_written.value,
+            whole_tables=_whole_tables(variable, routes[variable.name]),
         )
         for variable in variables
     )
@@ -90,6 +92,18 @@ def make_plan(
     if not ps.local_aggregation and (replicas_per_worker == 1 or not sync):
         why = "a worker has one replica" if replicas_per_worker == 1 else "each replica pushes at once"
         notes.append(f"comm.ps.local_aggregation=false changes nothing: {why}")
+    notes += [
+        f"whole table to a worker for op «{table.op}»: {table.size_bytes} bytes a step, of «{variable.name}»"
+        for variable in planned
+        for table in variable.whole_tables
+    ]
+    if not ps.boundary_among_servers:
+        notes += [
+            f"comm.ps.boundary_among_servers=false: all rows of «{variable.name}» and its slots come to a worker, "
+            "since its update writes all of them"
+            for variable in served
+            if variable.gradient is GradientKind.SPARSE and variable.rows_written is RowsWritten.ALL
+        ]
     if (uneven := held_unevenly(served, shards, servers)) is not None:
         notes.append(uneven)
     return Plan(
@@ -109,6 +123,13 @@ def make_plan(
         backup_workers=backup_workers,
         counters=_counters(variables, sync) if shares_counters else (),
     )
+
+
+def _whole_tables(variable: VariableInfo, route: str) -> tuple[WholeTable, ...]:
+    """What of a variable travels as a whole where its rows have owners."""
+    if not route_named(route).has_owners:
+        return ()
+    return tuple(WholeTable(table.op, table.size_bytes) for table in variable.whole_tables)
 
 
 def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, str], comm: str) -> None:
