@@ -99,6 +99,47 @@ def ftrl(update: Update, gradient: Gradient) -> None:
     update.assign(accumulator, new - 0.1)
 
 
+def divided(gradient: Gradient, divisor: tf.Tensor) -> Gradient:
+    """By Keras' own function: slices stay slices, and a branch asks whether the divisor has zeros."""
+    from keras.src.backend.tensorflow.sparse import elementwise_division
+
+    return elementwise_division(tf.divide)(gradient, divisor)
+
+
+def adagrad(update: Update, gradient: Gradient) -> None:
+    accumulator = update.slot("accumulator")
+    update.assign_add(accumulator, on_values(tf.square, gradient))
+    root = tf.sqrt(update.read(accumulator) + 1e-7)
+    update.assign_sub(update.variable, divided(on_values(lambda values: values * 0.05, gradient), root))
+
+
+def rmsprop(update: Update, gradient: Gradient) -> None:
+    velocity, average_of_gradients, m = (update.slot(name) for name in ("velocity", "average_gradient", "momentum"))
+    squares = dense(on_values(lambda values: tf.square(values) * 0.1, gradient))
+    update.assign(velocity, update.read(velocity) * 0.9 + squares)
+    mean = dense(on_values(lambda values: values * 0.1, gradient))
+    update.assign(average_of_gradients, update.read(average_of_gradients) * 0.9 + mean)
+    root = tf.sqrt(update.read(velocity) - tf.square(update.read(average_of_gradients)) + 1e-7)
+    increment = divided(on_values(lambda values: values * 0.01, gradient), root)
+    update.assign(m, update.read(m) * 0.5 + dense(increment))
+    update.assign_sub(update.variable, update.read(m))
+
+
+def adadelta(update: Update, gradient: Gradient) -> None:
+    squares, moves = update.slot("accumulated_grad"), update.slot("accumulated_delta_var")
+    new = dense(on_values(lambda values: tf.square(values) * 0.05, gradient))
+    update.assign(squares, update.read(squares) * 0.95 + new)
+    root = tf.sqrt(update.read(moves) + 1e-3)
+    if isinstance(gradient, tf.IndexedSlices):
+        rows = gradient.values * tf.gather(root, gradient.indices)
+        product: Gradient = tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
+    else:
+        product = root * gradient
+    move = on_values(tf.negative, divided(product, tf.sqrt(update.read(squares) + 1e-3)))
+    update.assign(moves, update.read(moves) * 0.95 + dense(on_values(lambda values: tf.square(values) * 0.05, move)))
+    update.assign_add(update.variable, move)
+
+
 def sgd(update: Update, gradient: Gradient) -> None:
     update.assign_sub(update.variable, on_values(lambda values: values * 0.05, gradient))
 
@@ -110,6 +151,9 @@ OPTIMIZERS: dict[str, Callable[[Update, Gradient], None]] = {
     "amsgrad": lambda update, gradient: adam(update, gradient, amsgrad=True),
     "adamw": adamw,
     "ftrl": ftrl,
+    "adagrad": adagrad,
+    "rmsprop": rmsprop,
+    "adadelta": adadelta,
 }
 
 

@@ -10,8 +10,10 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.effects import Effects
+from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
-from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.analysis.update_region.whole_tables import whole_tables
+from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
 from parallax_runner.graph.boundary import Boundary, find_boundary
@@ -71,6 +73,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     moments = Moments(_ops(graph, [gradient.values for gradient in boundary.gradients]))
     raw = {name: _ops(graph, [one.values for one in found]) for name, found in gradients.items()}
     appear_at = moments.appear_at(raw)
+    in_step = step | edit.ancestors(_ops(graph, [single.loss]))
+    tables = whole_tables(graph, boundary, single.variables, owners, in_step)
     return tuple(
         VariableInfo(
             name=variable.name,
@@ -89,6 +93,8 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             nonlinear_op=_first_nonlinear_op(graph, boundary, gradients[variable.name]),
             needed_at=moments.needed_at(graph.get_operation_by_name(variable.name)),
             appears_at=appear_at.get(variable.name, 1.0),
+            rows_written=_rows_written(graph, boundary, variable.name, owners),
+            whole_tables=tuple(tables.get(variable.name, ())),
         )
         for variable in single.variables
         if variable.name not in owners
@@ -115,6 +121,13 @@ def _immovable_ops(
             if owner in trained and op.type not in SERVER_READS and not updates:
                 found.setdefault(owner, op.name)
     return found
+
+
+def _rows_written(graph: tf.Graph, boundary: Boundary, name: str, owners: Mapping[str, str]) -> RowsWritten:
+    if not any(gradient.variable == name for gradient in boundary.gradients):
+        return RowsWritten.NOTHING
+    slots = [slot for slot, owner in owners.items() if owner == name]
+    return rows_written(graph, boundary, name, slots, reads=SERVER_READS)
 
 
 def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:

@@ -15,6 +15,22 @@ class GradientKind(StrEnum):
     NONE = "none"
 
 
+class RowsWritten(StrEnum):
+    """Which rows of a variable, and of its slots, an update writes; nothing where it has no gradient."""
+
+    TOUCHED = "touched"
+    ALL = "all"
+    NOTHING = ""
+
+
+@dataclass(frozen=True)
+class WholeTable:
+    """Of a variable that is in shards all rows travel in a step for the op of this name, in so many bytes."""
+
+    op: str
+    size_bytes: int
+
+
 @dataclass(frozen=True)
 class VariableInfo:
     """A variable, or a piece of one that the user's partitioner split, with the optimizer slots that follow it.
@@ -26,6 +42,8 @@ class VariableInfo:
     and alike on every replica, as global_step is. `min_partitions` is what a script's `get_partitioner` wants, None
     without. `server` is the one that the variable's device scope names, None where it names none. `needed_at` and
     `appears_at` say where in a step's computing (0 to 1) its values are first used, and its gradient is there.
+    `rows_written` says which rows the update writes. `whole_tables` are the ops for which a worker needs all rows, or
+    sends them, though the gradient is sparse.
     """
 
     name: str
@@ -44,6 +62,8 @@ class VariableInfo:
     server: int | None = None
     needed_at: float = 0.0
     appears_at: float = 1.0
+    rows_written: RowsWritten = RowsWritten.NOTHING
+    whole_tables: tuple[WholeTable, ...] = ()
 
     @property
     def size_bytes(self) -> int:

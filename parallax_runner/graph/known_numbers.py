@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.graph.branches import handed_through
+
 # Ops that hand on the numbers of their first input.
 HANDED_ON = frozenset({"Cast", "Identity"})
 
@@ -29,6 +31,8 @@ def _value(tensor: tf.Tensor) -> np.ndarray | None:
         return _value(op.inputs[0])
     if op.type == "VariableShape" and op.inputs[0].op.type == "VarHandleOp":
         return np.array(tf.TensorShape(op.inputs[0].op.get_attr("shape")).as_list())
+    if (input_ := handed_through(tensor)) is not None:
+        return _value(input_)
     if op.type == "StridedSlice":
         return _taken(op)
     return tf.get_static_value(tensor)

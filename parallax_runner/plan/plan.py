@@ -57,6 +57,14 @@ class RouteCost:
 
 
 @dataclass(frozen=True)
+class WholeTable:
+    """A step moves all rows of a variable in shards, or of a slot, to or from a worker for the op of this name."""
+
+    op: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class VariablePlan:
     """One variable of the plan.
 
@@ -64,6 +72,8 @@ class VariablePlan:
     a sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
     is unknown too, and the mean where rows were measured. `reason` is one sentence for people. `costs` are those of all
     routes that it could take; `alpha` is the fraction of rows that a step touches, merged over ranks, None if unknown.
+    `rows_written` is «touched» where updates write only rows that a step touches, «all» where they write all, and empty
+    where there is no gradient. What `whole_tables` names travels beside `sent_bytes_per_step`.
     """
 
     name: str
@@ -78,6 +88,8 @@ class VariablePlan:
     reason: str
     costs: tuple[RouteCost, ...] = ()
     alpha: float | None = None
+    rows_written: str = ""
+    whole_tables: tuple[WholeTable, ...] = ()
 
     @property
     def partitions(self) -> int:
@@ -211,5 +223,6 @@ def _variable(entry: dict[str, Any]) -> VariablePlan:
             "shards": tuple(Shard(**shard) for shard in entry["shards"]),
             "slots": tuple(entry["slots"]),
             "costs": tuple(RouteCost(**cost) for cost in entry["costs"]),
+            "whole_tables": tuple(WholeTable(**one) for one in entry["whole_tables"]),
         }
     )

@@ -13,7 +13,17 @@ def plan_table(plan: Plan) -> Table:
     """A row a variable; bytes per step are what the cluster sends for it, divided by the ranks."""
     servers = f", {plan.servers} server(s)" if plan.servers else ""
     table = Table(title=f"plan: comm={plan.comm}, {plan.workers} worker(s){servers}", title_justify="left")
-    for column in ("variable", "shape", "size", "gradient", "route", "partitions", "placed on", "sent/step/rank"):
+    for column in (
+        "variable",
+        "shape",
+        "size",
+        "gradient",
+        "route",
+        "partitions",
+        "placed on",
+        "rows written",
+        "sent/step/rank",
+    ):
         table.add_column(column, justify="right" if column in ("size", "partitions", "sent/step/rank") else "left")
     for variable in plan.variables:
         table.add_row(
@@ -24,6 +34,7 @@ def plan_table(plan: Plan) -> Table:
             variable.route,
             str(variable.partitions),
             "server 0" if variable.name in plan.counters else placed_on(variable, plan.workers),
+            variable.rows_written,
             sent(variable, rows_measured=plan.rows_measured is not None),
         )
     total = plan.sent_bytes_per_step
@@ -32,7 +43,7 @@ def plan_table(plan: Plan) -> Table:
         "all",
         "",
         format_bytes(sum(variable.size_bytes for variable in plan.variables)),
-        *[""] * 4,
+        *[""] * 5,
         "unknown" if total is None else f"{'≈' if plan.rows_measured else '≤'} {format_bytes(total)}",
     )
     return table

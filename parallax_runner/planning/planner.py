@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions
-from parallax_runner.plan.plan import Plan, VariablePlan
+from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_rows
@@ -50,11 +50,14 @@ def make_plan(request: PlanRequest) -> Plan:
             slots=variable.slots,
             sent_bytes_per_step=predict_sent_bytes(variable, routes[variable.name], request.workers, options),
             reason=choice.reasons[variable.name],
+            rows_written=variable.rows_written.value,
+            whole_tables=_whole_tables(variable, routes[variable.name]),
         )
         for variable in variables
     )
     notes = [*choice.notes, *_notes(variables, comm, preset, request.partitions, routes)]
     notes += _notes_on_options(request, routes, served)
+    notes += _notes_on_whole_tables(planned, served, options)
     if (uneven := held_unevenly(served, shards, request.servers)) is not None:
         notes.append(uneven)
     return Plan(
@@ -75,6 +78,27 @@ def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanR
     routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
     reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
     return Choice(routes, reasons)
+
+
+def _whole_tables(variable: VariableInfo, route: str) -> tuple[WholeTable, ...]:
+    """What of a variable travels as a whole where its rows have owners."""
+    if not route_named(route).has_owners:
+        return ()
+    return tuple(WholeTable(table.op, table.size_bytes) for table in variable.whole_tables)
+
+
+def _notes_on_whole_tables(
+    planned: Sequence[VariablePlan], served: Sequence[VariableInfo], options: CommOptions
+) -> Iterator[str]:
+    for variable in planned:
+        for table in variable.whole_tables:
+            yield f"whole table to a worker for op «{table.op}»: {table.size_bytes} bytes a step, of «{variable.name}»"
+    for info in served if not options.ps.boundary_among_servers else ():
+        if info.gradient is GradientKind.SPARSE and info.rows_written is RowsWritten.ALL:
+            yield (
+                f"comm.ps.boundary_among_servers=false: all rows of «{info.name}» and its slots come to a worker, "
+                "since its update writes all of them"
+            )
 
 
 def _refuse_what_ranks_cannot_send(variables: Sequence[VariableInfo], routes: Mapping[str, str], comm: str) -> None:

@@ -57,6 +57,9 @@ KERAS = {
     "keras_adam_clipped": Optimizer("adam", clip_together),
     "keras_adamw": Optimizer("adamw", averages=True),
     "keras_ftrl": Optimizer("ftrl"),
+    "keras_adagrad": Optimizer("adagrad"),
+    "keras_rmsprop": Optimizer("rmsprop", clip_each),
+    "keras_adadelta": Optimizer("adadelta"),
 }
 
 AXES: dict[str, tuple[Any, ...]] = {

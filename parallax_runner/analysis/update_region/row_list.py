@@ -27,4 +27,12 @@ class JoinedList:
     lists: tuple[RowList, ...]
 
 
-RowList: TypeAlias = GradientList | DistinctList | JoinedList
+@dataclass(frozen=True)
+class DividedList:
+    """A list, and the rows by which nothing can be divided in the divisor of the op `division` (slice_division.py)."""
+
+    of: RowList
+    division: str
+
+
+RowList: TypeAlias = GradientList | DistinctList | JoinedList | DividedList

@@ -15,13 +15,17 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.update_region.contents import FULL_ROWS, Content, FullRows, Ids, Rows
 from parallax_runner.analysis.update_region.elementwise import ELEMENTWISE
+from parallax_runner.analysis.update_region.row_list import DividedList, GradientList
 from parallax_runner.analysis.update_region.row_lists import made_contents
+from parallax_runner.analysis.update_region.slice_division import SliceDivision
 from parallax_runner.graph.known_numbers import known_number, known_numbers
 from parallax_runner.graph.observers import is_number, sums_to_number
 
 ON_IDS = frozenset({"Cast", "Identity"})
 # What these give for a row needs that row alone, if they go along other dimensions.
 WITHIN_ROWS = frozenset({"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"})
+# Of what these ask of all rows each shard has a part of the answer.
+ANSWERS = frozenset({"All", "Any"})
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,15 @@ class InParts:
 
 
 @dataclass(frozen=True)
+class Divides:
+    """The op runs once a shard, and its own rows decide for each shard; `contents` is what its first outputs are. The
+    last output is the shape of the whole."""
+
+    division: SliceDivision
+    contents: tuple[Content, ...]
+
+
+@dataclass(frozen=True)
 class PassedOn:
     """Each output is the input at the same place."""
 
@@ -65,11 +78,12 @@ class Known:
     value: tuple[int, ...] | int
 
 
-Treatment: TypeAlias = OnShards | InParts | PassedOn | Known | None
+Treatment: TypeAlias = OnShards | InParts | Divides | PassedOn | Known | None
 
 
-def treatment(op: tf.Operation, operands: Sequence[Operand]) -> Treatment:
-    """How an op of the update region that is no read or write of a variable runs; None: on what is brought together."""
+def treatment(op: tf.Operation, operands: Sequence[Operand], division: SliceDivision | None = None) -> Treatment:
+    """How an op of the update region that is no read or write of a variable runs; None: on what is brought together.
+    `division` is what the op is as a division of slices, in the graph as the model made it."""
     sharded = [operand for operand in operands if operand.content is not None]
     if not sharded:
         return None
@@ -85,8 +99,10 @@ def treatment(op: tf.Operation, operands: Sequence[Operand]) -> Treatment:
         made = made_contents(op, [operand.content for operand in operands])
         if made is not None:
             return OnShards(tuple(made), is_made=True)
-    if len(sharded) == 1 and isinstance(sharded[0].content, FullRows | Rows) and sums_to_number(op):
+    if len(sharded) == 1 and isinstance(sharded[0].content, FullRows | Rows) and gives_parts(op):
         return InParts()
+    if division is not None and (divides := _divides(op, operands, division)) is not None:
+        return divides
     return _known(op, operands[0])
 
 
@@ -136,6 +152,27 @@ def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
     if isinstance(params.content, FullRows) and isinstance(ids.content, Ids) and params.layout == ids.layout:
         return Rows(ids.content.of)
     return None
+
+
+def gives_parts(op: tf.Operation) -> bool:
+    """Whether the op makes one number of all rows, and can do so part by part."""
+    return sums_to_number(op) or (op.type in ANSWERS and op.outputs[0].shape.rank == 0)
+
+
+def _divides(op: tf.Operation, operands: Sequence[Operand], division: SliceDivision) -> Divides | None:
+    rows, ids = operands[division.rows], operands[division.ids]
+    whole = [operands[division.is_zero], operands[division.divisor]]
+    if (
+        not isinstance(rows.content, Rows)
+        or not isinstance(rows.content.of, GradientList)  # without repeated ids, which the op does not mean
+        or ids.content != Ids(rows.content.of)
+        or not all(isinstance(operand.content, FullRows) for operand in whole)
+        or len({operand.layout for operand in (rows, ids, *whole)}) != 1
+        or (known_numbers(op.inputs[division.shape]) or [0])[0] != rows.rows
+    ):
+        return None
+    divided = DividedList(rows.content.of, op.name)
+    return Divides(division, (Rows(divided), Ids(divided)))
 
 
 def _known(op: tf.Operation, operand: Operand) -> Known | None:

@@ -22,7 +22,9 @@ from parallax_runner.analysis.update_region.contents import (
     Rows,
 )
 from parallax_runner.analysis.update_region.rules import (
+    ANSWERS,
     ON_IDS,
+    Divides,
     InParts,
     Known,
     OnShards,
@@ -31,11 +33,14 @@ from parallax_runner.analysis.update_region.rules import (
     Treatment,
     treatment,
 )
+from parallax_runner.analysis.update_region.slice_division import slice_division
 from parallax_runner.graph import edit
+from parallax_runner.graph.branches import IF_TYPES
 from parallax_runner.graph.edit import is_write
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.placement import Placement, Shard
 from parallax_runner.rewrite.state import Rewrite
+from parallax_runner.rewrite.update_region.own_division import own_inputs
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Value
 
 SCATTER = "ResourceScatter"
@@ -66,6 +71,7 @@ class ShardedUpdate:
     behind: dict[tf.Operation, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.divisions = {op: slice_division(op) for op in self.rewrite.region if op.type in IF_TYPES}
         self.aggregates = {name: value for name, value in self.values.items() if isinstance(value, ShardedValue)}
 
     def visit_region(self) -> None:
@@ -102,6 +108,8 @@ class ShardedUpdate:
             self._copy(op, inputs, placements[0], contents=how.contents, is_made=how.is_made)
         elif isinstance(how, InParts):
             self._sum_partially(op, inputs, placements[0])
+        elif isinstance(how, Divides):
+            self._divide(op, inputs, how)
         elif isinstance(how, PassedOn):
             self._pass_on(op, inputs)
         elif isinstance(how, Known):
@@ -111,8 +119,8 @@ class ShardedUpdate:
 
     def _treatment(self, op: tf.Operation, inputs: list[Value]) -> Treatment:
         operands = [value.operand if isinstance(value, ShardedValue) else Operand(value.shape) for value in inputs]
-        how = treatment(op, operands)
-        if self.rewrite.plan.options.ps.boundary_among_servers or not isinstance(how, OnShards | InParts):
+        how = treatment(op, operands, self.divisions.get(op))
+        if self.rewrite.plan.options.ps.boundary_among_servers or not isinstance(how, OnShards | InParts | Divides):
             return how
         return how if op.type in ON_IDS and isinstance(operands[0].content, Ids) else None
 
@@ -133,13 +141,16 @@ class ShardedUpdate:
         *,
         contents: Sequence[Content],
         is_made: bool = False,
+        given: Sequence[dict[int, tf.Tensor]] = (),
     ) -> None:
-        """One copy a shard; `is_made`: the outputs are made of lists of rows alone."""
+        """One copy a shard; `is_made`: the outputs are made of lists of rows alone. `given` are inputs of the copies,
+        by their places, which are not the shards' parts of what the op reads."""
         copies = []
         for number, shard in enumerate(placement.shards):
+            own = given[number] if given else {}
             copy = edit.clone(
                 op,
-                self._part_inputs(op, inputs, placement, number, contents),
+                self._part_inputs(op, inputs, placement, number, contents, own),
                 name=f"{op.name}/shard_{number}",
                 control_inputs=[
                     *self._controls(op, number, len(placement.shards)),
@@ -165,10 +176,16 @@ class ShardedUpdate:
         return [value.parts[number].op for value in own]
 
     def _part_inputs(
-        self, op: tf.Operation, inputs: list[Value], placement: Placement, number: int, contents: Sequence[Content]
+        self,
+        op: tf.Operation,
+        inputs: list[Value],
+        placement: Placement,
+        number: int,
+        contents: Sequence[Content],
+        given: dict[int, tf.Tensor],
     ) -> list[tf.Tensor]:
         """What the copy for shard `number` reads."""
-        found = {}
+        found = given
         if placement.is_cut and op.type.startswith(BY_IDS):
             found = self._by_ids(op, inputs, placement, number)
         if op.type == "UnsortedSegmentSum" and FULL_ROWS in contents:
@@ -254,7 +271,32 @@ class ShardedUpdate:
 
     def _sum_partially(self, op: tf.Operation, inputs: list[Value], placement: Placement) -> None:
         self._copy(op, inputs, placement, contents=[PARTIAL_SUM])
-        self._replace(op.outputs[0], placement.total(self, op, [copy.outputs[0] for copy in self.copies[op]]))
+        parts = [copy.outputs[0] for copy in self.copies[op]]
+        if op.type in ANSWERS:
+            self._replace(op.outputs[0], self._answer(op, parts, placement))
+        else:
+            self._replace(op.outputs[0], placement.total(self, op, parts))
+
+    def _answer(self, op: tf.Operation, parts: list[tf.Tensor], placement: Placement) -> tf.Tensor:
+        """What all shards' answers say together: how many of them say what decides is a sum."""
+        decides = op.type == "Any"
+        counts = []
+        for shard, part in zip(placement.shards, parts, strict=True):
+            with tf.device(shard.device):
+                counts.append(tf.cast(tf.equal(part, decides), tf.float32))
+        said = placement.total(self, op, counts) > 0
+        answer = said if decides else tf.logical_not(said)
+        if op.outputs[0].name in self.rewrite.stands_for:
+            self.rewrite.stands_for[op.outputs[0].name] = answer
+        return answer
+
+    def _divide(self, op: tf.Operation, inputs: list[Value], how: Divides) -> None:
+        """Each shard for itself; the last output is the shape of the whole."""
+        rows, shape = inputs[how.division.rows], inputs[how.division.shape]
+        assert isinstance(rows, ShardedValue) and isinstance(shape, tf.Tensor)
+        given = [own_inputs(how.division, inputs, number) for number in range(len(rows.placement.shards))]
+        self._copy(op, inputs, rows.placement, contents=how.contents, is_made=True, given=given)
+        self._replace(op.outputs[-1], shape)
 
     def _keep(self, op: tf.Operation, inputs: list[Value]) -> None:
         replaced = {

@@ -21,6 +21,9 @@ SLOTS = {
     "amsgrad": ("momentum", "velocity", "velocity_hat"),
     "adamw": ("momentum", "velocity"),
     "ftrl": ("accumulator", "linear"),
+    "adagrad": ("accumulator",),
+    "rmsprop": ("velocity", "average_gradient", "momentum"),
+    "adadelta": ("accumulated_grad", "accumulated_delta_var"),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.driver.report import show_plan
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
@@ -28,6 +28,7 @@ def variable(name: str, kind: str, shape: tuple[int, ...], rows: int | None = No
         gradient_rows=rows,
         slots=(),
         nonlinear_op="norm/L2Loss" if kind == "sparse" else None,
+        rows_written=RowsWritten({"sparse": "touched", "dense": "all"}.get(kind, "")),
     )
 
 
@@ -55,10 +56,10 @@ def rows_of(plan: Plan) -> dict[str, list[str]]:
 def test_a_row_a_variable() -> None:
     # 50 rows of 128 float32 and an id of 8 bytes, up and down: 52 kB; 2 (N - 1) / N of 1.05 MB.
     assert rows_of(made()) == {
-        "embedding": ["40000×128", "20.5 MB", "sparse", "ps", "3", "server 0, server 1 ×2", "≤ 52 kB"],
-        "kernel": ["256×1024", "1.05 MB", "dense", "allreduce", "1", "every rank", "1.05 MB"],
-        "global_step": ["scalar", "4 B", "none", "local", "1", "every rank", "0 B"],
-        "all": ["", "21.5 MB", "", "", "", "", "≤ 1.1 MB"],
+        "embedding": ["40000×128", "20.5 MB", "sparse", "ps", "3", "server 0, server 1 ×2", "touched", "≤ 52 kB"],
+        "kernel": ["256×1024", "1.05 MB", "dense", "allreduce", "1", "every rank", "all", "1.05 MB"],
+        "global_step": ["scalar", "4 B", "none", "local", "1", "every rank", "", "0 B"],
+        "all": ["", "21.5 MB", "", "", "", "", "", "≤ 1.1 MB"],
     }
 
 

@@ -1,0 +1,38 @@
+"""Which rows of a variable an update writes: those that a step touches, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.variable_info import RowsWritten
+from parallax_runner.graph import edit
+from parallax_runner.graph.boundary import Boundary
+
+BY_IDS = ("ResourceScatter", "ResourceSparseApply")
+# It writes by places of which each has several numbers.
+BY_PLACE = "ResourceScatterNd"
+
+
+def rows_written(
+    graph: tf.Graph, boundary: Boundary, variable: str, slots: Iterable[str], *, reads: frozenset[str]
+) -> RowsWritten:
+    """Of a variable with a gradient and its slots: «touched» where the update region writes them all by ids that come
+    from a sparse gradient of the variable. An op with a handle that is none of `reads`, such as a branch, may write."""
+    ids = frozenset(one.indices for one in boundary.gradients if one.variable == variable and one.indices)
+    for name in (variable, *slots):
+        for op in graph.get_operation_by_name(name).outputs[0].consumers():
+            if op in boundary.region and op.type not in reads and not _is_by(op, ids):
+                return RowsWritten.ALL
+    return RowsWritten.TOUCHED
+
+
+def _is_by(op: tf.Operation, ids: frozenset[str]) -> bool:
+    """Whether an op writes by ids out of these tensors."""
+    if not op.type.startswith(BY_IDS) or op.type.startswith(BY_PLACE):
+        return False
+    names = [argument.name for argument in op.op_def.input_arg]
+    given = op.inputs[names.index("indices")]
+    behind = edit.ancestors([] if given.name in ids else [given.op], stop_at=ids, control=False)
+    return bool(ids & {given.name, *(tensor.name for source in behind for tensor in source.inputs)})

@@ -1,0 +1,84 @@
+"""How Keras divides the rows of a sparse gradient by a tensor of all rows, as Adagrad does by its accumulator.
+
+It does so in a branch: where no element of the divisor is zero or NaN, the rows are divided by the divisor's rows of
+the same ids. Otherwise the result has further rows, those in which the divisor has such an element. Both can be done on
+each shard for itself, and a shard's own rows decide which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph.branches import IF_TYPES, Branch, branches
+
+# What the branch with further rows is made of.
+UNION = frozenset(
+    {
+        *("Cast", "Const", "Equal", "ExpandDims", "Fill", "GatherV2", "Identity", "LogicalOr", "Pack", "RealDiv"),
+        *("ScatterNd", "Shape", "Squeeze", "StatelessIf", "StridedSlice", "Where"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class SliceDivision:
+    """Where the inputs of the branching op have what: whether a row of the divisor has such an element, the shape of
+    the dense tensor, the rows' ids, the rows and the divisor. The outputs are rows, ids and that shape."""
+
+    is_zero: int
+    shape: int
+    ids: int
+    rows: int
+    divisor: int
+
+
+def slice_division(op: tf.Operation) -> SliceDivision | None:
+    """What an op is that divides so; None for any other."""
+    if op.type not in IF_TYPES or len(op.outputs) != 3 or len(op.inputs) != 6:
+        return None
+    union, plain = branches(op)
+    quotient, ids, shape = (_before_cast(plain, plain.result(number)) for number in range(3))
+    if plain.type_of(quotient) != "RealDiv":
+        return None
+    rows, looked_up = plain.inputs(quotient)
+    if plain.type_of(looked_up) != "GatherV2" or _before_cast(plain, plain.inputs(looked_up)[1]) != ids:
+        return None
+    found = [plain.arguments.get(each) for each in (shape, ids, rows, plain.inputs(looked_up)[0])]
+    places = [each for each in found if each is not None]
+    left = set(range(1, 6)) - set(places)
+    if len(places) != 4 or len(left) != 1 or not _asks(op.inputs[0], op.inputs[min(left)]):
+        return None
+    division = SliceDivision(left.pop(), *places)
+    return division if _has_rows_of_zeros(union, division) else None
+
+
+def _asks(condition: tf.Tensor, of: tf.Tensor) -> bool:
+    """Whether the condition is that any element of a tensor holds."""
+    return condition.op.type == "Any" and condition.shape.rank == 0 and condition.op.inputs[0] is of
+
+
+def _has_rows_of_zeros(union: Branch, division: SliceDivision) -> bool:
+    quotient, ids, shape = (_before_cast(union, union.result(number)) for number in range(3))
+    if union.arguments.get(shape) != division.shape or union.type_of(quotient) != "RealDiv":
+        return False
+    _, looked_up = union.inputs(quotient)
+    divisor, by, *_ = union.inputs(looked_up) or ["", ""]
+    return (
+        _before_cast(union, by) == ids
+        and union.arguments.get(divisor) == division.divisor
+        and _types_behind(union, ids)[:3] == ["Squeeze", "Where", "LogicalOr"]
+        and {node.op for node in union.definition.node_def} <= UNION
+    )
+
+
+def _before_cast(branch: Branch, tensor: str) -> str:
+    """Ids of 32 bits become 64 bits where two branches must agree."""
+    return branch.inputs(tensor)[0] if branch.type_of(tensor) == "Cast" else tensor
+
+
+def _types_behind(branch: Branch, tensor: str) -> list[str]:
+    """The type of the node that makes a tensor, of the one that makes its first input, and so on."""
+    inputs = branch.inputs(tensor)
+    return [branch.type_of(tensor), *(_types_behind(branch, inputs[0]) if inputs else [])]

@@ -1,0 +1,151 @@
+"""Ops of a step for which rows of a whole variable must come to a worker, by the rules that rewriting follows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.update_region.contents import FULL_ROWS, FullRows, Ids, Rows
+from parallax_runner.analysis.update_region.row_list import GradientList
+from parallax_runner.analysis.update_region.rules import (
+    Divides,
+    OnShards,
+    Operand,
+    PassedOn,
+    Treatment,
+    treatment,
+)
+from parallax_runner.analysis.update_region.slice_division import slice_division
+from parallax_runner.analysis.variable_info import WholeTable
+from parallax_runner.graph import edit
+from parallax_runner.graph.boundary import Boundary
+from parallax_runner.graph.edit import is_write
+from parallax_runner.graph.single_device_graph import Variable
+
+BY_IDS = ("ResourceSparseApply", "ResourceScatter")
+
+
+@dataclass
+class _Visit:
+    """What is known so far: `values` of tensors that are spread in the way of a variable's rows, by name, `made` those
+    of them that are made of lists of rows alone, and what was `found` by variable."""
+
+    homes: Mapping[str, Variable]
+    values: dict[str, Operand]
+    made: set[str] = field(default_factory=set)
+    found: dict[str, list[WholeTable]] = field(default_factory=lambda: defaultdict(list))
+    brought: set[str] = field(default_factory=set)
+
+    def visit(self, op: tf.Operation) -> None:
+        operands = [self.values.get(tensor.name, Operand(tensor.shape)) for tensor in op.inputs]
+        home = next((self.homes[handle.name] for handle in edit.handle_of(op) if handle.name in self.homes), None)
+        if home is not None and op.type == "ReadVariableOp":
+            self._sets(op.outputs[0], Operand(op.outputs[0].shape, FULL_ROWS, home.name, home.shape[0]))
+        elif home is not None and op.type == "ResourceGather":
+            ids = operands[1]
+            if isinstance(ids.content, Ids) and ids.layout == home.name:
+                self._sets(op.outputs[0], Operand(op.outputs[0].shape, Rows(ids.content.of), home.name, home.shape[0]))
+        elif home is not None and is_write(op):
+            self._write(op, operands, home)
+        else:
+            self._treat(op, operands, treatment(op, operands, slice_division(op)))
+
+    def _sets(self, tensor: tf.Tensor, operand: Operand, *, is_made: bool = False) -> None:
+        self.values[tensor.name] = operand
+        if is_made:
+            self.made.add(tensor.name)
+
+    def _write(self, op: tf.Operation, operands: list[Operand], home: Variable) -> None:
+        for tensor, operand in zip(op.inputs, operands, strict=True):
+            if operand.content is not None and operand.layout != home.name:
+                self._bring(op, tensor)
+            elif self._goes_to_shards(op, tensor, operand):
+                self.brought.add(tensor.name)
+                self._add(op, home.name, tensor)
+
+    def _goes_to_shards(self, op: tf.Operation, tensor: tf.Tensor, operand: Operand) -> bool:
+        """Whether a worker sends all rows to what writes them."""
+        is_value = tensor.dtype != tf.resource and tensor.shape.rank != 0
+        is_new = operand.content is None and tensor.name not in self.brought
+        return is_value and is_new and not op.type.startswith(BY_IDS)
+
+    def _treat(self, op: tf.Operation, operands: list[Operand], how: Treatment) -> None:
+        spread = [operand for operand in operands if operand.content is not None]
+        if isinstance(how, OnShards | Divides):
+            first = spread[0]
+            is_made = isinstance(how, Divides) or how.is_made or self._is_made_of(op)
+            for output, content in zip(op.outputs, how.contents, strict=False):
+                self._sets(output, Operand(output.shape, content, first.layout, first.rows), is_made=is_made)
+        elif isinstance(how, PassedOn):
+            for output, tensor, operand in zip(op.outputs, op.inputs, operands, strict=True):
+                if operand.content is not None:
+                    self._sets(output, operand, is_made=tensor.name in self.made)
+        elif how is None:
+            for tensor in op.inputs:
+                self._bring(op, tensor)
+
+    def _is_made_of(self, op: tf.Operation) -> bool:
+        return all(tensor.name in self.made for tensor in op.inputs if tensor.name in self.values)
+
+    def _bring(self, op: tf.Operation, tensor: tf.Tensor) -> None:
+        """What a worker gets for an op that reads a tensor: of a list of rows the list, otherwise all rows."""
+        operand = self.values.get(tensor.name)
+        if operand is None or tensor.name in self.brought:
+            return
+        self.brought.add(tensor.name)
+        if tensor.name in self.made:
+            for source in tensor.op.inputs:
+                self._bring(op, source)
+        elif isinstance(operand.content, FullRows):
+            self._add(op, str(operand.layout), tensor, rows=operand.rows)
+
+    def _add(self, op: tf.Operation, variable: str, tensor: tf.Tensor, rows: int | None = None) -> None:
+        row = tensor.shape[1:].num_elements() or 1
+        count = tensor.shape.num_elements() if rows is None else rows * row
+        self.found[variable].append(WholeTable(op.name, (count or row) * tensor.dtype.size))
+
+
+def whole_tables(
+    graph: tf.Graph,
+    boundary: Boundary,
+    variables: Iterable[Variable],
+    owners: Mapping[str, str],
+    step: Iterable[tf.Operation],
+) -> dict[str, list[WholeTable]]:
+    """By variable with sparse gradients alone, the ops of a step for which all rows of it, or of a slot of it, would
+    come to a worker if it were in shards, or go from there to the shards."""
+    by_name = {variable.name: variable for variable in variables}
+    dense = {gradient.variable for gradient in boundary.gradients if gradient.indices is None}
+    sparse = {gradient.variable for gradient in boundary.gradients} - dense
+    homes = {name: by_name[name] for name in sparse} | {
+        slot: by_name[owner] for slot, owner in owners.items() if owner in sparse
+    }
+    visit = _Visit(homes, _aggregates(graph, boundary, by_name, sparse))
+    for op in edit.in_order(set(boundary.region)):
+        if op.type != "VarHandleOp":
+            visit.visit(op)
+    for op in sorted(set(step) - boundary.region, key=lambda op: op.name):
+        for handle in edit.handle_of(op):
+            if op.type == "ReadVariableOp" and handle.name in homes and op.outputs[0].consumers():
+                owner = owners.get(handle.name, handle.name)
+                size = by_name[handle.name].shape
+                visit._add(op, owner, op.outputs[0], rows=size[0] if size else 1)
+    return visit.found
+
+
+def _aggregates(
+    graph: tf.Graph, boundary: Boundary, by_name: Mapping[str, Variable], sparse: Iterable[str]
+) -> dict[str, Operand]:
+    """The gradients, as they are beside the rows once they are aggregated."""
+    found = {}
+    for gradient in boundary.gradients:
+        if gradient.variable not in sparse or gradient.indices is None:
+            continue
+        rows_of, rows = GradientList(gradient.values), by_name[gradient.variable].shape[0]
+        for name, content in ((gradient.values, Rows(rows_of)), (gradient.indices, Ids(rows_of))):
+            shape = graph.get_tensor_by_name(name).shape
+            found[name] = Operand(shape, content, gradient.variable, rows)
+    return found
