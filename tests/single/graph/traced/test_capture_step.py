@@ -1,0 +1,275 @@
+"""What is captured of Keras models and training steps: names, first values, one fingerprint; and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from parallax_runner.errors import CaptureError
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.traced.capture_step import capture_step
+from parallax_runner.verify.reference import Reference
+
+ROOT = Path(__file__).parents[4]
+BATCH, ROWS = 4, 50
+FEATURES = {"ids": ((BATCH,), "int32"), "x": ((BATCH, 3), "float32"), "y": ((BATCH,), "float32")}
+LABELS = {"labels": "y"}
+
+
+def model(rows: int = ROWS, **optimizer: Any) -> Any:
+    """A table and two dense layers, with Adam."""
+    ids, x = keras.Input((), dtype="int32", name="ids"), keras.Input((3,), name="x")
+    hidden = keras.layers.Dense(4, activation="tanh", name="hidden")(
+        keras.layers.Embedding(rows, 3, name="table")(ids) * x
+    )
+    made = keras.Model([ids, x], keras.layers.Dense(1, name="out")(hidden))
+    made.compile(optimizer=keras.optimizers.Adam(0.01, **optimizer), loss="mse")
+    return made
+
+
+def captured(make: Any, options: dict[str, Any] = LABELS, features: Any = FEATURES) -> SingleDeviceGraph:
+    """With the seed that all tests have."""
+    return capture_step(make, features, seed=7, options=options)
+
+
+def first_values(single: SingleDeviceGraph) -> dict[str, np.ndarray]:
+    """What the graph's own initializers make."""
+    with Reference(single, ranks=1, average_sparse=True) as reference:
+        reference.initialize()
+        return reference.values()
+
+
+def kept(make: Any) -> tuple[list[Any], Any]:
+    """A list that has what `make` made, once the function beside it was called."""
+    made: list[Any] = []
+
+    def making() -> Any:
+        made.append(make())
+        return made[-1]
+
+    return made, making
+
+
+def test_variables_have_keras_own_paths() -> None:
+    made, making = kept(model)
+    single = captured(making)
+    expected = [one.path for one in (*made[0].weights, *made[0].optimizer.variables)]
+    assert "table/embeddings" in expected
+    assert "adam/table_embeddings_momentum" in expected
+    assert {variable.name for variable in single.variables} == set(expected)
+    assert all(variable.full_name == variable.name and variable.saved for variable in single.variables)
+
+
+def test_variables_of_tensorflow_have_their_own_names() -> None:
+    def make() -> Any:
+        with tf.name_scope("inner"):
+            weights = tf.Variable(tf.ones([3, 1]), name="weights")
+        again = tf.Variable(tf.zeros([1]), name="bias"), tf.Variable(tf.zeros([1]), name="bias")
+
+        def step(batch: dict[str, Any]) -> Any:
+            with tf.GradientTape() as tape:
+                predicted = batch["x"] @ weights + again[0] * again[1]
+                loss = tf.reduce_mean(tf.square(predicted[:, 0] - batch["y"]))
+            weights.assign_sub(0.1 * tape.gradient(loss, weights))
+            return loss
+
+        return step
+
+    assert {one.name for one in captured(make, {}).variables} == {"inner/weights", "bias", "bias_1"}
+
+
+SCRIPT = """
+import keras
+from tests.single.graph.traced.test_capture_step import captured, model
+print(captured(lambda: model(global_clipnorm=0.1, use_ema=True)).fingerprint)
+"""
+
+
+def test_one_fingerprint_whatever_the_hash_seed_is() -> None:
+    env = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT], env=env | {"PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True
+        )
+        for seed in ("1", "2")
+    ]
+    found = [process.communicate(timeout=120)[0].strip() for process in processes]
+    assert found[0]
+    assert found[0] == found[1] == captured(lambda: model(global_clipnorm=0.1, use_ema=True)).fingerprint
+
+
+def test_another_model_has_another_fingerprint() -> None:
+    assert captured(lambda: model(global_clipnorm=0.1)).fingerprint != captured(model).fingerprint
+
+
+def _set() -> Any:
+    made = model()
+    made.get_layer("table").set_weights([np.arange(ROWS * 3.0).reshape(ROWS, 3)])
+    made.get_layer("hidden").bias.assign([1.0, 2.0, 3.0, 4.0])
+    return made
+
+
+def _loaded(path: Path) -> Any:
+    made = model()
+    made.load_weights(path)
+    return made
+
+
+def test_first_values_are_those_of_the_object(tmp_path: Path) -> None:
+    path = tmp_path / "there.weights.h5"
+    other = model()
+    other.get_layer("table").set_weights([np.full((ROWS, 3), 0.25)])
+    other.save_weights(path)
+    for make in (model, _set, lambda: _loaded(path)):
+        made, making = kept(make)
+        found = first_values(captured(making))
+        for variable in (*made[0].weights, *made[0].optimizer.variables):
+            np.testing.assert_array_equal(found[variable.path], variable.numpy(), err_msg=variable.path)
+        drawn = make is model
+        assert (np.abs(found["table/embeddings"]).max() < 0.06) == drawn
+        if make is _set:
+            np.testing.assert_array_equal(found["hidden/bias"], [1.0, 2.0, 3.0, 4.0])
+
+
+def test_a_table_has_no_values_beside_the_session() -> None:
+    made, making = kept(lambda: model(rows=5000))
+    captured(making)
+    table = made[0].get_layer("table").embeddings
+    slots = [one for one in made[0].optimizer.variables if "table" in one.path]
+    assert len(slots) == 2
+    for variable in (table, *slots):
+        assert not variable._value.is_initialized(), variable.path
+
+
+def test_set_values_of_a_table_come_from_the_object_and_are_not_in_the_graph() -> None:
+    def make() -> Any:
+        made = model(rows=20000)
+        made.get_layer("table").set_weights([np.full((20000, 3), 0.5)])
+        return made
+
+    single = captured(make)
+    assert single.meta_graph.ByteSize() < 20000 * 3 * 4
+    np.testing.assert_array_equal(first_values(single)["table/embeddings"], np.full((20000, 3), 0.5))
+
+
+def step_of(loss_of: Any) -> Any:
+    """A function that makes a step which trains `weights` by what `loss_of` makes of them and a batch."""
+
+    def make() -> Any:
+        weights = tf.Variable(tf.ones([3, 1]), name="weights")
+
+        def step(batch: dict[str, Any]) -> Any:
+            with tf.GradientTape() as tape:
+                loss = loss_of(weights, batch)
+            weights.assign_sub(0.1 * tape.gradient(loss, weights))
+            return loss
+
+        return step
+
+    return make
+
+
+def squares(weights: Any, batch: dict[str, Any]) -> Any:
+    """The loss of a linear model."""
+    return tf.reduce_mean(tf.square((batch["x"] @ weights)[:, 0] - batch["y"]))
+
+
+def test_a_model_that_is_not_compiled_is_refused() -> None:
+    def make() -> Any:
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)], name="bare")
+
+    with pytest.raises(CaptureError, match=r"«bare» is not compiled: call model\.compile\("):
+        captured(make)
+
+
+@pytest.mark.parametrize("key", ["labels", "sample_weight"])
+def test_what_is_no_feature_is_refused(key: str) -> None:
+    with pytest.raises(CaptureError, match=rf"model\.{key}=absent: no feature of the data; it has \['ids', 'x', 'y'\]"):
+        captured(model, LABELS | {key: "absent"})
+
+
+@pytest.mark.parametrize("key", ["labels", "sample_weight"])
+def test_labels_beside_a_step_are_refused(key: str) -> None:
+    with pytest.raises(CaptureError, match=rf"model\.{key} goes with a Keras model"):
+        captured(step_of(squares), {key: "y"})
+
+
+def test_a_lookup_table_is_refused() -> None:
+    def make() -> Any:
+        ids = keras.Input((), dtype="int32", name="ids")
+        known = keras.layers.IntegerLookup(vocabulary=[3, 1, 4])(ids)
+        made = keras.Model(ids, keras.layers.Dense(1)(keras.layers.Embedding(5, 3)(known)))
+        made.compile(optimizer="sgd", loss="mse")
+        return made
+
+    features = {name: FEATURES[name] for name in ("ids", "y")}
+    with pytest.raises(CaptureError, match=r"a lookup table.*put lookup tables into the data"):
+        captured(make, features=features)
+
+
+def test_a_variable_of_the_module_is_refused() -> None:
+    outside = tf.Variable(2.0, name="outside")
+    with pytest.raises(CaptureError, match=r"outside.*make variables inside that function"):
+        captured(step_of(lambda weights, batch: squares(weights, batch) * outside), {})
+
+
+def test_a_gradient_that_is_taken_in_a_branch_is_refused() -> None:
+    def make() -> Any:
+        weights = tf.Variable(tf.ones([3, 1]), name="weights")
+
+        @tf.function
+        def step(batch: dict[str, Any]) -> Any:
+            loss = squares(weights, batch)
+            if loss > 0.5:
+                with tf.GradientTape() as tape:
+                    loss = squares(weights, batch)
+                weights.assign_sub(0.1 * tape.gradient(loss, weights))
+            return loss
+
+        return step
+
+    with pytest.raises(CaptureError, match=r"«weights:0» is taken inside a branch.*take it outside"):
+        captured(make, {})
+
+
+def test_a_step_without_a_gradient_is_refused() -> None:
+    def make() -> Any:
+        weights = tf.Variable(tf.ones([3, 1]), name="weights")
+
+        def step(batch: dict[str, Any]) -> Any:
+            weights.assign_add(tf.ones([3, 1]))
+            return squares(weights, batch)
+
+        return step
+
+    with pytest.raises(CaptureError, match="no gradient reaches the train op"):
+        captured(make, {})
+
+
+@pytest.mark.parametrize("returned", [None, 3, {"accuracy": 1.0}])
+def test_a_step_that_returns_no_loss_is_refused(returned: Any) -> None:
+    def make() -> Any:
+        step = step_of(squares)()
+
+        def without_loss(batch: dict[str, Any]) -> Any:
+            step(batch)
+            return returned
+
+        return without_loss
+
+    with pytest.raises(CaptureError, match="must return its loss, a floating-point scalar"):
+        captured(make, {})
+
+
+@pytest.mark.parametrize("made", [None, 3, keras.layers.Dense])
+def test_what_is_neither_a_model_nor_a_step_is_refused(made: Any) -> None:
+    with pytest.raises(CaptureError, match=r"must return a compiled keras\.Model, or a function"):
+        captured(lambda: made, {})
