@@ -76,7 +76,14 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(TFOptimizer, "_backend_update_step", update))
         stack.enter_context(mock.patch.object(TFOptimizer, "_apply_weight_decay", decay))
+        # Keras divides gradients by `loss_scale_factor`, and slices cannot be divided.
+        stack.enter_context(mock.patch.object(tf.IndexedSlices, "__truediv__", _divided, create=True))
         yield
+
+
+def _divided(slices: tf.IndexedSlices, divisor: Any) -> tf.IndexedSlices:
+    values = slices.values / tf.cast(divisor, slices.values.dtype)
+    return tf.IndexedSlices(values, slices.indices, slices.dense_shape)
 
 
 def slots_of(optimizer: Any, variable: Any) -> list[Any]:

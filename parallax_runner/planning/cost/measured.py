@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo, WholeTable
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 
@@ -123,7 +123,14 @@ def load(path: Path) -> Measured:
 
 
 def _variable(entry: dict[str, Any]) -> VariableInfo:
-    more = {"shape": tuple(entry["shape"]), "slots": tuple(entry["slots"]), "gradient": GradientKind(entry["gradient"])}
+    more = {
+        "shape": tuple(entry["shape"]),
+        "slots": tuple(entry["slots"]),
+        "gradient": GradientKind(entry["gradient"]),
+        # Files of earlier versions have neither.
+        "rows_written": RowsWritten(entry.get("rows_written", RowsWritten.NOTHING)),
+        "whole_tables": tuple(WholeTable(**table) for table in entry.get("whole_tables", ())),
+    }
     return VariableInfo(**entry | more)
 
 
