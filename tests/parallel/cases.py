@@ -578,6 +578,7 @@ FAULTY = faulty_cases()
 COMPRESSED = compressed_cases()
 SHORT = short_cases()
 TRACED = [Case(**fields) for fields in traced_cases.every()]
+TRACED_FAULTY = [Case(**fields) for fields in traced_cases.faulty()]
 TRACED_SHORT = [Case(**fields) for fields in traced_cases.short()]
 
 
@@ -595,7 +596,7 @@ def basic(cases: list[Case]) -> frozenset[Case]:
 
 
 GRAPHS = [*MATRIX, *FAULTY, *COMPRESSED, *SHORT]
-EVERY = [*GRAPHS, *TRACED, *TRACED_SHORT]
+EVERY = [*GRAPHS, *TRACED, *TRACED_SHORT, *TRACED_FAULTY]
 # What the default tier runs: beside those the cases whose ops the tests look at.
 BASIC = basic([case for case in GRAPHS if case.ranks == 2]) | {
     # A case of three ranks costs as much as three of two: one with servers, and one whose rows are over the ranks.
@@ -614,4 +615,5 @@ BASIC = basic([case for case in GRAPHS if case.ranks == 2]) | {
     *(case for case in MATRIX if case.model == "halves" and case.comm in ("mpi", "hybrid")),
     next(case for case in MATRIX if case.comm == "mpi" and case.gradients == "sparse" and not case.use_allgatherv),
     *(Case(**fields) for fields in traced_cases.BASIC),
+    *TRACED_FAULTY,
 }

@@ -151,7 +151,7 @@ def functional(optimizer: str) -> Any:
     table = layers.Embedding(ROWS, WIDTH, name="table")(given["ids"])
     other = layers.Embedding(ROWS, 2, name="other")((given["ids"] * 2 + 1) % ROWS)
     x = layers.Concatenate()([table * given["x"], other])
-    x = layers.Dense(4, activation="tanh")(x)
+    x = layers.Dense(4, activation="tanh", name="hidden")(x)
     return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
 
 
@@ -261,6 +261,16 @@ def preprocessing(optimizer: str) -> Any:
     bins = layers.Embedding(4, 2)(layers.Discretization(bin_boundaries=[-1.0, 0.0, 1.0])(given["x"]))
     x = layers.Concatenate()([normalize(given["x"]), hashed, layers.Flatten()(layers.Rescaling(0.5, 0.1)(bins))])
     return _compiled(keras.Model(given, layers.Dense(1)(x)), optimizer)
+
+
+def loaded(optimizer: str) -> Any:
+    """Its weights are set once it is built: a table and a bias, not by their initializers."""
+    model = functional(optimizer)
+    draw = np.random.default_rng(7)
+    for name in ("table", "hidden"):
+        layer = model.get_layer(name)
+        layer.set_weights([draw.normal(size=each.shape) for each in layer.get_weights()])
+    return model
 
 
 class OwnStep(keras.Model):
@@ -452,6 +462,7 @@ MODELS: dict[str, TracedModel] = {
     "outputs": TracedModel(outputs, TWO, {"labels": ["y", "z"]}),
     "named_outputs": TracedModel(named_outputs, TWO, {"labels": {"first": "y", "second": "z"}}),
     "weighted": TracedModel(functional, (*BASE, "weight"), {"labels": "y", "sample_weight": "weight"}),
+    "loaded": TracedModel(loaded, BASE),
     "bfloat16": TracedModel(bfloat16, BASE, like_plain=False),
     "module": TracedModel(module, BASE, {}),
     "nested": TracedModel(nested, BASE, {}),

@@ -22,6 +22,7 @@ from parallax_runner.rewrite.routes.ps.reshard import reshard
 from parallax_runner.train.cluster import device_filters, join_cluster, session_config
 from parallax_runner.train.sessions import initialize
 from parallax_runner.worker.segments import take_over
+from tests.parallel import traced_faults
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 
@@ -32,7 +33,9 @@ def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
     server = join_cluster(client, role="worker", index=rank, threads=1, cpu_devices=CPU_DEVICES)
     for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
         try:
-            run_case(run_dir, number, Case(**fields), rank, server.target)
+            case = Case(**fields)
+            with traced_faults.planted(case.fault):
+                run_case(run_dir, number, case, rank, server.target)
         except Exception as error:
             raise RuntimeError(f"case {number}: {fields}") from error
     client.done()

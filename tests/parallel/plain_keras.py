@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -20,10 +21,17 @@ Values = Mapping[str, np.ndarray]
 Batch = dict[str, np.ndarray]
 
 
-def train(
-    case: Case, initial: Values, steps: Sequence[Sequence[Values]], *, merged: bool = True
-) -> tuple[dict[str, np.ndarray], list[float]]:
-    """All variables after steps from `initial`, and the steps' losses.
+@dataclass(frozen=True)
+class Trained:
+    """All variables by name, as the model's function left them and after the last step; and the loss of each step."""
+
+    first: Values
+    final: Values
+    losses: list[float]
+
+
+def train(case: Case, initial: Values, steps: Sequence[Sequence[Values]], *, merged: bool = True) -> Trained:
+    """Trains from `initial`, one step for each of `steps`, which has the batches of all ranks.
 
     `initial` is by the path of a variable of Keras, or by the name of any other one. With `merged` slices of a gradient
     that have one id are added up before anything is done with them.
@@ -31,12 +39,13 @@ def train(
     with ExitStack() as stack:
         step, variables = stack.enter_context(_made(case))
         assert variables.keys() == initial.keys(), variables.keys() ^ initial.keys()
+        first = _values(variables)
         for name, variable in variables.items():
             variable.assign(initial[name])
         if merged:
             stack.enter_context(_merged())
         losses = [step({name: np.concatenate([one[name] for one in each]) for name in each[0]}) for each in steps]
-        return _values(variables), losses
+        return Trained(first, _values(variables), losses)
 
 
 def made_values(case: Case) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ from tests.parallel.test_equivalence import (
     test_variables_of_16_bits_differ_from_one_device_by_rounding,
     test_what_travels_in_16_bits_is_rounded_and_no_more,
 )
+from tests.parallel.test_equivalence_of_keras import test_equals_plain_keras
 
 RANKS = 3
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
 
 __all__ = [
     "test_equals_one_device",
+    "test_equals_plain_keras",
     "test_ranks_agree",
     "test_sparse_gradients_travel_by_allgatherv",
     "test_variables_of_16_bits_differ_from_one_device_by_rounding",

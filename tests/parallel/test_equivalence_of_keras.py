@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parallax_runner.verify.compare import Comparison, compare
+from parallax_runner.verify.compare import compare
 from tests.parallel import traced_cases
-from tests.parallel.cases import STEPS, TRACED, TRACED_SHORT, Case
+from tests.parallel.cases import STEPS, TRACED, TRACED_FAULTY, TRACED_SHORT, Case
 from tests.parallel.conftest import Launches
 from tests.parallel.test_equivalence import compared
 
@@ -19,24 +19,33 @@ OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
 
 
-def compared_with_keras(case: Case, launched: Launches, *, merged: bool) -> tuple[Comparison, list[float]]:
-    """The launch beside plain Keras from the same initial values; and the losses of plain Keras."""
-    from tests.parallel import plain_keras  # imports Keras
-
-    runs = launched[case.ranks]
-    initial, steps = runs.arrays(case, "initial"), [[case.batch(n, r) for r in range(case.ranks)] for n in range(STEPS)]
-    expected, losses = plain_keras.train(case, initial, steps, merged=merged)
-    return compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE, initial=initial), losses
-
-
 @pytest.mark.cases([case for case in TRACED if case.model not in OF_OWN_BATCH])
 def test_equals_plain_keras(case: Case, launched: Launches) -> None:
-    """With gradients merged, but for models whose steps have each id once, or update by hand."""
-    merged = case.model not in ("once", traced_cases.WITHOUT_OPTIMIZER)
-    comparison, losses = compared_with_keras(case, launched, merged=merged)
-    assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
-    by_rank = [launched[case.ranks].arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
-    np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=TOLERANCE)
+    """From the same first values, to the bit; gradients merged, but where each id is there once or the update is by
+    hand."""
+    from tests.parallel import plain_keras  # imports Keras
+
+    runs, merged = launched[case.ranks], case.model not in ("once", traced_cases.WITHOUT_OPTIMIZER)
+    initial, steps = runs.arrays(case, "initial"), [[case.batch(n, r) for r in range(case.ranks)] for n in range(STEPS)]
+    plain = plain_keras.train(case, initial, steps, merged=merged)
+    firsts = compare(initial, plain.first, tolerance=0.0)
+    assert firsts.ok, (firsts.first_difference, firsts.missing, firsts.unexpected)
+    finals = compare(runs.arrays(case, "final"), plain.final, tolerance=TOLERANCE, initial=initial)
+    assert finals.ok, (finals.first_difference, finals.missing, finals.unexpected)
+    by_rank = [runs.arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
+    np.testing.assert_allclose(np.mean(by_rank, axis=0), plain.losses, rtol=TOLERANCE)
+
+
+@pytest.mark.cases(TRACED_FAULTY)
+def test_finds_a_fault_of_traced_steps(case: Case, launched: Launches) -> None:
+    """What is right is captured in this process, where nothing is planted."""
+    from tests.parallel import plain_keras  # imports Keras
+
+    initial = compare(launched[2].arrays(case, "initial"), plain_keras.made_values(case), tolerance=TOLERANCE)
+    assert initial.ok == (case.fault != "ignored_weights"), initial.first_difference
+    final, _ = compared(case, launched)
+    assert not (final.missing or final.unexpected)
+    assert (final.max_relative > 1000 * TOLERANCE) == initial.ok, final.max_relative
 
 
 @pytest.mark.cases(TRACED_SHORT)

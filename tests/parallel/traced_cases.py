@@ -25,6 +25,7 @@ KERAS = (
     "outputs",
     "named_outputs",
     "weighted",
+    "loaded",
 )
 TAPE = ("nested", "stack", "two_optimizers")
 WITHOUT_OPTIMIZER = "module"
@@ -87,8 +88,19 @@ def every() -> list[dict[str, Any]]:
         for comm, ranks in zip(COMMS, (2, 3, 2, 2) if number % 2 else (3, 2, 2, 3), strict=True)
     ]
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
-    cases = [*BASIC, *[one for one in [*turns, *by_hand] if one["comm"] == "mpi" and one["ranks"] == 2]]
+    cases = [*BASIC, *(one for one in turns if one["ranks"] == 2), *by_hand[:1]]  # of three ranks: to come
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
+
+
+def faulty() -> list[dict[str, Any]]:
+    """One for each fault of `traced_faults`."""
+    return [
+        _case("functional", "momentum", "mpi") | {"fault": "dropped_dependency"},
+        _case("dropout", "sgd", "hybrid") | {"fault": "one_seed"},
+        _case("functional", "adagrad", "mpi") | {"fault": "unmerged_slices"},
+        _case("loaded", "sgd", "sharded") | {"fault": "ignored_weights"},
+        _case("functional", "sgd", "hybrid") | {"fault": "initialized_again"},
+    ]
 
 
 def short() -> list[dict[str, Any]]:

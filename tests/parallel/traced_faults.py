@@ -1,0 +1,97 @@
+"""Faults that the capture and distribution of a traced step may have, put into a rank on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.graph.traced import capture_step, order, variables
+from parallax_runner.rewrite import replica
+from parallax_runner.rewrite.every_route import merge
+from parallax_runner.rewrite.routes.allgather import gather
+
+
+def planted(fault: str | None) -> AbstractContextManager[Any]:
+    """Captures and rewrites with this fault meanwhile; with none where it is one of a rewritten step or None."""
+    return FAULTS[fault]() if fault in FAULTS else nullcontext()
+
+
+@contextmanager
+def dropped_dependency() -> Iterator[None]:
+    """Reads do not wait for the writes before them: an update sees the slots of the step before."""
+
+    def wait_for_nothing(graph: tf.Graph) -> None:
+        order.wait_for_values(graph)
+        for op in graph.get_operations():
+            if op.type in order.READS:
+                edit.set_control_inputs(op, [])
+
+    with mock.patch.object(capture_step, "wait_for_values", wait_for_nothing):
+        yield
+
+
+@contextmanager
+def one_seed() -> Iterator[None]:
+    """All ranks draw what rank 0 draws."""
+    original = replica.derive_seeds
+
+    def as_rank_0(graph_def: tf.GraphDef, *, rank: int, **arguments: Any) -> tf.GraphDef:
+        return original(graph_def, rank=0, **arguments)
+
+    with mock.patch.object(replica, "derive_seeds", as_rank_0):
+        yield
+
+
+@contextmanager
+def unmerged_slices() -> Iterator[None]:
+    """The rows of one id reach the update one by one, from a rank and from several."""
+
+    def as_they_are(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return values, indices
+
+    with mock.patch.object(merge, "merge", as_they_are), mock.patch.object(gather, "merge", as_they_are):
+        yield
+
+
+@contextmanager
+def ignored_weights() -> Iterator[None]:
+    """First values are drawn by the initializer, although the model's function has set others."""
+    original = variables.Variables.all
+
+    def with_initializers(this: variables.Variables) -> list[variables.TracedVariable]:
+        with mock.patch.object(variables.UnsetVariable, "is_initialized", lambda _: False):
+            return original(this)
+
+    with mock.patch.object(variables.Variables, "all", with_initializers):
+        yield
+
+
+@contextmanager
+def initialized_again() -> Iterator[None]:
+    """Every step ends by giving a bias its first value; a drawn one would be refused, as every rank draws its own."""
+    original = capture_step.import_step
+
+    def import_step(trace: Any, wanted: Any, made: Any, features: Any, **arguments: Any) -> tuple[Any, list[Any]]:
+        found, writes = original(trace, wanted, made, features, **arguments)
+        if writes:
+            bias = next(one for one in made.values() if one.op.name.endswith("/bias"))
+            with tf.control_dependencies(writes):
+                writes = [*writes, bias.assign(bias.initial_value, read_value=False)]
+        return found, writes
+
+    with mock.patch.object(capture_step, "import_step", import_step):
+        yield
+
+
+FAULTS: dict[str | None, Callable[[], AbstractContextManager[None]]] = {
+    "dropped_dependency": dropped_dependency,
+    "one_seed": one_seed,
+    "unmerged_slices": unmerged_slices,
+    "ignored_weights": ignored_weights,
+    "initialized_again": initialized_again,
+}
