@@ -50,15 +50,27 @@ class StepGraph(func_graph.FuncGraph):
             taken = conditions[0] if len(conditions) == 1 else tf.reduce_all(tf.stack(conditions))
             if op_type in _ADDED:
                 at = _ADDED[op_type]
-                inputs[at] = tf.where(taken, inputs[at], tf.zeros_like(inputs[at]))
+                inputs[at] = tf.where(taken, inputs[at], tf.zeros([], inputs[at].dtype))
             elif op_type in _SET:
                 at = _SET[op_type]
-                inputs[at] = tf.where(taken, inputs[at], _present(op_type, inputs))
+                inputs[at] = tf.where(taken, _one_number(inputs[at]), _present(op_type, inputs))
             else:
                 raise CaptureError(f"an optimizer updates by {op_type} inside a branch, which cannot be traced in line")
             return inputs
         finally:
             self._conditions = conditions
+
+
+def _one_number(value: Any) -> Any:
+    """A number in place of a tensor that is full of it, such as zeros for a sum that starts anew: it is the same for
+    every row, so that no table of them has to be cut in shards."""
+    if value.op.type == "Fill":
+        return value.op.inputs[1]
+    if value.op.type == "Const" and value.shape.rank:
+        array = tf.get_static_value(value)
+        if array.size and (array == array.flat[0]).all():
+            return tf.constant(array.flat[0], value.dtype)
+    return value
 
 
 def _present(op_type: str, inputs: list[Any]) -> Any:

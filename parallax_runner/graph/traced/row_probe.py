@@ -85,7 +85,7 @@ class _Small:
     def arrays(self) -> list[np.ndarray]:
         """The variable and what the optimizer keeps for it."""
         kept = [one for one in self.optimizer.variables if len(one.shape) > 0]
-        return [np.array(one) for one in (self.variable, *kept)]
+        return [one.numpy().copy() for one in (self.variable, *kept)]
 
     def set(self, arrays: list[np.ndarray]) -> None:
         """Gives them these values."""

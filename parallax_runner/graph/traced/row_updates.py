@@ -42,6 +42,7 @@ def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
 def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: RowProbe) -> Iterator[None]:
     """Lets optimizers of Keras update rows meanwhile, where `mode` allows it; `gradients` are those known so far."""
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
+    from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
@@ -73,7 +74,14 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
             variables = [one for one in variables if one.handle._id not in sparse or not slots_of(this, one)]
         decay_all(this, variables)
 
+    all_finite = LossScaleOptimizer.check_finite
+
+    def finite(this: Any, grads: Sequence[Any]) -> Any:
+        """Of slices their values: what they are made dense with is zero."""
+        return all_finite(this, [one.values if isinstance(one, tf.IndexedSlices) else one for one in grads])
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(LossScaleOptimizer, "check_finite", finite))
         stack.enter_context(mock.patch.object(TFOptimizer, "_backend_update_step", update))
         stack.enter_context(mock.patch.object(TFOptimizer, "_apply_weight_decay", decay))
         # Keras divides gradients by `loss_scale_factor`, and slices cannot be divided.
@@ -128,6 +136,7 @@ def updated_rows(
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
     place = optimizer._get_variable_index(variable)
+    decays = decays and optimizer.weight_decay is not None and optimizer._use_weight_decay(variable)
     names = {id(one) for one in stateful}
 
     def assigned(change: Callable[[Any, Any], Any], plain: Any) -> Any:
@@ -152,7 +161,7 @@ def updated_rows(
             plain = getattr(TFOptimizer, name)
             stack.enter_context(mock.patch.object(TFOptimizer, name, assigned(change, plain)))
         stack.enter_context(mock.patch.object(optimizer, "_get_variable_index", lambda _: place))
-        if decays and optimizer.weight_decay is not None and optimizer._use_weight_decay(variable):
+        if decays:
             decay = tf.cast(optimizer.weight_decay, rows[0].dtype) * tf.cast(learning_rate, rows[0].dtype)
             optimizer.assign_sub(variable, variable * decay)
         optimizer.update_step(gradient, variable, learning_rate)

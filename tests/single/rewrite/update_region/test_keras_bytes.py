@@ -1,0 +1,56 @@
+"""What a step of a Keras optimizer sends: rows that the step touches, whatever the optimizer does to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.rewrite.passes import rewrite_for_rank
+from tests.single.graph.traced.test_row_updates import FEW, MANY, VALUES, captured
+from tests.single.rewrite.one_device import OneDevice
+from tests.single.small_models import planned
+
+optimizers = keras.optimizers
+
+
+def sent_bytes(single: SingleDeviceGraph, comm: str) -> float:
+    """Of rank 0 of two, a step."""
+    device = OneDevice(rewrite_for_rank(single, planned(single, comm, partitions=2), rank=0, seed=1))
+    device.initialize()
+    return float(np.sum(device.session.run(device.there(0, device.ranks[0].sent_bytes), device.fed([VALUES]))))
+
+
+@pytest.fixture(scope="module")
+def of_sgd() -> dict[str, float]:
+    return {}
+
+
+@pytest.mark.usefixtures("mirrored")
+@pytest.mark.parametrize("comm", ["ps", "hybrid", "sharded"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(optimizers.Adam, id="adam"),
+        pytest.param(optimizers.Adagrad, id="adagrad"),
+        pytest.param(lambda: optimizers.SGD(momentum=0.9), id="momentum"),
+        pytest.param(lambda: optimizers.Adam(use_ema=True), id="ema"),
+        pytest.param(lambda: optimizers.Adam(clipnorm=0.1), id="clipnorm"),
+        pytest.param(lambda: optimizers.Adam(global_clipnorm=0.1), id="global_clipnorm"),
+        pytest.param(lambda: optimizers.Adam(gradient_accumulation_steps=2), id="accumulation"),
+        pytest.param(lambda: optimizers.LossScaleOptimizer(optimizers.Adam()), id="loss_scale"),
+    ],
+)
+def test_bytes_are_those_of_sgd_and_do_not_grow_with_the_table(
+    comm: str, made: Callable[[], Any], of_sgd: dict[str, float]
+) -> None:
+    if comm not in of_sgd:
+        of_sgd[comm] = sent_bytes(captured(optimizers.SGD, rows=MANY), comm)
+    few, many = (sent_bytes(captured(made, rows=rows), comm) for rows in (FEW, MANY))
+    assert few == many
+    numbers = 64  # of a norm, or of whether all is finite: some a shard and variable, whatever the batch
+    assert many <= 1.1 * of_sgd[comm] + numbers
