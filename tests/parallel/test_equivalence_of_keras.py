@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -13,13 +15,20 @@ from tests.parallel.test_equivalence import compared
 
 TOLERANCE = 1e-10
 RANKS = 2  # those of three ranks: test_equivalence_of_3_ranks.py
-# Draws, statistics and means over valid words of a rank's own batch are no others' (test_equals_one_device has them).
-OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
 
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
 
 
-@pytest.mark.cases([case for case in TRACED if case.model not in OF_OWN_BATCH])
+def test_cases_have_every_model_and_every_optimizer_in_every_mode() -> None:
+    from tests.parallel import keras_models  # imports Keras
+
+    assert {case.model for case in (*TRACED, *TRACED_SHORT)} == set(keras_models.MODELS)
+    pairs = itertools.product(keras_models.OPTIMIZERS, traced_cases.COMMS)
+    assert set(pairs) == {(case.optimizer, case.comm) for case in TRACED}
+    assert {(case.comm, case.ranks) for case in TRACED} == set(itertools.product(traced_cases.COMMS, (2, 3)))
+
+
+@pytest.mark.cases([case for case in TRACED if case.model not in traced_cases.OF_OWN_BATCH])
 def test_equals_plain_keras(case: Case, launched: Launches) -> None:
     """From the same first values, to the bit; gradients merged, but where each id is there once or the update is by
     hand."""

@@ -30,6 +30,9 @@ KERAS = (
 TAPE = ("nested", "stack", "two_optimizers")
 WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
+# Draws, statistics and means over valid words of a rank's own batch are no others': plain Keras does not say what is
+# right there.
+OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
 # Not under ps: a loop reads their weights, which no server can have then, and comm=ps is refused for that reason.
 LOOPS = ("lstm", "gru", WITHOUT_OPTIMIZER)
 OPTIMIZERS = (
@@ -69,12 +72,10 @@ BASIC = [
     _case("lstm", "sgd", "hybrid"),
     _case("batch_norm", "momentum", "mpi"),
     _case("dropout", "sgd", "ps"),
-    _case("attention", "rmsprop", "hybrid"),
     _case("own_metric", "ema", "sharded"),
     _case("named_outputs", "loss_scale", "mpi"),
-    _case("weighted", "schedule", "hybrid"),
+    _case("weighted", "accumulation", "hybrid"),
     _case("two_optimizers", "clipnorm", "ps"),
-    _case("nested", "adam", "sharded"),
     _case(WITHOUT_OPTIMIZER, "sgd", "hybrid"),
 ]
 
@@ -85,10 +86,10 @@ def every() -> list[dict[str, Any]]:
     turns = [
         _case(next(model for model in models if comm != "ps" or model not in LOOPS), optimizer, comm, ranks)
         for number, optimizer in enumerate(OPTIMIZERS)
-        for comm, ranks in zip(COMMS, (2, 3, 2, 2) if number % 2 else (3, 2, 2, 3), strict=True)
+        for comm, ranks in zip(COMMS, (2, 3, 3, 2) if number % 2 else (3, 2, 2, 3), strict=True)
     ]
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
-    cases = [*BASIC, *(one for one in turns if one["ranks"] == 2), *by_hand[:1]]  # of three ranks: to come
+    cases = [*BASIC, *turns, *by_hand]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
 
 
