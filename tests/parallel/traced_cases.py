@@ -34,7 +34,7 @@ SHORT = "bfloat16"
 # right there.
 OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
 # Not under ps: a loop reads their weights, which no server can have then, and comm=ps is refused for that reason.
-LOOPS = ("lstm", "gru", WITHOUT_OPTIMIZER)
+LOOPS: tuple[str, ...] = ()
 OPTIMIZERS = (
     "sgd",
     "momentum",

@@ -85,29 +85,30 @@ def in_line(graph: StepGraph) -> Iterator[None]:
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    depth = [0]
+    optimizers_at_work = 0
     original = cond_module.cond
 
     def cond(pred: Any, true_fn: Any = None, false_fn: Any = None, *args: Any, **kwargs: Any) -> Any:
-        is_plain = smart_cond.smart_constant_value(pred) is None if not isinstance(pred, bool) else False
-        if not depth[0] or not is_plain or tf.compat.v1.get_default_graph() is not graph:
+        is_known = isinstance(pred, bool) or smart_cond.smart_constant_value(pred) is not None
+        if not optimizers_at_work or is_known or tf.compat.v1.get_default_graph() is not graph:
             return original(pred, true_fn, false_fn, *args, **kwargs)
         pred = tf.convert_to_tensor(pred)
         taken, other = graph.branch(pred, true_fn), graph.branch(tf.logical_not(pred), false_fn)
         return tf.nest.map_structure(lambda one, two: one if one is None else tf.where(pred, one, two), taken, other)
 
-    def inside(function: Any) -> Any:
+    def noted(function: Any) -> Any:
         def apply(*args: Any, **kwargs: Any) -> Any:
-            depth[0] += 1
+            nonlocal optimizers_at_work
+            optimizers_at_work += 1
             try:
                 return function(*args, **kwargs)
             finally:
-                depth[0] -= 1
+                optimizers_at_work -= 1
 
         return apply
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(cond_module, "cond", cond))
         for kind in (BaseOptimizer, LossScaleOptimizer):
-            stack.enter_context(mock.patch.object(kind, "apply", inside(kind.apply)))
+            stack.enter_context(mock.patch.object(kind, "apply", noted(kind.apply)))
         yield

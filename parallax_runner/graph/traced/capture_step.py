@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -14,7 +16,7 @@ from parallax_runner.graph import capture
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import start_anew
-from parallax_runner.graph.traced.imported import add_variables, first_of, import_step
+from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
 from parallax_runner.graph.traced.kinds import steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
@@ -39,34 +41,24 @@ def capture_step(
             "a Keras model or a training step is made eagerly, and TensorFlow is not eager here: remove "
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
-    capture.begin_afresh()
-    variables = Variables()
-    with seeded_generators(seed), eager_on_cpu(), variables.created():
-        tf.random.set_random_seed(seed)
-        steps = steps_of(capture.called(make, sorted(features)), features, options)
-        mode, probe = sparse_updates_of(options), RowProbe(variables.unrecorded)
-        traced = trace(steps.train, features, mode, probe)
-        evaluated = None if steps.evaluate is None else trace(steps.evaluate, features, mode, probe)
-        made = variables.all()
-        metrics = [one for one in made if one.is_metric]
-        firsts = [first_of(one) for one in made if not one.is_metric]
-        for each in filter(None, (traced, evaluated)):
-            start_anew(each.graph, metrics)
+    # A function that imports Keras itself is called again: of the first call nobody saw the variables.
+    made = _made(make, features, seed, options) or _made(make, features, seed, options)
+    assert made is not None
     graph = tf.Graph()
     with graph.as_default():
         tf.set_random_seed(seed)
         placeholders = {
             name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
         }
-        added = add_variables(firsts)
-        wanted = {"loss": traced.tensor(loss_of(traced.returned))}
-        found, writes = import_step(traced, wanted, added, placeholders, name="step")
+        added = add_variables(made.firsts)
+        wanted = {"loss": made.train.tensor(loss_of(made.train.returned))}
+        found, writes = import_step(made.train, wanted, added, placeholders, name="step")
         loss, train_op = tf.identity(found["loss"], name="loss"), tf.group(*writes, name="train_op")
         ends = [train_op, loss.op]
         validation_loss: Any = None
         outputs: dict[str, Any] = {}
-        if evaluated is not None:
-            validation_loss, outputs = _import_evaluation(evaluated, added, placeholders)
+        if made.evaluate is not None:
+            validation_loss, outputs = _import_evaluation(made.evaluate, added, placeholders)
             ends += [tensor.op for tensor in (validation_loss, *outputs.values()) if tensor is not None]
     look_up_rows(graph)
     keep_only_needed(graph, ends)
@@ -80,6 +72,34 @@ def capture_step(
         outputs=outputs,
     )
     return dataclasses.replace(single, has_optimizer=True)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The traces of what a model's function has made, and the first values of its variables."""
+
+    train: Trace
+    evaluate: Trace | None
+    firsts: list[First]
+
+
+def _made(make: Callable[[], Any], features: Features, seed: int, options: Mapping[str, Any]) -> _Made | None:
+    """None where Keras was imported only while the function ran."""
+    capture.begin_afresh()
+    variables, had_keras = Variables(), "keras" in sys.modules
+    with seeded_generators(seed), eager_on_cpu(), variables.created():
+        tf.random.set_random_seed(seed)
+        returned = capture.called(make, sorted(features))
+        if not had_keras and "keras" in sys.modules:
+            return None
+        steps = steps_of(returned, features, options)
+        mode, probe = sparse_updates_of(options), RowProbe(variables.unrecorded)
+        train = trace(steps.train, features, mode, probe)
+        evaluate = None if steps.evaluate is None else trace(steps.evaluate, features, mode, probe)
+        every = variables.all()
+        for each in filter(None, (train, evaluate)):
+            start_anew(each.graph, [one for one in every if one.is_metric])
+        return _Made(train, evaluate, [first_of(one) for one in every if not one.is_metric])
 
 
 def _import_evaluation(

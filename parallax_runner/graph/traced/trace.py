@@ -16,6 +16,7 @@ from tensorflow.python.framework import func_graph
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph.traced import branches
 from parallax_runner.graph.traced.gradients import TapeGradient, recorded
+from parallax_runner.graph.traced.reads import taken_before_loops
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
@@ -59,6 +60,7 @@ def trace(step: StepFunction, features: Features, sparse_updates: SparseUpdates,
     with ExitStack() as stack:
         stack.enter_context(functions_in_line())
         stack.enter_context(recorded(gradients, graph))
+        stack.enter_context(taken_before_loops(graph))
         if "keras" in sys.modules:
             stack.enter_context(branches.in_line(graph))
             stack.enter_context(rows_updated(sparse_updates, gradients, probe))

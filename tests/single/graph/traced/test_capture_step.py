@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from parallax_runner.errors import CaptureError
+from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.verify.reference import Reference
@@ -273,3 +274,73 @@ def test_a_step_that_returns_no_loss_is_refused(returned: Any) -> None:
 def test_what_is_neither_a_model_nor_a_step_is_refused(made: Any) -> None:
     with pytest.raises(CaptureError, match=r"must return a compiled keras\.Model, or a function"):
         captured(lambda: made, {})
+
+
+def dropping() -> Any:
+    """A model whose every step draws."""
+    ids, x = keras.Input((), dtype="int32", name="ids"), keras.Input((3,), name="x")
+    rows = keras.layers.Dropout(0.5)(keras.layers.Embedding(ROWS, 3, name="table")(ids) * x)
+    made = keras.Model([ids, x], keras.layers.Dense(1, name="out")(rows))
+    made.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+    return made
+
+
+def test_a_resumed_run_goes_on_with_the_draws_that_come_next() -> None:
+    single = captured(dropping)
+    initializers = [variable.initializer for variable in single.variables]
+    draw = np.random.default_rng(3)
+    steps = [
+        [
+            {"ids": draw.integers(0, ROWS, BATCH), "x": draw.normal(size=(BATCH, 3)), "y": draw.normal(size=BATCH)}
+            for _ in range(2)
+        ]
+        for _ in range(4)
+    ]
+
+    def after(first: int, last: int, begin: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """All variables when two ranks have done these steps in a session of their own."""
+        with Reference(
+            single,
+            ranks=2,
+            average_sparse=True,
+            seeds=lambda graph, rank: derive_seeds(
+                graph, seed=1, rank=rank, first_step=first, initializers=initializers
+            ),
+        ) as reference:
+            reference.initialize()
+            if begin is not None:
+                reference.load(begin)
+            for batches in steps[first:last]:
+                reference.step(batches)
+            return reference.values()
+
+    whole = after(0, 4, None)
+    resumed = after(2, 4, after(0, 2, None))
+    assert whole.keys() == resumed.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
+    assert any(name.endswith("seed_generator_state") for name in whole)
+
+
+LATE = """
+import sys
+from parallax_runner.graph.traced.capture_step import capture_step
+
+def make():
+    import keras
+    made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name="out")])
+    made.compile("adam", "mse")
+    return made
+
+assert "keras" not in sys.modules
+single = capture_step(make, {"x": ((4, 3), "float32"), "y": ((4, 1), "float32")}, seed=7, options={"labels": "y"})
+print(*sorted(variable.name for variable in single.variables))
+"""
+
+
+def test_a_function_that_imports_keras_itself_gives_keras_own_paths() -> None:
+    program = "from parallax_runner.process.tensorflow_import import import_tensorflow\nimport_tensorflow()\n" + LATE
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    wanted = {"sequential/out/kernel", "sequential/out/bias", "adam/iteration", "adam/sequential_out_kernel_momentum"}
+    assert wanted <= set(result.stdout.split())
