@@ -33,8 +33,6 @@ SHORT = "bfloat16"
 # Draws, statistics and means over valid words of a rank's own batch are no others': plain Keras does not say what is
 # right there.
 OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
-# Not under ps: a loop reads their weights, which no server can have then, and comm=ps is refused for that reason.
-LOOPS: tuple[str, ...] = ()
 OPTIMIZERS = (
     "sgd",
     "momentum",
@@ -84,7 +82,7 @@ def every() -> list[dict[str, Any]]:
     """The fields of each case: every optimizer in every mode, models and numbers of ranks take turns."""
     models = itertools.cycle((*KERAS, *TAPE))
     turns = [
-        _case(next(model for model in models if comm != "ps" or model not in LOOPS), optimizer, comm, ranks)
+        _case(next(models), optimizer, comm, ranks)
         for number, optimizer in enumerate(OPTIMIZERS)
         for comm, ranks in zip(COMMS, (2, 3, 3, 2) if number % 2 else (3, 2, 2, 3), strict=True)
     ]
