@@ -25,17 +25,12 @@ def merge_declared_variables(rewrite: Rewrite) -> None:
         return
     # Of all replicas of the worker: one may push the gradients of the others, and so run their forward passes.
     step = edit.ancestors([op for one in rewrite.siblings for op in (one.train_op, *one.step_ops)])
-    for variable in merged_variables(rewrite):
+    for variable in rewrite.single.merged:
         handle = rewrite.op(variable.name).outputs[0]
         writes = [op for op in handle.consumers() if op in step and edit.is_write(op)]
         if writes:
             with tf.name_scope(f"merge/{variable.name}/"):
                 rewrite.step_ops.append(_merge(rewrite, variable, handle, writes))
-
-
-def merged_variables(rewrite: Rewrite) -> list[Variable]:
-    """The variables that ranks merge."""
-    return [one for one in rewrite.single.merged if one.name not in rewrite.placements]
 
 
 def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list[tf.Operation]) -> tf.Operation:

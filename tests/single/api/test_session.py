@@ -253,6 +253,7 @@ def watched(scope: str) -> tf.Graph:
         tf.identity(tf.norm(rows), name="length")
         tf.reduce_max(rows, name="largest")
         tf.reduce_sum(tf.reduce_max(rows, axis=1), name="sum_of_largest")
+        tf.reduce_sum(tf.cumsum(rows, axis=0), name="sum_of_running")
         tf.check_numerics(tf.nn.l2_loss(rows) / 0.0, "nobody fetches this", name="checked")
     return graph
 
@@ -261,21 +262,22 @@ def test_every_worker_gets_sums_of_what_is_made_of_gradients(cluster: Cluster) -
     first, second = cluster.sessions(watched("watched"), workers=2)
     rows = np.zeros((6, 2))
     np.add.at(rows, np.concatenate(IDS), 1.0)
-    expected = [np.sum(rows**2) / 2, np.sum(rows), np.sqrt(np.sum(rows**2))]
+    expected = [np.sum(rows**2) / 2, np.sum(rows), np.sqrt(np.sum(rows**2)), np.sum(np.max(rows, axis=1))]
 
     def train(rank: int, *fetches: str) -> Any:
         return (first, second)[rank].run([*fetches, "train"], {"ids:0": [IDS[rank]]})
 
-    numbers = ("half:0", "sum:0", "length:0")
+    numbers = ("half:0", "sum:0", "length:0", "sum_of_largest:0")
     for found in at_once([lambda: train(0, *numbers), lambda: train(1, *numbers)]):
-        np.testing.assert_allclose(found[:3], [[number] for number in expected])
+        np.testing.assert_allclose(found[: len(numbers)], [[number] for number in expected])
     with pytest.raises(TrainingError, match=r"«largest:0» needs .* or a sum of it \(tf.nn.l2_loss"):
         train(1, "largest:0")
     # All rows would travel for it in each step.
-    with pytest.raises(TrainingError, match=r"«sum_of_largest:0» needs .* fetch it in worker 0 alone"):
-        train(1, "sum_of_largest:0")
-    found, _ = at_once([lambda: train(0, "sum_of_largest:0"), lambda: train(1)])
-    np.testing.assert_allclose(found[0], [np.sum(np.max(rows, axis=1))])
+    with pytest.raises(TrainingError, match=r"«sum_of_running:0» needs .* fetch it in worker 0 alone"):
+        train(1, "sum_of_running:0")
+    found, _ = at_once([lambda: train(0, "sum_of_running:0"), lambda: train(1)])
+    touched = rows[np.unique(np.concatenate(IDS))]
+    np.testing.assert_allclose(found[0], [np.sum(np.cumsum(touched, axis=0))])
 
 
 def test_sums_of_gradients_that_whichever_worker_takes_are_refused(cluster: Cluster) -> None:

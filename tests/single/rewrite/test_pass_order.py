@@ -106,6 +106,15 @@ def reads_all_rows(features: Features) -> tf.Tensor:
     return output + tf.stop_gradient(tf.reduce_max(table().read_value()))
 
 
+def counts_examples(features: Features) -> tf.Tensor:
+    """The model, with a count that declares how ranks merge it."""
+    seen = tf.get_variable(
+        "seen", [], tf.int64, tf.zeros_initializer(), trainable=False, aggregation=tf.VariableAggregation.SUM
+    )
+    with tf.control_dependencies([seen.assign_add(4)]):
+        return tf.identity(lookup_model(features))
+
+
 def scaled_by_all_rows(gradients: list[Any]) -> list[Any]:
     """Clipped by their norm, and a dense one scaled by what the whole table has behind the gradients."""
     rows, dense = clip(gradients)
@@ -132,7 +141,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
 
     single = captured(process=clip, optimizer="adam")
     reading = [captured(reads_all_rows), captured(process=scaled_by_all_rows)]
-    single_auto = captured(routes_model, process=clip)
+    single_auto, counting = captured(routes_model, process=clip), captured(counts_examples)
     ps = planned(single, "ps", partitions=2)
     direct = capture(one_update, FEATURES, seed=1)
     direct_ps = planned(direct, "ps")
@@ -143,6 +152,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     return [
         *((single, planned(single, comm, partitions=2)) for comm in ("local", "mpi", "ps", "hybrid", "sharded")),
         *((one, planned(one, "sharded")) for one in reading),
+        *((counting, planned(counting, comm)) for comm in ("mpi", "ps")),
         (single_auto, planned_auto(single_auto)),
         (single, together),
         (single, with_options(together, ps=PsOptions(replicate_variables=True))),
