@@ -61,8 +61,8 @@ def test_plan_prints_a_table(planned: Run) -> None:
     assert set(rows) == {
         *("embedding", "lstm/kernel", "lstm/bias", "lstm/projection", "softmax_w", "softmax_b", "global_step", "all")
     }
-    # Shape, size, gradient, route, partitions, place, rows written, bytes: 2 (N - 1) / N of the gradient for an allreduce,
-    # 4 examples of 5 words with a row of 8 float32 there and back, plus ids, for what is on a server.
+    # Shape, size, gradient, route, partitions, place, rows written, bytes: 2 (N - 1) / N of the gradient for an
+    # allreduce, 4 examples of 5 words with a row of 8 float32 there and back, plus ids, for what is on a server.
     assert rows["lstm/kernel"] == ["16×32", "2.05 kB", "dense", "allreduce", "1", "every rank", "all", "2.05 kB"]
     assert rows["embedding"][:7] == ["200×8", "6.4 kB", "sparse", "ps", "1", "server 0", "touched"]
     assert re.fullmatch(r"≤ 1\.\d+ kB", rows["embedding"][7])
