@@ -28,7 +28,7 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
     if plain(config.optimizer) != default:
         raise ConfigError(
             f"optimizer._target_={config.optimizer['_target_']}: model._target_={config.model['_target_']} makes a "
-            "Keras model or a training step, which has an optimizer of its own: leave optimizer=… out, and give the "
-            "model's function an argument for what is to be changed (model.learning_rate=…)"
+            "Keras model or a training step, which has an optimizer of its own: remove optimizer=…, and add "
+            "an argument to the model's function for each value to change (model.learning_rate=…)"
         )
     return dataclasses.replace(config, optimizer={})

@@ -60,7 +60,7 @@ def draws(node: tf.NodeDef) -> bool:
 
 
 def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
-    """Lets `node` read its seed combined with that of the rank; returns the nodes that combine them. `inside` a
+    """Combines the seed that `node` reads with the seed of the rank; returns the nodes that do it. `inside` a
     function tensors are called by their argument of the op."""
     place, dtype = given_seed(node), tf.as_dtype(node.attr["Tseed"].type)
     assert place is not None

@@ -602,6 +602,7 @@ BASIC = basic([case for case in GRAPHS if case.ranks == 2]) | {
     # A case of three ranks costs as much as three of two: one with servers, and one whose rows are over the ranks.
     Case(comm="hybrid", optimizer="adam", clip=True, ranks=3, partitions=4, reroute="table.allreduce"),
     next(case for case in MATRIX if case.ranks == 3 and case.model == "two_waves"),
+    *(case for case in MATRIX if case.recuts and (case.ranks == 2 or case.recuts == "4_4_13")),
     Case(partitions=4),
     *(
         Case(comm="ps", replicas=2, optimizer="adam", clip=True, partitions=4, local_aggregation=each)

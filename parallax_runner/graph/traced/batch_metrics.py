@@ -1,4 +1,4 @@
-"""Metrics of one batch: what Keras accumulates over an epoch starts anew in every step.
+"""Metrics of one batch: Keras accumulates them over an epoch, and here every step resets them.
 
 Keras reports the loss as a mean that a variable accumulates. A step of a distributed run reports the loss of its own
 batch. So these variables become values of the step: each update makes the next value, each read sees the last one.

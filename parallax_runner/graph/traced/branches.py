@@ -2,7 +2,7 @@
 
 Loss scaling, gradient accumulation and overwriting by averages put updates into `tf.cond`. A branch is a function, and
 no variable that a function writes can be cut in shards or move to a server. Both branches in line are ops like any
-others: a write of a branch that is not taken writes what is there already.
+others: where a branch is not taken, its writes keep the present values.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class StepGraph(func_graph.FuncGraph):
 
 
 def _one_number(value: Any) -> Any:
-    """A number in place of a tensor that is full of it, such as zeros for a sum that starts anew: it is the same for
-    every row, so that no table of them has to be cut in shards."""
+    """The number that fills a tensor, such as the zeros that reset a sum; any other tensor as it is. A number needs no
+    sharding."""
     if value.op.type == "Fill":
         return value.op.inputs[1]
     if value.op.type == "Const" and value.shape.rank:
