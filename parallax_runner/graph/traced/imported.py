@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,7 @@ class First:
         with tf.name_scope(scope):
             if self.drawn is not None:
                 constants = {name: tf.constant(value) for name, value in self.captured.items()}
-                definition = sorted_controls(self.drawn.as_graph_def())
+                definition = without_captured(sorted_controls(self.drawn.as_graph_def()), constants)
                 (output,) = self.drawn.outputs
                 return tf.import_graph_def(definition, constants, return_elements=[output.name], name="drawn")[0]
             if self.value is not None:
@@ -95,6 +95,7 @@ def import_step(
     definition = tf.graph_util.extract_sub_graph(
         sorted_controls(trace.graph.as_graph_def()), [op.name for op in starts]
     )
+    definition = without_captured(definition, fed)
     returned = [*(tensor.name for tensor in wanted.values()), *(op.name for op in ends)]
     found = tf.import_graph_def(definition, fed, return_elements=returned, name=name)
     for gradient in trace.gradients:
@@ -120,6 +121,16 @@ def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:
 
 def _only_reads(op: Any) -> bool:
     return op.type in ("ReadVariableOp", "ResourceGather", "VariableShape", "Placeholder", "Const")
+
+
+def without_captured(definition: Any, fed: Iterable[str]) -> Any:
+    """Leaves out the placeholders for captured tensors (names with outputs), in whose place others are fed: their names
+    count the tensors of the process, and no two processes have equal counts."""
+    captured = {name.split(":")[0] for name in fed}
+    kept = [node for node in definition.node if node.name not in captured]
+    del definition.node[:]
+    definition.node.extend(kept)
+    return definition
 
 
 def sorted_controls(definition: Any) -> Any:

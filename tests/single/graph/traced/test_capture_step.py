@@ -344,3 +344,23 @@ def test_a_function_that_imports_keras_itself_gives_keras_own_paths() -> None:
     assert result.returncode == 0, result.stderr
     wanted = {"sequential/out/kernel", "sequential/out/bias", "adam/iteration", "adam/sequential_out_kernel_momentum"}
     assert wanted <= set(result.stdout.split())
+
+
+def looking_up() -> Any:
+    """A step whose lookup captures its table without a name of its own."""
+    table = tf.Variable(tf.ones([ROWS, 3]), name="table")
+
+    def step(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.embedding_lookup(table, batch["ids"]) * batch["x"])
+        table.assign_sub(0.1 * tf.convert_to_tensor(tape.gradient(loss, table)))
+        return loss
+
+    return step
+
+
+def test_the_fingerprint_does_not_depend_on_what_the_process_did_before() -> None:
+    first = captured(looking_up, {})
+    kept = [tf.constant(float(number)) for number in range(10)]  # TensorFlow counts the tensors of a process
+    assert len(kept) == 10
+    assert captured(looking_up, {}).fingerprint == first.fingerprint
