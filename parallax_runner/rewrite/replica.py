@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import PlanError
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.devices import leave_devices
+from parallax_runner.graph.function_shapes import forget_shapes
 from parallax_runner.graph.named_apart import named_apart
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.shard_ids import set_shards
@@ -45,6 +46,7 @@ def start_replica(
     )
     graph_def = set_shards(graph_def, num_shards=plan.replicas, shard_id=replica)
     leave_devices(graph_def, {moved.device for moved in plan.moved})
+    forget_shapes(graph_def)
     number = replica % plan.replicas_per_worker
     prefix = f"replica_{number}/" if number else ""
     if prefix:
