@@ -20,6 +20,7 @@ _WHERE = {
         "parallax_runner.api.config",
     ),
     "ProfileConfig": "parallax_runner.api.config",
+    "fit": "parallax_runner.api.fit",
     "load_into_keras": "parallax_runner.export.keras_weights",
 }
 _MODULES = ("shard", "mpi_collectives")

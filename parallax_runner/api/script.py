@@ -53,15 +53,22 @@ class ScriptSource:
 
         return capture_script(self.graph)
 
+    def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
+        """Unknown. Raises ConfigError."""
+        raise ConfigError("a script's graph has batches of its own size")
 
-def started_as() -> list[str]:
-    """The overrides that say how this script was started. Raises LaunchError where there is none to start again."""
+
+def started_as(function: str = "parallel_run") -> list[str]:
+    """The overrides that say how this script was started, for `function`, which it calls.
+
+    Raises LaunchError where there is none to start again.
+    """
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if file is None:
         raise LaunchError(
-            "parallel_run starts its script again in each worker, and this is none: put it into a file, and start that "
-            "as in `python train.py`"
+            f"{function} starts its script again in each worker, and this is none (a notebook, or an interactive "
+            "session): put it into a file, and start that as in `python train.py`"
         )
     from parallax_runner.api.overrides import value_of
 

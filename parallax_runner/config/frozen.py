@@ -23,6 +23,8 @@ from parallax_runner.files.whole import write_whole
 FILE_NAME = "config.yaml"
 # What `conf/model/script.yaml` names in place of a model's function.
 SCRIPT = "parallax_runner.api.script.start_it_plainly"
+# What `conf/model/fit.yaml` names: a script too, whose model our own loop trains.
+FIT = "parallax_runner.api.fit.start_it_plainly"
 
 
 def run_config(composed: object) -> RunConfig:
@@ -76,8 +78,13 @@ def load(run_dir: str | os.PathLike[str]) -> RunConfig:
 
 
 def runs_script(run_dir: str | os.PathLike[str]) -> bool:
-    """Whether the run is that of a script that called parallel_run."""
-    return bool(load(run_dir).model["_target_"] == SCRIPT)
+    """Whether workers run a script, which calls parallel_run or fit."""
+    return is_of_script(load(run_dir))
+
+
+def is_of_script(config: RunConfig) -> bool:
+    """Whether a script brings the model."""
+    return config.model["_target_"] in (SCRIPT, FIT)
 
 
 def ckpt_dir_of(run_dir: Path) -> str | None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
-from parallax_runner.config.frozen import SCRIPT, run_config
+from parallax_runner.config.frozen import FIT, SCRIPT, is_of_script, run_config
 from parallax_runner.config.launchers import check_launcher
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
@@ -207,7 +207,7 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
     _check_measured(config, origins)
     if comm.name == "local" and comm.compression != "off":
         raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
-    if comm.name == "auto" and config.model["_target_"] == SCRIPT:
+    if comm.name == "auto" and is_of_script(config):
         needed = "a script feeds its data itself, so nobody knows which rows it touches: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name == "sharded" and config.model["_target_"] == SCRIPT:
@@ -221,7 +221,7 @@ def _check_measured(config: RunConfig, origins: Origins) -> None:
         raise refusal(key, origins, "under comm=local nothing travels", value=True)
     if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
         raise refusal(key, origins, "comm=auto chooses by the rows that steps touch", value=False)
-    if config.comm.measure_rows and name != "auto" and config.model["_target_"] == SCRIPT:
+    if config.comm.measure_rows and name != "auto" and is_of_script(config):
         needed = "a script feeds its data itself, so nobody knows which rows it touches: leave it out"
         raise refusal(key, origins, needed, value=True)
 

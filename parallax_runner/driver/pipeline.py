@@ -35,7 +35,7 @@ from parallax_runner.driver.run_lock import alone_in
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import RunSummary, global_batch, with_training
 from parallax_runner.driver.simulate import run_simulation
-from parallax_runner.driver.supervise import supervise
+from parallax_runner.driver.supervise import MakeEpochs, supervise
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
@@ -67,10 +67,11 @@ BALANCED_BY_BOUNDS = (
 )
 
 
-def drive(config: RunConfig, source: Source = MODEL) -> Objective | None:
+def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
     """Runs one job to its end and returns its objective, None where the action has none.
 
-    `source` has the graph and the data; they are the configuration's own unless a script brings them.
+    `source` has the graph and the data; they are the configuration's own unless a script brings them. `epochs` makes,
+    of the run's record, what is asked between epochs.
 
     Raises ParallaxError where the configuration, data, graph or plan is at fault, and SystemExit with the run's status
     where a run failed or was stopped.
@@ -84,7 +85,7 @@ def drive(config: RunConfig, source: Source = MODEL) -> Objective | None:
         raise ConfigError("action=sync does not run a job: give it plainly, as in action=sync run_dir=runs/first")
     with Interrupts() as interrupts, _alone_in(run_dir):
         try:
-            return _drive(config, source, run_dir, state, interrupts)
+            return _drive(config, source, run_dir, state, interrupts, epochs)
         except (Exception, Interrupted) as error:
             if interrupts.received:
                 command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
@@ -107,7 +108,12 @@ def _alone_in(run_dir: Path) -> Iterator[None]:
 
 
 def _drive(
-    config: RunConfig, source: Source, run_dir: Path, state: RunState, interrupts: Interrupts
+    config: RunConfig,
+    source: Source,
+    run_dir: Path,
+    state: RunState,
+    interrupts: Interrupts,
+    epochs: MakeEpochs | None,
 ) -> Objective | None:
     redirect_logs(run_dir, config.redirect_path)
     _log_to(run_dir)
@@ -149,7 +155,7 @@ def _drive(
     start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
     _leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
-    return _run(start, plan, single, dataset, state, before, interrupts, measured)
+    return _run(start, plan, single, dataset, state, before, interrupts, measured, epochs)
 
 
 def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
@@ -157,7 +163,7 @@ def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Pa
     from parallax_runner.graph import fingerprint, generators
 
     fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
-    if config.model["_target_"] == frozen.SCRIPT:
+    if frozen.is_of_script(config):
         generators.begin.save(run_dir / generators.FILE_NAME)
 
 
@@ -242,7 +248,7 @@ def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, 
     from parallax_runner.checkpoints.start import find_start
 
     model, profile, ckpt, start = config.model, config.profile, config.ckpt, None
-    if model["_target_"] == frozen.SCRIPT:
+    if frozen.is_of_script(config):
         model = {**model, "first_process": str(run_dir)}
     if profile.dir is not None:
         profile = dataclasses.replace(profile, dir=str(Path(profile.dir).resolve()))
@@ -289,6 +295,7 @@ def _run(
     before: Mapping[str, Any],
     interrupts: Interrupts,
     measured: Measured | None,
+    epochs: MakeEpochs | None,
 ) -> Objective | None:
     config, run_dir = start.config, start.run_dir
     state.summary = dataclasses.replace(state.summary, first_step=start.first_step)
@@ -307,7 +314,7 @@ def _run(
                     start, result = search_apart(search, start, state.restarts, interrupts)
                 if result is None:
                     record, result = supervise(
-                        start, plan, single, dataset, tracker, artifacts, state.restarts, interrupts, search
+                        start, plan, single, dataset, tracker, artifacts, state.restarts, interrupts, search, epochs
                     )
             finally:
                 if search is not None:

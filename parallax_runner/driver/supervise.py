@@ -15,6 +15,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
+from parallax_runner.driver.epochs import Epochs
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.recovery import Recovery, Restarts
 from parallax_runner.driver.run_summary import global_batch
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WORKER = "parallax_runner.worker"
+MakeEpochs = Callable[[RunRecord], Epochs]
 
 
 def supervise(
@@ -49,11 +51,12 @@ def supervise(
     restarts: Restarts,
     interrupts: Interrupts,
     search: PartitionSearch | None = None,
+    epochs: MakeEpochs | None = None,
 ) -> tuple[RunRecord, processes.RunResult]:
     """Returns what was reported and how it ended, after as many attempts as `restarts` allows.
 
     With `search` the plan changes on the way; where that is all that was asked for, nothing of the training is
-    recorded.
+    recorded. `epochs` makes, of the record, what is asked between epochs.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
@@ -75,15 +78,18 @@ def supervise(
             on_validated=_best_keeper(config),
         )
 
+        between = None if epochs is None else epochs(record)
         while True:
             if search is not None:
                 config, plan = search.begin(config), search.plan
-            on_message = _listener(record, artifacts, early_end.Watch(), search)
+            on_message = _listener(record, artifacts, early_end.Watch(), search, between)
             prepare(config.profile, first_step=recovery.step_of(config))
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
             if failure is None:
+                if between is not None and result.status == "finished":
+                    between.finish(record.last_step)
                 return record, result
             try:
                 config = start.again()
@@ -95,11 +101,17 @@ def supervise(
             step = recovery.step_of(config)
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
             record.restart()
+            if between is not None:
+                between.restart()
             record.last_step = step
 
 
 def _listener(
-    record: RunRecord, artifacts: RunArtifacts, watch: early_end.Watch, search: PartitionSearch | None
+    record: RunRecord,
+    artifacts: RunArtifacts,
+    watch: early_end.Watch,
+    search: PartitionSearch | None,
+    epochs: Epochs | None,
 ) -> processes.OnMessage:
     """Hands what a rank reports to who wants to know."""
 
@@ -123,6 +135,8 @@ def _listener(
     }
     if search is not None:
         handlers |= {"segment": search.on_segment, "recut": search.on_recut}
+    if epochs is not None:
+        handlers |= {"segment": epochs.on_segment}
 
     def on_message(message: processes.Message) -> Mapping[str, Any] | None:
         handler = handlers.get(message.kind) if message.role == "worker" else None

@@ -59,12 +59,17 @@ class Source(Protocol):
         """The single-device graph, the same in every process."""
         ...
 
+    def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
+        """The same for batches of any size, if the model can."""
+        ...
+
 
 class _Model:
     """What the configuration itself names: a model's function, and data."""
 
     load_dataset = staticmethod(load_dataset)
     build_graph = staticmethod(build_graph)
+    build_serving_graph = staticmethod(build_serving_graph)
 
 
 MODEL: Source = _Model()

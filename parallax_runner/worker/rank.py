@@ -21,7 +21,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.errors import PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
-from parallax_runner.graph.build import build_graph, build_serving_graph, load_dataset
+from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.generators import seed_generators
@@ -37,6 +37,7 @@ from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.search.extent import may_change
 from parallax_runner.track.tracker import find_tracker
 from parallax_runner.train.feed import Feed
+from parallax_runner.train.learning_rate import LearningRate
 from parallax_runner.train.loop import FINITE_LOSSES, Loop
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.sessions import gpu_limits, initialize, open_session_of, session_config_of
@@ -48,18 +49,20 @@ from parallax_runner.worker.segments import Segments
 log = logging.getLogger(__name__)
 
 
-def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
+def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = MODEL) -> dict[str, Any]:
     """Trains as `run_dir` says and returns what the summary needs to know of it."""
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
     join_ranks(plan)
-    dataset = load_dataset(config)
-    single = build_graph(config, dataset)
+    dataset = source.load_dataset(config)
+    single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
     seed_generators(config.train.seed)  # Python functions in the graph may draw in each step
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints = CheckpointOps(distributed)
+        rate = config.model.get("learning_rate") if config.model["_target_"] == frozen.FIT else None
+        learning_rate = None if rate is None else LearningRate(distributed, rate)
         export_graph(config, distributed)
         distributed.graph.finalize()
     with open_session_of(config, client, plan, distributed) as session:
@@ -80,7 +83,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
             feed,
             validates=config.action != "search",
             validate_steps=config.train.validate_steps,
-            next_segment=segments_of(config, client, single, plan, rank),
+            next_segment=segments_of(config, client, single, plan, rank, learning_rate),
         )
         if config.action == "verify":
             return _verify(loop, checkpoints, single, plan, config, start)
@@ -88,7 +91,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient) -> dict[str, Any]:
         runner.session.close()
         stopped = client.stop_requested.is_set()
     if rank == 0 and outcome["ckpt_path"] is not None and not stopped:
-        outcome |= _export(config, single, dataset, Path(outcome["ckpt_path"]), client)
+        outcome |= _export(config, source, single, dataset, Path(outcome["ckpt_path"]), client)
     return outcome
 
 
@@ -117,10 +120,15 @@ def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str |
 
 
 def segments_of(
-    config: RunConfig, client: ControlClient, single: SingleDeviceGraph, plan: Plan, rank: int
+    config: RunConfig,
+    client: ControlClient,
+    single: SingleDeviceGraph,
+    plan: Plan,
+    rank: int,
+    learning_rate: LearningRate | None,
 ) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
-    """Who asks the driver how the training goes on; None where the plan stays what it is."""
-    if not may_change(config, plan):
+    """Who asks the driver how the training goes on; None where nothing changes until its end."""
+    if not may_change(config, plan) and config.model["_target_"] != frozen.FIT:
         return None
 
     def rewritten(changed: Plan, step: int) -> DistributedGraph:
@@ -131,7 +139,7 @@ def segments_of(
     def reopen(distributed: DistributedGraph, before: tf.Session) -> tf.Session:
         return tf.Session(before.sess_str, graph=distributed.graph, config=session_config_of(config, distributed))
 
-    return Segments(client, plan, rewritten, reopen).next
+    return Segments(client, plan, rewritten, reopen, learning_rate).next
 
 
 def rewrite(
@@ -174,7 +182,12 @@ def join_ranks(plan: Plan) -> None:
 
 
 def _export(
-    config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, last: Path, client: ControlClient
+    config: RunConfig,
+    source: Source,
+    single: SingleDeviceGraph,
+    dataset: Dataset,
+    last: Path,
+    client: ControlClient,
 ) -> dict[str, str | None]:
     """Leaves the model for serving, if it is to become an artifact; returns what the summary says of it."""
     which = config.tracking.log_checkpoints
@@ -184,7 +197,7 @@ def _export(
 
     client.doing = "exporting the model"
     folder = Path(config.run_dir) / "saved_model"
-    rebuild = functools.partial(build_serving_graph, config, dataset)
+    rebuild = functools.partial(source.build_serving_graph, config, dataset)
     return export_at_end(single, rebuild, dataset, log_checkpoints=which, last=last, folder=folder)
 
 

@@ -18,18 +18,20 @@ from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.routes.ps.reshard import reshard
+from parallax_runner.train.learning_rate import LearningRate
 from parallax_runner.train.segment import Graph, Segment
 
 
 @dataclass
 class Segments:
     """Of one rank. `rewrite` makes its graph for a plan and the steps that are done, `open_session` a session for it on
-    the same server as an earlier session; `plan` is the present one."""
+    the same server as an earlier session; `plan` is the present one. An order may change the `learning_rate`."""
 
     client: ControlClient
     plan: Plan
     rewrite: Callable[[Plan, int], DistributedGraph]
     open_session: Callable[[DistributedGraph, tf.Session], tf.Session]
+    learning_rate: LearningRate | None = None
 
     def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
         """Tells the driver how long the segment's steps took, and does what it answers when all ranks have; None where
@@ -39,6 +41,8 @@ class Segments:
         order = self.client.next_order()
         if order is None or order["ends"]:
             return None
+        if self.learning_rate is not None and order.get("learning_rate") is not None:
+            self.learning_rate.set(session, order["learning_rate"])
         if order["plan"] is None:
             return Segment(order["until"])
         self.client.doing = f"cutting variables anew after step {step}"

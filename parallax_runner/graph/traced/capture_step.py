@@ -17,13 +17,14 @@ from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import start_anew
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
+from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
 from parallax_runner.graph.traced.kinds import steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_probe import RowProbe
-from parallax_runner.graph.traced.row_updates import sparse_updates_of
-from parallax_runner.graph.traced.trace import Features, Trace, eager_on_cpu, loss_of, trace
-from parallax_runner.graph.traced.variables import Variables
+from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
+from parallax_runner.graph.traced.trace import Features, Steps, Trace, eager_on_cpu, loss_of, trace
+from parallax_runner.graph.traced.variables import ModelVariables, Variables
 
 
 def capture_step(
@@ -44,6 +45,26 @@ def capture_step(
     # A function that imports Keras itself is called again: of the first call nobody saw the variables.
     made = _made(make, features, seed, options) or _made(make, features, seed, options)
     assert made is not None
+    return _captured(made, features, seed)
+
+
+def capture_model(
+    model: Any, features: Features, as_batch: AsBatch, *, seed: int, sparse_updates: SparseUpdates
+) -> SingleDeviceGraph:
+    """Captures one step of a compiled Keras model that is there already, with its present values as the first ones.
+
+    `as_batch` makes what the model is trained on, (x, y, sample_weight), of the features by name.
+
+    Raises CaptureError where the model cannot be distributed.
+    """
+    capture.begin_afresh()
+    with eager_on_cpu():
+        steps = steps_on(model, features, as_batch)
+        made = _traced(steps, features, sparse_updates, ModelVariables(model))
+    return _captured(made, features, seed)
+
+
+def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
     graph = tf.Graph()
     with graph.as_default():
         tf.set_random_seed(seed)
@@ -92,14 +113,17 @@ def _made(make: Callable[[], Any], features: Features, seed: int, options: Mappi
         returned = capture.called(make, sorted(features))
         if not had_keras and "keras" in sys.modules:
             return None
-        steps = steps_of(returned, features, options)
-        mode, probe = sparse_updates_of(options), RowProbe(variables.unrecorded)
-        train = trace(steps.train, features, mode, probe)
-        evaluate = None if steps.evaluate is None else trace(steps.evaluate, features, mode, probe)
-        every = variables.all()
-        for each in filter(None, (train, evaluate)):
-            start_anew(each.graph, [one for one in every if one.is_metric])
-        return _Made(train, evaluate, [first_of(one) for one in every if not one.is_metric])
+        return _traced(steps_of(returned, features, options), features, sparse_updates_of(options), variables)
+
+
+def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Variables) -> _Made:
+    probe = RowProbe(variables.unrecorded)
+    train = trace(steps.train, features, mode, probe)
+    evaluate = None if steps.evaluate is None else trace(steps.evaluate, features, mode, probe)
+    every = variables.all()
+    for each in filter(None, (train, evaluate)):
+        start_anew(each.graph, [one for one in every if one.is_metric])
+    return _Made(train, evaluate, [first_of(one) for one in every if not one.is_metric])
 
 
 def _import_evaluation(

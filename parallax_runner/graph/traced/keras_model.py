@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parallax_runner.errors import CaptureError
@@ -13,6 +13,8 @@ from parallax_runner.graph.traced.trace import Features, Steps
 log = logging.getLogger(__name__)
 # A feature, several in the order of the outputs, or by output.
 Names = str | Sequence[str] | Mapping[str, str] | None
+# Makes (x, y, sample_weight) of the features by name.
+AsBatch = Callable[[Mapping[str, Any]], tuple[Any, Any, Any]]
 
 
 def is_keras_model(made: Any) -> bool:
@@ -26,10 +28,6 @@ def keras_steps(model: Any, features: Features, *, labels: Names, sample_weight:
 
     Raises CaptureError where the model is not compiled, or `labels` or `sample_weight` name no feature.
     """
-    if not model.compiled or model.optimizer is None:
-        raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
-    if (model.steps_per_execution or 1) > 1:
-        log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
     given = [*_flat(labels), *_flat(sample_weight)]
     for key, names in (("labels", labels), ("sample_weight", sample_weight)):
         for name in _flat(names):
@@ -41,13 +39,25 @@ def keras_steps(model: Any, features: Features, *, labels: Names, sample_weight:
         named = {name: tensors[name] for name in inputs}
         return _inputs(model, named), _picked(labels, tensors), _picked(sample_weight, tensors)
 
-    _build(model, batch(_symbols(features)))
+    return steps_on(model, features, batch)
+
+
+def steps_on(model: Any, features: Features, as_batch: AsBatch) -> Steps:
+    """The steps on what `as_batch` makes of the features by name; builds the model and its optimizer first.
+
+    Raises CaptureError where the model is not compiled.
+    """
+    if not model.compiled or model.optimizer is None:
+        raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
+    if (model.steps_per_execution or 1) > 1:
+        log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
+    _build(model, as_batch(_symbols(features)))
 
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
-        inputs, *_ = batch(tensors)
-        return {"loss": _loss_of_batch(model, batch(tensors)), "outputs": _outputs(model, inputs)}
+        batch = as_batch(tensors)
+        return {"loss": _loss_of_batch(model, batch), "outputs": _outputs(model, batch[0])}
 
-    return Steps(train=lambda tensors: model.train_step(batch(tensors)), evaluate=evaluate)
+    return Steps(train=lambda tensors: model.train_step(as_batch(tensors)), evaluate=evaluate)
 
 
 def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:

@@ -169,6 +169,26 @@ class Variables:
             yield
 
 
+class ModelVariables(Variables):
+    """The variables of a Keras model that is there already: its own, and those of its optimizer and metrics."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._model = model
+
+    def all(self) -> list[TracedVariable]:
+        """Each variable once; the first value is the present one. The model and its optimizer are built."""
+        metrics = [variable for metric in self._model.metrics for variable in metric.variables]
+        known = {id(variable) for variable in self._made}
+        for variable in [*self._model.variables, *self._model.optimizer.variables, *metrics]:
+            if id(variable._value) not in known:
+                known.add(id(variable._value))
+                self._made.append(variable._value)
+                self._paths[id(variable._value)] = variable.path
+        self._metrics = metrics
+        return super().all()
+
+
 def _op_name(name: str) -> str:
     found = _REFUSED.sub("_", name)
     return found if re.match(r"[A-Za-z0-9.]", found) else f"v{found}"
