@@ -38,6 +38,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     _check_unused(config, origins)
     check_cluster(config, origins)
     _check_comm(config, origins)
+    _check_fit(config, origins)
     check_launcher(config, origins)
     check_backup(config, origins)
     check_partition(config, origins)
@@ -224,6 +225,21 @@ def _check_measured(config: RunConfig, origins: Origins) -> None:
     if config.comm.measure_rows and name != "auto" and is_of_script(config):
         needed = "a script feeds its data itself, so nobody knows which rows it touches: leave it out"
         raise refusal(key, origins, needed, value=True)
+
+
+def _check_fit(config: RunConfig, origins: Origins) -> None:
+    """Between two epochs all ranks wait for what callbacks decide."""
+    if config.model["_target_"] != FIT:
+        return
+    if not config.comm.sync:
+        needed = "epochs of fit end at the same step for all workers: it goes with comm.sync=true"
+        raise refusal("comm.sync", origins, needed, value=False)
+    if config.comm.ps.backup_workers:
+        needed = "epochs of fit end at the same step for all workers: leave it out"
+        raise refusal("comm.ps.backup_workers", origins, needed, value=config.comm.ps.backup_workers)
+    if config.partition.name == "search":
+        needed = "under fit the plan stays what it is: search in a run of its own, or choose fixed"
+        raise refusal("partition.name", origins, needed, value="search")
 
 
 def _check_data(config: RunConfig, origins: Origins) -> None:

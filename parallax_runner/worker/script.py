@@ -63,7 +63,8 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
     config = frozen.load(run_dir)
     worker = Worker(run_dir, rank, client, config)
     _workers.append(worker)
-    if config.redirect_path is None:
+    # Under fit the first process has printed the same up to here, and goes on after it.
+    if config.redirect_path is None and config.model["_target_"] != frozen.FIT:
         sys.stdout = Printed(sys.stdout, "stdout", client)
         sys.stderr = Printed(sys.stderr, "stderr", client)
     try:

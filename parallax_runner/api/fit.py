@@ -1,0 +1,236 @@
+"""`fit`: trains a compiled Keras model on many workers, and leaves the weights in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from parallax_runner.api import fit_result
+from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
+from parallax_runner.api.fit_data import dataset_of
+from parallax_runner.api.fit_source import FitSource
+from parallax_runner.api.overrides import value_of
+from parallax_runner.api.script import started_as
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.epochs import Epochs
+from parallax_runner.errors import ConfigError, LaunchError
+from parallax_runner.export.keras_weights import load_into_keras
+from parallax_runner.process.terminal import keep_going
+from parallax_runner.worker.script import Worker, this_worker
+
+
+def fit(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    workers: int = 2,
+    comm: str = "hybrid",
+    batch_size: int | None = None,
+    epochs: int = 1,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_data: Any = None,
+    validation_freq: int = 1,
+    callbacks: Sequence[Any] | Any = (),
+    class_weight: dict[int, float] | None = None,
+    sample_weight: Any = None,
+    shuffle: bool = True,
+    overrides: Sequence[str] = (),
+) -> Any:
+    """Trains like `model.fit`, each step on one batch cut into `workers` equal parts; returns Keras' History.
+
+    `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None): a batch is that of all
+    workers together. Each worker runs the script again up to this call, and ends in it. Afterwards the model has the
+    trained weights, and its optimizer its state. Callbacks are called in this process, between epochs.
+    `overrides` are those of the command line, such as "ckpt.save_steps=100".
+
+    Raises ConfigError, DataError, CaptureError or PlanError where something cannot be done as asked, and SystemExit
+    with the run's exit status where the run failed or was stopped.
+    """
+    wanted = _Wanted(
+        model=model,
+        epochs=epochs,
+        initial_epoch=initial_epoch,
+        validation_freq=validation_freq,
+        callbacks=callbacks if isinstance(callbacks, list | tuple) else [callbacks],
+        lines=[f"cluster.workers={value_of(workers)}", f"comm={comm}", *overrides],
+    )
+    _check(wanted)
+    worker = this_worker()
+    if worker is not None and len(_finished) < len(worker.config.model.get("earlier", ())):
+        return _as_before(worker, model)
+    dataset = dataset_of(
+        x,
+        y,
+        batch_size=batch_size,
+        steps_per_epoch=steps_per_epoch,
+        validation_data=validation_data,
+        class_weight=class_weight,
+        sample_weight=sample_weight,
+        shuffle=shuffle,
+        approximate="data.resume=approximate" in overrides,
+    )
+    if worker is not None:
+        _work(worker, FitSource(model, dataset))
+    return _drive(wanted, dataset, steps_per_epoch or dataset.train_size // dataset.global_batch)
+
+
+# The folders of the runs of earlier calls, in this process.
+_finished: list[Path] = []
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    model: Any
+    epochs: int
+    initial_epoch: int
+    validation_freq: int
+    callbacks: Sequence[Any]
+    lines: list[str] = field(default_factory=list)
+
+
+def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
+    """What `model=fit` names; only `fit` can bring the model. Raises ConfigError."""
+    raise ConfigError(
+        "model=fit: a script brings its own model; start it plainly, as in `python train.py`, and it calls fit by "
+        "itself"
+    )
+
+
+def _check(wanted: _Wanted) -> None:
+    model = wanted.model
+    for name in ("epochs", "validation_freq"):
+        if not isinstance(getattr(wanted, name), int) or getattr(wanted, name) < 1:
+            raise ConfigError(f"{name}={getattr(wanted, name)!r} (fit): expected an integer, at least 1")
+    if not 0 <= wanted.initial_epoch < wanted.epochs:
+        raise ConfigError(
+            f"initial_epoch={wanted.initial_epoch} (fit): expected 0 to {wanted.epochs - 1}: epochs={wanted.epochs} is "
+            "the number of the last epoch"
+        )
+    if not getattr(model, "compiled", False):
+        raise ConfigError("fit trains a compiled keras.Model: call model.compile(optimizer=…, loss=…) first")
+
+
+def _as_before(worker: Worker, model: Any) -> Any:
+    """In a worker of a later call: what this call has returned before."""
+    run_dir = Path(worker.config.model["earlier"][len(_finished)])
+    _finished.append(run_dir)
+    return fit_result.take_over(run_dir, model)
+
+
+@dataclass
+class _Trained:
+    """Stands for a script's session once the training is done (worker/script.py)."""
+
+    plan: Any
+    outcome_: dict[str, Any]
+
+    @property
+    def runner(self) -> _Trained:
+        """This object: it has the outcome."""
+        return self
+
+    @property
+    def step(self) -> int:
+        """Steps that are done."""
+        return int(self.outcome_["steps"])
+
+    def outcome(self) -> dict[str, Any]:
+        """What the summary says of the steps."""
+        return self.outcome_
+
+    def close(self) -> None:
+        """Nothing is open any more."""
+
+    def give_up(self) -> None:
+        """Nothing is open any more."""
+
+
+def _work(worker: Worker, source: FitSource) -> NoReturn:
+    """Trains as this worker; the script ends here."""
+    from parallax_runner.plan import plan as plans
+    from parallax_runner.worker.rank import run_rank
+
+    if worker.session is not None:
+        raise LaunchError("fit was called again after its run had ended")
+    if worker.generators is not None:
+        worker.generators.give_back()
+    outcome = run_rank(worker.run_dir, worker.rank, worker.client, source)
+    worker.session = _Trained(plans.load(worker.run_dir / plans.FILE_NAME), outcome)
+    raise SystemExit(0)
+
+
+def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
+    from parallax_runner.driver.pipeline import drive
+
+    keep_going()
+    model = wanted.model
+    callbacks, notes = usable(wanted.callbacks)
+    for note in (*notes, *getattr(dataset, "notes", ())):
+        print(f"parallax_runner: {note}", file=sys.stderr)
+    config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
+    run_dir = Path(config.run_dir).resolve()
+    made: list[FitCalls] = []
+
+    def epochs(record: Any) -> Epochs:
+        def logs(epoch: int) -> dict[str, float]:
+            is_validated = dataset.validation_size and (epoch + 1) % wanted.validation_freq == 0
+            validation = record.last_validation_metrics if is_validated else {}
+            return {**record.take_epoch(), **{f"val_{name}": value for name, value in validation.items()}}
+
+        params = {"epochs": wanted.epochs, "steps": epoch_steps, "verbose": 0}
+        calls = FitCalls(model, callbacks, params=params, logs=logs, load=lambda: _load(model, run_dir))
+        made.append(calls)
+        return Epochs(epoch_steps, calls, config.cluster.workers, wanted.initial_epoch)
+
+    drive(config, FitSource(model, dataset), epochs)
+    if not made:  # only a plan was asked for
+        return None
+    (calls,) = made
+    _load(model, run_dir)
+    calls.finish()
+    fit_result.leave(run_dir, model, calls.history)
+    _finished.append(run_dir)
+    return calls.history
+
+
+def _load(model: Any, run_dir: Path) -> None:
+    load_into_keras(model, run_dir)
+
+
+def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
+    """The configuration of the run. Raises ConfigError where it cannot be composed, or the batch not be cut."""
+    from parallax_runner.config.cluster_size import size_cluster
+    from parallax_runner.config.compose import Composer
+    from parallax_runner.driver.check import validated
+
+    steps = (wanted.epochs - wanted.initial_epoch) * epoch_steps
+    every = epoch_steps * wanted.validation_freq
+    lines = [
+        "model=fit",
+        f"train.steps={steps}",
+        f"model.epoch_steps={epoch_steps}",
+        f"model.learning_rate={value_of(rate_variable(wanted.model))}",
+        f"model.earlier={value_of([str(run_dir) for run_dir in _finished])}",
+        *([f"train.validate_steps={every}"] if dataset.validation_size and every < steps else []),
+        *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
+        *started_as("fit"),
+        *wanted.lines,
+    ]
+    try:
+        config = validated(Composer().job(lines))
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
+    cluster = size_cluster(config).cluster
+    parts = 1 if config.comm.name == "local" else cluster.workers * cluster.replicas_per_worker
+    if dataset.global_batch % parts:
+        raise ConfigError(
+            f"a batch of {dataset.global_batch} examples cannot be cut into {parts} equal parts, one for each worker: "
+            f"choose a batch of {max(1, dataset.global_batch // parts) * parts} or another number of workers"
+        )
+    return dataclasses.replace(config, data={**config.data, "batch_size": dataset.global_batch // parts})

@@ -1,0 +1,44 @@
+"""What a call of `fit` leaves for the workers of later calls in the same script: the history, and all values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parallax_runner.files.whole import write_whole
+
+HISTORY = "fit_history.json"
+VALUES = "fit_values.npz"
+
+
+def leave(run_dir: Path, model: Any, history: Any) -> None:
+    """Writes both into the run's folder."""
+    facts = {"history": history.history, "epoch": list(history.epoch), "params": dict(history.params)}
+    write_whole(run_dir / HISTORY, json.dumps(facts, default=float))
+    with open(run_dir / VALUES, "wb") as file:
+        np.savez(file, **{path: variable.numpy() for path, variable in variables_of(model).items()})
+
+
+def take_over(run_dir: Path, model: Any) -> Any:
+    """Gives a model the values, and returns the History."""
+    import keras
+
+    facts = json.loads((run_dir / HISTORY).read_text(encoding="utf-8"))
+    history = keras.callbacks.History()
+    history.set_model(model)
+    history.history, history.epoch, history.params = facts["history"], facts["epoch"], facts["params"]
+    if not model.optimizer.built and model.built:
+        model.optimizer.build(model.trainable_variables)
+    with np.load(run_dir / VALUES) as values:
+        for path, variable in variables_of(model).items():
+            variable.assign(values[path])
+    model.history = history
+    return history
+
+
+def variables_of(model: Any) -> dict[str, Any]:
+    """A model's variables and those of its optimizer, by their paths."""
+    return {variable.path: variable._value for variable in [*model.variables, *model.optimizer.variables]}

@@ -1,0 +1,54 @@
+"""The model and the data of a script that calls `fit`, as driver and workers see them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.errors import ConfigError
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+REFUSED_ACTIONS = ("search", "sync", "simulate")
+
+
+@dataclass(frozen=True)
+class FitSource:
+    """A compiled Keras `model` and its `dataset`, which has a `structure` (data/batch_structure.py)."""
+
+    model: Any
+    dataset: Any
+
+    def load_dataset(self, config: RunConfig) -> Dataset:
+        """The script's."""
+        if config.action in REFUSED_ACTIONS:
+            raise ConfigError(f"action={config.action}: fit trains, verifies or plans; leave it out")
+        loaded: Dataset = self.dataset
+        return loaded
+
+    def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
+        """The model's step on one replica's batch."""
+        return self._capture(config, config.data["batch_size"])
+
+    def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
+        """The same for batches of any size."""
+        return self._capture(config, None)
+
+    def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:
+        from parallax_runner.graph.traced.capture_step import capture_model
+        from parallax_runner.graph.traced.row_updates import sparse_updates_of
+
+        features = self.dataset.features
+        shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in features.items()}
+        single = capture_model(
+            self.model,
+            shapes,
+            self.dataset.structure.as_batch,
+            seed=config.train.seed,
+            sparse_updates=sparse_updates_of(config.model),
+        )
+        if not self.dataset.validation_size:
+            return dataclasses.replace(single, validation_loss=None)
+        return single
