@@ -35,6 +35,7 @@ class Epochs:
     first: int = 0
     _begun: int | None = None
     _ended: int | None = None
+    _rates: dict[int, float | None] = field(default_factory=dict)  # by epoch, for one that is repeated
     _waiting: set[int] = field(default_factory=set)
 
     def restart(self) -> None:
@@ -55,8 +56,10 @@ class Epochs:
         if not self.calls.stops and (self._begun is None or self._begun < epoch):
             self._begun = epoch
             self.calls.begin(epoch)
+            self._rates[epoch] = self.calls.learning_rate
+        rate = self._rates.get(epoch)
         until = (step // self.steps + 1) * self.steps
-        return {"plan": None, "until": until, "ends": self.calls.stops, "learning_rate": self.calls.learning_rate}
+        return {"plan": None, "until": until, "ends": self.calls.stops, "learning_rate": rate}
 
     def finish(self, step: int) -> None:
         """After the run: `step` steps are done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 import sys
@@ -177,7 +178,8 @@ class ModelVariables(Variables):
         self._model = model
 
     def all(self) -> list[TracedVariable]:
-        """Each variable once; the first value is the present one. The model and its optimizer are built."""
+        """Each variable once; the first value is the present one, and zeros of a metric, which starts anew. The model
+        and its optimizer are built."""
         metrics = [variable for metric in self._model.metrics for variable in metric.variables]
         known = {id(variable) for variable in self._made}
         for variable in [*self._model.variables, *self._model.optimizer.variables, *metrics]:
@@ -186,7 +188,12 @@ class ModelVariables(Variables):
                 self._made.append(variable._value)
                 self._paths[id(variable._value)] = variable.path
         self._metrics = metrics
-        return super().all()
+        return [_from_zero(one) if one.is_metric else one for one in super().all()]
+
+
+def _from_zero(metric: TracedVariable) -> TracedVariable:
+    variable = metric.variable
+    return dataclasses.replace(metric, initial=lambda: tf.zeros(variable.shape, variable.dtype))
 
 
 def _op_name(name: str) -> str:

@@ -1,0 +1,78 @@
+"""Epochs end when all ranks have come, once each, and an order says how all go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from parallax_runner.driver.epochs import Epochs
+
+
+@dataclass
+class Calls:
+    stops: bool = False
+    learning_rate: float | None = None
+    stops_after: int | None = None
+    seen: list[str] = field(default_factory=list)
+
+    def begin(self, epoch: int) -> None:
+        self.seen.append(f"begin {epoch}")
+
+    def end(self, epoch: int) -> None:
+        self.seen.append(f"end {epoch}")
+        self.learning_rate = 0.5 / (epoch + 1)
+        self.stops = epoch == self.stops_after
+
+
+def order(epochs: Epochs, step: int) -> dict[str, object] | None:
+    assert epochs.on_segment(1, step, []) is None
+    return epochs.on_segment(0, step, [])
+
+
+def test_each_epoch_is_begun_and_ended_once() -> None:
+    calls = Calls()
+    epochs = Epochs(steps=4, calls=calls, workers=2, first=3)
+    assert order(epochs, 0) == {"plan": None, "until": 4, "ends": False, "learning_rate": None}
+    assert order(epochs, 4) == {"plan": None, "until": 8, "ends": False, "learning_rate": 0.125}
+    epochs.finish(8)
+    assert calls.seen == ["begin 3", "end 3", "begin 4", "end 4"]
+
+
+def test_all_ranks_end_where_a_callback_stops() -> None:
+    calls = Calls(stops_after=0)
+    epochs = Epochs(steps=4, calls=calls, workers=2)
+    order(epochs, 0)
+    told = order(epochs, 4)
+    assert told is not None and told["ends"]
+    epochs.finish(4)
+    assert calls.seen == ["begin 0", "end 0"]
+
+
+def test_a_restart_repeats_no_call() -> None:
+    calls = Calls()
+    epochs = Epochs(steps=4, calls=calls, workers=2)
+    order(epochs, 0)
+    order(epochs, 4)
+    epochs.on_segment(1, 8, [])  # the other one dies
+    epochs.restart()
+    assert order(epochs, 2) == {"plan": None, "until": 4, "ends": False, "learning_rate": None}  # as it was in epoch 0
+    assert order(epochs, 4) == {"plan": None, "until": 8, "ends": False, "learning_rate": 0.5}
+    assert calls.seen == ["begin 0", "end 0", "begin 1"]
+    epochs.finish(8)
+    assert calls.seen[-1] == "end 1"
+
+
+def test_a_run_that_goes_on_within_an_epoch_ends_it() -> None:
+    calls = Calls()
+    epochs = Epochs(steps=4, calls=calls, workers=2)
+    told = order(epochs, 6)
+    assert told is not None and told["until"] == 8
+    epochs.finish(8)
+    assert calls.seen == ["begin 1", "end 1"]
+
+
+def test_a_run_that_is_stopped_within_an_epoch_does_not_end_it() -> None:
+    calls = Calls()
+    epochs = Epochs(steps=4, calls=calls, workers=2)
+    order(epochs, 0)
+    epochs.finish(3)
+    assert calls.seen == ["begin 0"]
