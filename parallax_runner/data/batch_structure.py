@@ -1,0 +1,107 @@
+"""How Keras' (x, y, sample_weight) are made of features by name, and the other way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parallax_runner.errors import DataError
+
+# A feature's name, several in order, or by key; None: there is none.
+Names = str | tuple["Names", ...] | Mapping[str, "Names"] | None
+PARTS = ("x", "y", "sample_weight")
+
+
+@dataclass(frozen=True)
+class BatchStructure:
+    """Where each feature stands in a batch."""
+
+    x: Names
+    y: Names = None
+    sample_weight: Names = None
+
+    @classmethod
+    def of(cls, element: Any) -> BatchStructure:
+        """The structure of a data set's element: x, (x,), (x, y) or (x, y, sample_weight), each a leaf, or leaves in
+        tuples, lists and dicts.
+
+        A leaf in a dict is named by its key, and otherwise by its place: «x», «y_0». Where two would have one name, the
+        part stands before it: «x_id», «y_id».
+
+        Raises DataError for a tuple of another length.
+        """
+        parts = _parts(element)
+        plain = [_named(part, name, prefix="") for part, name in zip(parts, PARTS, strict=True)]
+        names = [name for part in plain for name in leaves(part)]
+        if len(set(names)) < len(names):
+            plain = [_named(part, name, prefix=f"{name}_") for part, name in zip(parts, PARTS, strict=True)]
+        return cls(*plain)
+
+    @property
+    def names(self) -> list[str]:
+        """All features."""
+        return [name for part in (self.x, self.y, self.sample_weight) for name in leaves(part)]
+
+    def as_batch(self, features: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """(x, y, sample_weight) of the features by name; None where a part is not there."""
+        return _picked(self.x, features), _picked(self.y, features), _picked(self.sample_weight, features)
+
+    def flatten(self, element: Any) -> dict[str, Any]:
+        """The features by name of an element of this structure."""
+        found: dict[str, Any] = {}
+        for names, part in zip((self.x, self.y, self.sample_weight), _parts(element), strict=True):
+            found |= dict(_pairs(names, part))
+        return found
+
+
+def leaves(names: Names) -> Iterator[str]:
+    """The names, in their order."""
+    if isinstance(names, str):
+        yield names
+    elif names is not None:
+        for inner in names.values() if isinstance(names, Mapping) else names:
+            yield from leaves(inner)
+
+
+def _parts(element: Any) -> tuple[Any, Any, Any]:
+    """As Keras divides an element: a list is one x."""
+    if not isinstance(element, tuple) or hasattr(element, "_fields"):
+        return element, None, None
+    if not 1 <= len(element) <= len(PARTS):
+        raise DataError(
+            f"an element of the data is a tuple of {len(element)}: expected (x, y) or (x, y, sample_weight)"
+        )
+    x, y, sample_weight = (*element, None, None)[: len(PARTS)]
+    return x, y, sample_weight
+
+
+def _named(part: Any, name: str, prefix: str) -> Names:
+    if part is None:
+        return None
+    if isinstance(part, Mapping):
+        return {key: _named(inner, f"{prefix}{key}", prefix) for key, inner in part.items()}
+    if isinstance(part, tuple) or (isinstance(part, list) and not _is_array(part)):
+        return tuple(_named(inner, f"{name}_{number}", prefix) for number, inner in enumerate(part))
+    return name
+
+
+def _is_array(part: list[Any]) -> bool:
+    """Whether a list has numbers, and no arrays."""
+    return not part or not hasattr(part[0], "shape")
+
+
+def _picked(names: Names, features: Mapping[str, Any]) -> Any:
+    if names is None or isinstance(names, str):
+        return None if names is None else features[names]
+    if isinstance(names, Mapping):
+        return {key: _picked(inner, features) for key, inner in names.items()}
+    return tuple(_picked(inner, features) for inner in names)
+
+
+def _pairs(names: Names, part: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(names, str):
+        yield names, part
+    elif names is not None:
+        for key, inner in names.items() if isinstance(names, Mapping) else enumerate(names):
+            yield from _pairs(inner, part[key])

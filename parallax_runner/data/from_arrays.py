@@ -1,0 +1,114 @@
+"""Arrays, as Keras' `fit` takes them, as a data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parallax_runner.data.batch_structure import BatchStructure
+from parallax_runner.data.dataset import Feature
+from parallax_runner.data.stream import epoch_order
+from parallax_runner.errors import DataError
+
+
+class Arrays:
+    """Implements `Dataset` for arrays of equally many rows, by name; its stream is pass after pass over all whole
+    batches of `global_batch` examples. `structure` makes Keras' batch of the features."""
+
+    words_per_example: int | None = None
+
+    def __init__(
+        self,
+        train: dict[str, np.ndarray],
+        validation: dict[str, np.ndarray],
+        structure: BatchStructure,
+        *,
+        global_batch: int,
+        shuffle: bool,
+        seed: int,
+    ) -> None:
+        """With `shuffle` the order changes in each pass, by `seed`. Raises DataError where no whole batch is there."""
+        self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
+        self.structure, self.global_batch = structure, global_batch
+        self._rows = _rows(train, "x")
+        self.train_size = self._rows // global_batch * global_batch
+        self.validation_size = _rows(validation, "validation_data") if validation else 0
+        if not self.train_size:
+            raise DataError(f"batch_size={global_batch}: there are {self._rows} examples, less than one batch")
+        self._train, self._validation = train, validation
+        self._shuffle, self._seed = shuffle, seed
+        self._orders: dict[int, np.ndarray] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is left out."""
+        left = self._rows - self.train_size
+        return (f"{left} examples are left out of each epoch: they make no whole batch",) if left else ()
+
+    def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        """Examples [start, start + size) of the stream, which lie in one pass."""
+        number, first = divmod(start, self.train_size)
+        rows = self._order(number)[first : first + size]
+        return {name: array[rows] for name, array in self._train.items()}
+
+    def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
+        if start < 0 or start + size > self.validation_size:
+            raise IndexError(f"validation examples [{start}, {start + size}) of {self.validation_size}")
+        return {name: array[start : start + size] for name, array in self._validation.items()}
+
+    def _order(self, number: int) -> np.ndarray:
+        if number not in self._orders:
+            order = np.arange(self._rows)
+            if self._shuffle:
+                order = epoch_order(size=self._rows, seed=self._seed, epoch=number)
+            self._orders = {number: order}
+        return self._orders[number]
+
+
+def arrays_dataset(
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    batch_size: int,
+    shuffle: bool,
+    seed: int,
+    validation: Any = None,
+) -> Arrays:
+    """The data set of arrays, or of dicts, tuples and lists of them; `validation` is (x, y) or (x, y, sample_weight).
+
+    Raises DataError where lengths differ, or `validation` has another structure.
+    """
+    given = (x, y, sample_weight)
+    structure = BatchStructure.of(given)
+    train = _arrays(structure, given)
+    held_back: dict[str, np.ndarray] = {}
+    if validation is not None:
+        own = BatchStructure.of(validation)
+        if (own.x, own.y) != (structure.x, structure.y):
+            raise DataError(f"validation_data has the parts {own.names}, and the training data {structure.names}")
+        held_back = _arrays(own, validation)
+        if structure.sample_weight is not None and own.sample_weight is None:
+            # Weights of classes are of the training examples only.
+            held_back["sample_weight"] = np.ones_like(train["sample_weight"], shape=_rows(held_back, "validation_data"))
+    return Arrays(train, held_back, structure, global_batch=batch_size, shuffle=shuffle, seed=seed)
+
+
+def _arrays(structure: BatchStructure, element: Any) -> dict[str, np.ndarray]:
+    return {name: _array(value) for name, value in structure.flatten(element).items()}
+
+
+def _array(value: Any) -> np.ndarray:
+    """As Keras casts it: numbers of 64 bits with a point become float32."""
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _rows(arrays: dict[str, np.ndarray], what: str) -> int:
+    """How many examples there are. Raises DataError where arrays differ."""
+    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(lengths.values())) != 1:
+        told = ", ".join(f"«{name}» {length}" for name, length in lengths.items())
+        raise DataError(f"{what}: arrays of different lengths: {told}")
+    return next(iter(lengths.values()))

@@ -1,0 +1,111 @@
+"""`fit` beside plain Keras: the same script, the same weights, history and calls of callbacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import forked
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).parent / "scripts" / "train_keras.py"
+DOCUMENT = ROOT / "docs" / "fit.md"
+
+
+def run(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a script as a person would, in processes that have TensorFlow imported as they begin."""
+    return subprocess.run(
+        [forked.STUB, script, *arguments],
+        cwd=cwd,
+        env={**os.environ, **forked.environment(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def train(cwd: Path, comm: str | None, **asked: Any) -> dict[str, Any]:
+    """What the script leaves."""
+    left = cwd / f"{comm}.json"
+    done = run(SCRIPT, json.dumps({"comm": comm, "left": str(left), **asked}), cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(left.read_text())
+    return found
+
+
+def expect_equal(found: Any, expected: Any, where: str = "") -> None:
+    """Equal keys and lengths; numbers to what the order of additions in float32 leaves open."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for key in expected:
+            expect_equal(found[key], expected[key], f"{where}.{key}")
+    else:
+        assert np.shape(found) == np.shape(expected), where
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-6, err_msg=where)
+
+
+@pytest.mark.parametrize("comm", ["sharded", "hybrid", "ps", "mpi"])
+def test_equals_plain_keras(tmp_path: Path, comm: str) -> None:
+    """Two calls; the second goes on from the first. Learning rates change, and a callback reads weights."""
+    expected, found = (train(tmp_path, mode, epochs=[3, 2]) for mode in (None, comm))
+    assert found["calls"] == expected["calls"] == 2
+    for key in ("history", "weights", "optimizer", "evaluated"):
+        expect_equal(found[key], expected[key], key)
+    assert [one[0] for one in found["seen"]] == [one[0] for one in expected["seen"]] == [0, 1, 2, 0, 1]
+    for ours, theirs in zip(found["seen"], expected["seen"], strict=True):
+        expect_equal(ours[1], theirs[1], "logs")
+        np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-5)
+
+
+def test_a_callback_ends_the_training_for_all_workers(tmp_path: Path) -> None:
+    expected, found = (train(tmp_path, mode, epochs=[5], patience=1) for mode in (None, "sharded"))
+    assert found["epoch"] == expected["epoch"] == [0, 1]
+    expect_equal(found["weights"], expected["weights"])
+    expect_equal(found["optimizer"], expected["optimizer"])
+
+
+def test_the_script_of_the_documentation_needs_three_other_lines(tmp_path: Path) -> None:
+    before, after = re.findall(r"```python\n# \w+\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)
+    old, new = before.splitlines(), after.splitlines()
+    added = [line for line in new if line not in old]
+    assert len(added) == 3 and len([line for line in old if line not in new]) <= 2
+    printed = []
+    for name, text in (("before", before), ("after", after)):
+        (tmp_path / f"{name}.py").write_text(text)
+        done = run(tmp_path / f"{name}.py", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed.append([float(number) for number in re.findall(r"\d\.\d+", done.stdout.splitlines()[-1])])
+    # The words of a batch repeat, and plain Keras does not merge them: near, and not equal.
+    np.testing.assert_allclose(printed[1], printed[0], atol=0.1)
+    assert printed[1][0] == pytest.approx(printed[1][2], abs=1e-4)  # the history and the model that is left agree
+
+
+def test_a_failed_run_ends_the_script_with_its_status(tmp_path: Path) -> None:
+    asked = {"comm": "mpi", "left": str(tmp_path / "left"), "epochs": [1], "overrides": ["ckpt.dir=/proc/nowhere"]}
+    done = run(SCRIPT, json.dumps(asked), cwd=tmp_path)
+    assert done.returncode != 0 and "/proc/nowhere" in done.stderr
+    assert not (tmp_path / "left").exists()
+
+
+def test_code_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    code = "import runpy, sys\nsys.argv = ['x', sys.argv[1]]\n" + SCRIPT.read_text()
+    asked = json.dumps({"comm": "mpi", "left": str(tmp_path / "left"), "epochs": [1]})
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("from __future__ import annotations\n", ""), asked],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0 and "fit starts its script again in each worker" in done.stderr

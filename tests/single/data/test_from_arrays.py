@@ -1,0 +1,58 @@
+"""Arrays as a data set: whole batches in each pass, and a new order where it is shuffled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parallax_runner.data.from_arrays import Arrays, arrays_dataset
+from parallax_runner.errors import DataError
+
+ROWS = np.arange(10)
+
+
+def made(*, shuffle: bool, **more: object) -> Arrays:
+    return arrays_dataset({"id": ROWS}, ROWS * 2.0, None, batch_size=4, shuffle=shuffle, seed=3, **more)
+
+
+def test_in_order_each_pass_has_the_same_whole_batches() -> None:
+    data = made(shuffle=False)
+    passes = [data.train_batch(start, 4)["id"].tolist() for start in range(0, 16, 4)]
+    assert passes == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert data.train_size == 8 and data.notes == ("2 examples are left out of each epoch: they make no whole batch",)
+
+
+def test_a_shuffled_pass_has_each_example_once_in_an_order_of_its_own() -> None:
+    data = made(shuffle=True)
+    orders = [
+        np.concatenate([data.train_batch(start, 2)["id"] for start in range(first, first + 8, 2)]) for first in (0, 8)
+    ]
+    assert all(len(set(order)) == 8 for order in orders) and (orders[0] != orders[1]).any()
+    again = made(shuffle=True).train_batch(8, 2)  # as a run that goes on there
+    np.testing.assert_array_equal(again["id"], orders[1][:2])
+    np.testing.assert_array_equal(again["y"], again["id"] * 2)
+
+
+def test_numbers_become_what_keras_makes_of_them() -> None:
+    features = made(shuffle=False).features
+    assert features["id"].dtype == "int64" and features["y"].dtype == "float32"
+
+
+def test_weights_of_classes_weigh_no_validation_example() -> None:
+    weights = np.full(10, 3.0, np.float32)
+    data = arrays_dataset(ROWS, ROWS, weights, batch_size=5, shuffle=False, seed=0, validation=(ROWS[:4], ROWS[:4]))
+    assert data.validation_batch(0, 4)["sample_weight"].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"y": ROWS[:3]}, "different lengths: «x» 10, «y» 3"),
+        ({"batch_size": 11}, "batch_size=11: there are 10 examples"),
+        ({"validation": ({"id": ROWS}, ROWS)}, r"validation_data has the parts \['id', 'y'\]"),
+    ],
+)
+def test_refused(arguments: dict[str, object], told: str) -> None:
+    given = {"x": ROWS, "y": ROWS, "sample_weight": None, "batch_size": 2, "shuffle": False, "seed": 0, **arguments}
+    with pytest.raises(DataError, match=told):
+        arrays_dataset(**given)
