@@ -47,7 +47,7 @@ def keras_steps(model: Any, features: Features, *, labels: Names, sample_weight:
         inputs, *_ = batch(tensors)
         return {"loss": _loss_of_batch(model, batch(tensors)), "outputs": _outputs(model, inputs)}
 
-    return Steps(train=lambda tensors: model.train_step(batch(tensors)), evaluate=evaluate)
+    return Steps(train=lambda tensors: model.train_step(batch(tensors)), evaluate=evaluate, model=model)
 
 
 def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:
