@@ -109,7 +109,7 @@ def _immovable_ops(
     That is an op that takes the handle itself (a branch, a loop, a function), and an update that a forward pass of the
     same step waits for.
     """
-    outputs = [name for name in (single.loss, single.validation_loss) if name]
+    outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
     forward = edit.ancestors(_ops(graph, [gradient.values for gradient in boundary.gradients]))
     trained = {gradient.variable for gradient in boundary.gradients}

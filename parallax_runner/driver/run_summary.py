@@ -38,7 +38,8 @@ class RunSummary:
     """All fields of `summary.json` (README.md, «What a run leaves behind»), in their order; a part that is made of
     several fields stands among the others. What is `optional` and None is left out.
 
-    `observed` are counts of staleness and dropped gradients, `validation` the last validation's numbers.
+    `observed` are counts of staleness and dropped gradients, `training` the metrics of the last
+    training steps, `validation` the last validation's numbers.
     """
 
     status: Status
@@ -67,6 +68,7 @@ class RunSummary:
     skipped_steps: int | None = field(default=None, metadata={"optional": True})
     export: ExportSummary | None = field(default=None, metadata={"optional": True})
     observed: Mapping[str, float | None] = field(default_factory=dict)
+    training: Mapping[str, float | None] = field(default_factory=dict)
     validation: Mapping[str, float | None] = field(default_factory=dict)
     verification: VerifySummary | None = field(default=None, metadata={"optional": True})
 
@@ -119,6 +121,7 @@ def with_training(
         sent_bytes_per_step=sum(sent) / len(sent) if sent else None,
         export=ExportSummary(chief["saved_model"], chief["saved_model_error"]) if "saved_model" in chief else None,
         observed=_named_flat(observed),
+        training=_named_flat(record.training),
         validation=_named_flat(record.validation),
     )
     return with_verification(summary, chief["comparison"]) if "comparison" in chief else summary

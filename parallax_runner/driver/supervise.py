@@ -28,6 +28,7 @@ from parallax_runner.launch.watch import early_end
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process import stage_times as stages
 from parallax_runner.profile.start_of_run import prepare
+from parallax_runner.track.metric_totals import MetricTotals
 from parallax_runner.track.progress import ProgressDisplay
 from parallax_runner.track.run_record import RunRecord
 from parallax_runner.track.tracker import NoTracker, Tracker
@@ -75,6 +76,8 @@ def supervise(
             tracker=NoTracker() if only_searches else tracker,
             display=display,
             validation_metric=single.validation_metric,
+            totals=_metric_totals(single, plan),
+            validation_results=single.validation_metrics.results if single.validation_metrics else None,
             on_validated=_best_keeper(config),
         )
 
@@ -100,10 +103,15 @@ def supervise(
             restarts.done += 1
             step = recovery.step_of(config)
             report.tell_restart(failure, step=step, restart=restarts.done, max_restarts=restarts.most)
-            record.restart()
+            record.restart(step)
             if between is not None:
                 between.restart()
-            record.last_step = step
+
+
+def _metric_totals(single: SingleDeviceGraph, plan: Plan) -> MetricTotals | None:
+    if single.metrics is None:
+        return None
+    return MetricTotals(plan.workers, single.metrics.results, waits_for_all=plan.options.waits_for_all)
 
 
 def _listener(

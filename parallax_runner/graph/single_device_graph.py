@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +45,24 @@ class Gradient:
 
 
 @dataclass(frozen=True)
+class MetricSums:
+    """Metrics that are functions of sums over examples.
+
+    `tensors` are names; one batch's values of them are added to those of all other batches of all ranks. `results`
+    turns such sums, in the order of `tensors`, into values by name; it needs no session.
+    """
+
+    tensors: tuple[str, ...]
+    results: Callable[[Sequence[Any]], dict[str, float]] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class SingleDeviceGraph:
     """A complete training graph, as a serialisable `MetaGraphDef`, with the names that training needs.
 
     `features` maps a feature of the data to the name of the placeholder it is fed to; `loss` is a scalar, the mean over
-    the batch; `validation_loss` likewise, without training. `outputs` maps what a served model gives to names of
+    the batch; `validation_loss` likewise, without training. `metrics` and `validation_metrics` are those of a step with
+    and without training; None: there are none. `outputs` maps what a served model gives to names of
     tensors. `gradients` holds only those that reach an update op of
     `train_op`. `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that its
     ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them.
@@ -74,7 +88,20 @@ class SingleDeviceGraph:
     apart: tuple[frozenset[str], ...] = ()
     losses: tuple[str, ...] = ()
     has_optimizer: bool = False
+    metrics: MetricSums | None = None
+    validation_metrics: MetricSums | None = None
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def fetched_in_training(self) -> tuple[str, ...]:
+        """Tensors that every step fetches beside its loss."""
+        return self.metrics.tensors if self.metrics else ()
+
+    @property
+    def fetched_in_validation(self) -> tuple[str, ...]:
+        """Tensors that a validation fetches."""
+        loss = (self.validation_loss,) if self.validation_loss else ()
+        return (*loss, *(self.validation_metrics.tensors if self.validation_metrics else ()))
 
     @property
     def merged(self) -> tuple[Variable, ...]:

@@ -91,7 +91,9 @@ class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
     Replica number k of this worker has the single-device graph's names behind `prefixes[k]`, the first no prefix; it is
-    fed through `features[k]`. `loss` is the mean over them. `stands_for` has, by the name of a tensor that only makes
+    fed through `features[k]`. `loss` is the mean over them. `metric_sums` are what a step's batches add to the sums of
+    the single-device graph's `metrics`, over these replicas; `validation_metric_sums` likewise for a validation, of the
+    first replica. `stands_for` has, by the name of a tensor that only makes
     sense on one device (a read of a variable that is on servers), the tensor to fetch in its place.
     `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
@@ -121,6 +123,8 @@ class DistributedGraph:
     loss: tf.Tensor
     train_op: tf.Operation
     validation_loss: tf.Tensor | None
+    metric_sums: tuple[tf.Tensor, ...]
+    validation_metric_sums: tuple[tf.Tensor, ...]
     initialize: tf.Operation
     open_inputs: tf.Operation
     open_late_inputs: tf.Operation

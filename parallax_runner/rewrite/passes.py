@@ -102,6 +102,10 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
     train_op = tf.group(*[op for rewrite in replicas for op in (rewrite.train_op, *rewrite.step_ops)], name="step")
     losses = [rewrite.tensor(single.loss) for rewrite in replicas]
     loss = losses[0] if len(losses) == 1 else tf.add_n(losses) / tf.cast(len(losses), losses[0].dtype)
+    metric_sums = tuple(
+        tf.add_n([rewrite.tensor(name) for rewrite in replicas]) if len(replicas) > 1 else first.tensor(name)
+        for name in (single.metrics.tensors if single.metrics else ())
+    )
     stale = [one.coordination.staleness for one in replicas if one.coordination.staleness is not None]
     may_start = [one.coordination.may_start for one in replicas if one.coordination.may_start is not None]
     staleness = tf.stack(stale) if stale else None
@@ -119,6 +123,10 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         loss=loss,
         train_op=train_op,
         validation_loss=first.tensor(single.validation_loss) if single.validation_loss else None,
+        metric_sums=metric_sums,
+        validation_metric_sums=tuple(
+            first.tensor(name) for name in (single.validation_metrics.tensors if single.validation_metrics else ())
+        ),
         initialize=initialization.initialize,
         open_inputs=initialization.open_inputs,
         open_late_inputs=initialization.open_late_inputs,

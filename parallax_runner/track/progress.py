@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
+MAX_METRICS = 3  # in a line
+
 
 @dataclass(frozen=True)
 class Standing:
     """Where a run stands: `step` of `steps` are done (None: nobody knows of how many).
 
-    Rates are over all ranks, None while unknown.
+    Rates are over all ranks, None while unknown. `metrics` are values by name, beside the loss.
     """
 
     step: int
@@ -25,6 +27,7 @@ class Standing:
     steps_per_sec: float | None = None
     words_per_sec: float | None = None
     examples_per_sec: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def left_secs(self) -> float | None:
@@ -132,10 +135,14 @@ def format_line(standing: Standing) -> str:
 
 
 def format_rates(standing: Standing) -> str:
-    """What is known of loss, speed and time left; words a second, or else examples, or else steps."""
+    """What is known of loss, metrics (the first few), speed and time left.
+
+    Speed is in words a second, or else examples, or else steps.
+    """
     parts = []
     if standing.loss is not None:
         parts.append(f"loss {standing.loss:.4f}")
+    parts += [f"{name} {value:.4f}" for name, value in list(standing.metrics.items())[:MAX_METRICS]]
     if standing.words_per_sec is not None:
         parts.append(f"{standing.words_per_sec:,.0f} words/s")
     elif standing.examples_per_sec is not None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
+from parallax_runner.track.metric_totals import MetricTotals, Results, added_up, as_arrays
 from parallax_runner.track.progress import ProgressDisplay, Standing
 from parallax_runner.track.tracker import Tracker
 
@@ -31,7 +32,8 @@ class RunRecord:
     them), of `words_per_example` words each where words make sense. `validation_metric` names the exponential of the
     validation loss, if it has a name; `on_validated` is told each step whose validation is complete, and its loss.
     `contributors`, where they are less than `workers`, is how many gradients make a step; the others' losses do not
-    count."""
+    count. `totals` adds up the sums for metrics of training steps, `validation_results` turns those of a validation
+    into values; None: there are none."""
 
     workers: int
     steps: int | None
@@ -49,10 +51,14 @@ class RunRecord:
     on_validated: Callable[[int, float], None] | None = None
     validation: dict[str, float] = field(default_factory=dict)
     contributors: int | None = None
+    totals: MetricTotals | None = None
+    validation_results: Results | None = None
+    training: dict[str, float] = field(default_factory=dict)
+    last_validation_metrics: dict[str, float] = field(default_factory=dict)
     staleness: Counter[int] = field(default_factory=Counter)
     dropped: Counter[int] = field(default_factory=Counter)
     _losses: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    _validations: dict[int, dict[int, tuple[float, int]]] = field(default_factory=lambda: defaultdict(dict))
+    _validations: dict[int, dict[int, tuple[float, int, list[Any]]]] = field(default_factory=lambda: defaultdict(dict))
     _recent_step_secs: list[float] = field(default_factory=list)
     _step_secs: array[float] = field(default_factory=lambda: array("d"))
     _first_ranks_steps: int = 0
@@ -65,12 +71,16 @@ class RunRecord:
         step_secs: list[float],
         staleness: Sequence[int] = (),
         dropped: int = 0,
+        metrics: Sequence[Any] | None = None,
     ) -> None:
         """One rank's losses of the steps up to `step`, the seconds that each of them took it, and, in asynchronous
         training, after how many pushes of others its own came. A loss is None where the step went without this rank;
-        `dropped` are the gradients that it computed and that no step contains."""
+        `dropped` are the gradients that it computed and that no step contains. `metrics` are its sums over these
+        steps, as nested lists."""
         self.staleness.update(staleness)
         self.dropped[rank] += dropped
+        if self.totals is not None:
+            self.totals.add(rank, step, metrics)
         secs = math.fsum(step_secs)
         if self.startup_secs is None:
             self.startup_secs = time.monotonic() - self.started_secs - secs
@@ -101,16 +111,23 @@ class RunRecord:
             self._first_ranks_steps += len(step_secs)
             self._step_secs.extend(step_secs[warm_up:])
 
-    def on_validation(self, rank: int, step: int, loss_sum: float, batches: int) -> None:
-        """One rank's validation after `step` steps: the sum of its batches' losses, and their number."""
+    def on_validation(
+        self, rank: int, step: int, loss_sum: float, batches: int, metrics: Sequence[Any] | None = None
+    ) -> None:
+        """One rank's validation after `step` steps: the sum of its batches' losses, their number, and the sums for
+        metrics, as nested lists."""
         by_rank = self._validations[step]
-        by_rank[rank] = (loss_sum, batches)
+        by_rank[rank] = (loss_sum, batches, as_arrays(metrics or []))
         if len(by_rank) < self.workers:
             return
         del self._validations[step]
-        result = validation_of(list(by_rank.values()), self.validation_metric)
+        result = validation_of([(loss, number) for loss, number, _ in by_rank.values()], self.validation_metric)
         if not result:
             return
+        sums = added_up(one for *_, one in by_rank.values())
+        if self.validation_results is not None and sums:
+            self.last_validation_metrics = self.validation_results(sums)
+            result |= named("validation", self.last_validation_metrics)
         self.validation = result
         self.tracker.log_metrics(step, result)
         if self.on_validated is not None:
@@ -121,11 +138,18 @@ class RunRecord:
         if rank == 0 and step is not None:
             self.display.advance(step)
 
-    def restart(self) -> None:
-        """Forgets steps that some ranks have reported and others have not: all ranks begin again from a checkpoint.
+    def take_epoch(self) -> dict[str, float]:
+        """The values of all metrics, the loss included, over the steps since the last call and over all ranks."""
+        return {} if self.totals is None else self.totals.take_epoch()
 
-        Steps that come a second time are shown again, but recorded once: the tracker sees to that.
+    def restart(self, step: int) -> None:
+        """Forgets steps that some ranks have reported and others have not: all ranks begin again after `step`.
+
+        Steps that come a second time are shown again, but recorded once: the tracker sees to that. Metrics forget them.
         """
+        self.last_step = step
+        if self.totals is not None:
+            self.totals.restart(step)
         self._losses.clear()
         self._validations.clear()
         self._recent_step_secs = []
@@ -144,6 +168,8 @@ class RunRecord:
         rates = self.rates(steps_per_sec)
         times = percentiles_ms("time/step_ms", self._recent_step_secs)
         self._recent_step_secs = []
+        metrics = {} if self.totals is None else named("train", self.totals.take_window())
+        self.training |= metrics
         self.tracker.log_metrics(
             step,
             {
@@ -151,18 +177,27 @@ class RunRecord:
                 "throughput/steps_per_sec": steps_per_sec,
                 "throughput/examples_per_sec": rates["examples_per_sec"],
                 "throughput/words_per_sec": rates["words_per_sec"],
+                **metrics,
                 **times,
                 # What is known so far; the last reports of slow workers are in the total at the end.
                 **({} if self.contributors is None else {"train/dropped_gradients": float(self.dropped.total())}),
             },
         )
-        self.display.update(Standing(step=step, steps=self.steps, loss=loss, steps_per_sec=steps_per_sec, **rates))
+        shown = {name.removeprefix("train/"): value for name, value in metrics.items()}
+        self.display.update(
+            Standing(step=step, steps=self.steps, loss=loss, metrics=shown, steps_per_sec=steps_per_sec, **rates)
+        )
 
     def rates(self, steps_per_sec: float | None) -> dict[str, float | None]:
         """Examples and words a second over all ranks."""
         examples = None if steps_per_sec is None or self.global_batch is None else steps_per_sec * self.global_batch
         words = None if examples is None or self.words_per_example is None else examples * self.words_per_example
         return {"examples_per_sec": examples, "words_per_sec": words}
+
+
+def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """`PHASE/NAME` of all metrics but the loss, which has a definition of its own."""
+    return {f"{phase}/{name}": value for name, value in metrics.items() if name != "loss"}
 
 
 def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.train.feed import Feed
+from parallax_runner.train.metric_sums import added, as_field
 from parallax_runner.train.prefetch import Batches, Prefetch
 from parallax_runner.train.segment import Segment
 from parallax_runner.train.step_runner import LossRule, StepRunner
@@ -83,27 +84,28 @@ class Loop:
         return True
 
     def _validate(self) -> None:
-        """Tells the driver the sum of the validation loss over this rank's batches, and their number."""
+        """Tells the driver the sums of the validation loss and metrics over this rank's batches, and their number."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
         if not self.validates or graph.validation_loss is None or not self.feed.validates:
             return
         control.doing = f"validation after step {step}"
-        total, batches = 0.0, 0
+        total, batches, sums = 0.0, 0, list[Any]()
         waiting = self.feed.validation_batches()
         batch = next(waiting, None)
         # Who asked for a stop does not want to wait for more.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
             fed = self.feed.train_batches(0)[0] if batch is None else batch
-            loss = float(self.runner.session.run(graph.validation_loss, self._fed([fed])))
+            fetches = graph.validation_loss, graph.validation_metric_sums
+            loss, metrics = self.runner.session.run(fetches, self._fed([fed]))
             if batch is not None:
-                total, batches = total + loss, batches + 1
+                total, batches, sums = total + float(loss), batches + 1, added(sums, metrics)
             batch = next(waiting, None)
         if control.stop_requested.is_set():
             return
         saver = self.runner.saver
         if saver and saver.last_step == step:
             saver.validated(step)
-        control.report("validation", step=step, loss_sum=total, batches=batches)
+        control.report("validation", step=step, loss_sum=total, batches=batches, **as_field(sums))
 
     def _all_go_on(self, vote: bool) -> bool:
         """Whether this rank goes on: as it votes, or, where all ranks are needed, as long as one votes for it."""

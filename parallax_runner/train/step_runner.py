@@ -18,6 +18,7 @@ from parallax_runner.errors import TrainingError
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
+from parallax_runner.train.metric_sums import added, as_field
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
 from parallax_runner.train.throughput import Throughput
@@ -68,6 +69,7 @@ class StepRunner:
     skipped: int = 0
     throughput: Throughput = field(default_factory=Throughput)
     losses: list[float | None] = field(default_factory=list)  # not reported yet
+    metric_sums: list[Any] = field(default_factory=list)  # arrays, float64; not reported yet; none: of no step
     _skipped_in_a_row: int = 0
     _save_granted: bool = False
 
@@ -114,9 +116,10 @@ class StepRunner:
             [graph.sent_bytes] if is_whole else [],
             [] if graph.votes is None else [graph.votes],
             [] if graph.applied is None else [graph.applied],
+            graph.metric_sums,
         ]
         values, seen = self._run_once([fetches, told], feeds, step, options, run_metadata)
-        watched, losses, sent_bytes, granted, applied = seen
+        watched, losses, sent_bytes, granted, applied, metrics = seen
         self._save_granted = sum(granted) > 0
         loss = float(losses[0]) if losses else math.nan
         is_in_step = self.peers.watch(watched)
@@ -124,6 +127,8 @@ class StepRunner:
             self._count_skipped(step, bool(applied[0]))
         elif losses and is_in_step and self.loss_rule is not None and self.loss_rule.ends_run(loss):
             raise TrainingError(f"the loss of step {step} is {loss} on rank {graph.rank}{self.loss_rule.remedy}")
+        if is_in_step and all(applied):
+            self.metric_sums = added(self.metric_sums, metrics)
         before, self.step = self.step, self.peers.next_step(self.step)
         self.passed = passed = self.step - before
         bytes_of_step = sent_bytes[0] if sent_bytes else np.zeros(graph.sent_bytes.shape)
@@ -146,8 +151,15 @@ class StepRunner:
         """Tells the driver of the steps since the last report."""
         step_secs = self.throughput.step_secs[len(self.throughput.step_secs) - len(self.losses) :]
         observed = self.peers.take_observed()
-        self.control.report("progress", step=self.step, losses=self.losses, step_secs=step_secs, **observed)
-        self.losses = []
+        self.control.report(
+            "progress",
+            step=self.step,
+            losses=self.losses,
+            step_secs=step_secs,
+            **observed,
+            **as_field(self.metric_sums),
+        )
+        self.losses, self.metric_sums = [], []
 
     def save_if_due(self, *, is_wanted: bool = False) -> None:
         """Saves the step where a checkpoint is due or wanted; where all ranks take part, also if one voted for it."""

@@ -1,12 +1,14 @@
 """Metrics of one batch: Keras accumulates them over an epoch, and here every step resets them.
 
 Keras reports the loss as a mean that a variable accumulates. A step of a distributed run reports the loss of its own
-batch. So these variables become values of the step: each update makes the next value, each read sees the last one.
+batch. So these variables become values of the step: each update makes the next value, each read sees the last one. The
+last value of a variable that starts at zero and is only added to is what the batch adds to the variable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -17,30 +19,80 @@ from parallax_runner.graph.traced.variables import TracedVariable
 KNOWN = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 
 
-def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> None:
-    """Replaces these variables in a traced step, but for those that it uses in another way than to read and write."""
+@dataclass(frozen=True)
+class Written:
+    """A metric variable that a step writes: its last `value` in the step, a tensor of the traced graph, and whether it
+    `is_sum`: it starts at zero and the step only adds what depends on no metric."""
+
+    value: Any
+    is_sum: bool
+
+
+def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Written]:
+    """Replaces these variables in a traced step, but for those that it uses in another way than to read and write.
+
+    Returns the variables that the step writes, by their id; one that is not replaced is no sum.
+    """
     captured = {outer._id: inner for outer, inner in graph.captures if outer.dtype == tf.resource}
+    users = {
+        id(metric.variable): edit.in_order(set(captured[metric.variable.handle._id].consumers()))
+        for metric in metrics
+        if metric.variable.handle._id in captured
+    }
+    reads = {op for ops in users.values() for op in ops if op.type == "ReadVariableOp"}
+    found: dict[int, Written] = {}
     written: set[Any] = set()
     for metric in metrics:
-        handle = captured.get(metric.variable.handle._id)
-        if handle is None:
-            continue
-        users = edit.in_order(set(handle.consumers()))
-        if all(op.type in KNOWN for op in users):
+        ops = users.get(id(metric.variable), [])
+        is_known = all(op.type in KNOWN for op in ops)
+        is_sum = is_known and _starts_at_zero(metric) and all(_only_adds(op, reads) for op in ops)
+        value = None
+        if ops and is_known:
             with graph.as_default():
-                _replace(users, _first_value(metric))
-            written |= {op for op in users if op.type != "ReadVariableOp"}
+                value = _replace(ops, _first_value(metric))
+            written |= {op for op in ops if op.type != "ReadVariableOp"}
+        if any(op.type != "ReadVariableOp" for op in ops):
+            found[id(metric.variable)] = Written(value, is_sum)
     graph.control_outputs = [op for op in graph.control_outputs if op not in written]
     for op in graph.get_operations():
         if written.intersection(op.control_inputs):
             edit.set_control_inputs(op, [one for one in op.control_inputs if one not in written])
+    return found
 
 
 def _first_value(metric: TracedVariable) -> Any:
     return tf.constant(metric.variable.numpy()) if metric.initial is None else metric.initial()
 
 
-def _replace(users: list[Any], value: Any) -> None:
+def _starts_at_zero(metric: TracedVariable) -> bool:
+    dtype = metric.variable.dtype
+    return (dtype.is_floating or dtype.is_integer) and not metric.variable.numpy().any()
+
+
+def _only_adds(op: Any, reads: set[Any]) -> bool:
+    """Whether an op on a metric variable leaves it, or adds to it what depends on none of `reads`."""
+    if op.type == "ReadVariableOp":
+        return True
+    value = op.inputs[1]
+    if op.type != "AssignVariableOp":
+        return not _depends(value, reads)
+    while True:
+        if value.op.type == "Identity":
+            value = value.op.inputs[0]
+        elif value.op.type in ("Add", "AddV2"):
+            one, other = value.op.inputs
+            value, added = (one, other) if _depends(one, reads) else (other, one)
+            if _depends(added, reads):
+                return False
+        else:
+            return value.op in reads and value.op.inputs[0] is op.inputs[0]
+
+
+def _depends(tensor: Any, reads: set[Any]) -> bool:
+    return not reads.isdisjoint(edit.ancestors([tensor.op], control=False))
+
+
+def _replace(users: list[Any], value: Any) -> Any:
     for op in users:
         if op.type == "ReadVariableOp":
             edit.reconnect(op.outputs[0], value, where=lambda _: True)
@@ -48,3 +100,4 @@ def _replace(users: list[Any], value: Any) -> None:
             value = op.inputs[1]
         else:
             value = value + op.inputs[1] if op.type == "AssignAddVariableOp" else value - op.inputs[1]
+    return value

@@ -14,9 +14,10 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture
 from parallax_runner.graph.generators import seeded_generators
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import start_anew
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
+from parallax_runner.graph.traced.keras_metrics import StepSums, sums_of, warn_of_left_out
 from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
 from parallax_runner.graph.traced.kinds import steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
@@ -72,15 +73,22 @@ def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
             name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
         }
         added = add_variables(made.firsts)
-        wanted = {"loss": made.train.tensor(loss_of(made.train.returned))}
+        wanted = {"loss": made.train.tensor(loss_of(made.train.returned))} | _numbered(made.metrics)
         found, writes = import_step(made.train, wanted, added, placeholders, name="step")
         loss, train_op = tf.identity(found["loss"], name="loss"), tf.group(*writes, name="train_op")
-        ends = [train_op, loss.op]
+        metrics = _named(made.metrics, found, "metrics")
         validation_loss: Any = None
+        validation_metrics: MetricSums | None = None
         outputs: dict[str, Any] = {}
         if made.evaluate is not None:
-            validation_loss, outputs = _import_evaluation(made.evaluate, added, placeholders)
-            ends += [tensor.op for tensor in (validation_loss, *outputs.values()) if tensor is not None]
+            found, outputs = _import_evaluation(made, made.evaluate, added, placeholders)
+            if "loss" in found:
+                validation_loss = tf.identity(found["loss"], name="validation_loss")
+                validation_metrics = _named(made.validation_metrics, found, "validation_metrics")
+        fetched = [loss, validation_loss, *outputs.values()]
+        ends = [train_op, *(tensor.op for tensor in fetched if tensor is not None)]
+        for sums in filter(None, (metrics, validation_metrics)):
+            ends += [graph.get_tensor_by_name(name).op for name in sums.tensors]
     look_up_rows(graph)
     keep_only_needed(graph, ends)
     wait_for_values(graph)
@@ -92,15 +100,17 @@ def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
         validation_loss=validation_loss,
         outputs=outputs,
     )
-    return dataclasses.replace(single, has_optimizer=True)
+    return dataclasses.replace(single, has_optimizer=True, metrics=metrics, validation_metrics=validation_metrics)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """The traces of what a model's function has made, and the first values of its variables."""
+    """The traces of what a model's function has made, the sums for their metrics, and the first values of variables."""
 
     train: Trace
     evaluate: Trace | None
+    metrics: StepSums | None
+    validation_metrics: StepSums | None
     firsts: list[First]
 
 
@@ -121,23 +131,40 @@ def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Va
     train = trace(steps.train, features, mode, probe)
     evaluate = None if steps.evaluate is None else trace(steps.evaluate, features, mode, probe)
     every = variables.all()
-    for each in filter(None, (train, evaluate)):
-        start_anew(each.graph, [one for one in every if one.is_metric])
-    return _Made(train, evaluate, [first_of(one) for one in every if not one.is_metric])
+    traces = [each for each in (train, evaluate) if each is not None]
+    written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
+    sums: list[StepSums | None] = []
+    if steps.model is not None:
+        warn_of_left_out(steps.model, written)
+        sums = [sums_of(steps.model, each.graph, one) for each, one in zip(traces, written, strict=True)]
+    metrics, validation_metrics, *_ = [*sums, None, None]
+    firsts = [first_of(one) for one in every if not one.is_metric]
+    return _Made(train, evaluate, metrics, validation_metrics, firsts)
+
+
+def _numbered(sums: StepSums | None) -> dict[str, Any]:
+    return {f"metrics/{number}": tensor for number, tensor in enumerate(sums.tensors if sums else ())}
+
+
+def _named(sums: StepSums | None, found: Mapping[str, Any], name: str) -> MetricSums | None:
+    """Sums of an imported step, each an op of its own: what passes do to the step does not change the name."""
+    if sums is None:
+        return None
+    tensors = [tf.identity(found[wanted], name=f"{name}/{number}") for number, wanted in enumerate(_numbered(sums))]
+    return MetricSums(tuple(tensor.name for tensor in tensors), sums.results)
 
 
 def _import_evaluation(
-    evaluated: Trace, variables: Mapping[int, Any], placeholders: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    """The validation loss, if there is one, and the outputs, under names that a signature may have."""
+    made: _Made, evaluated: Trace, variables: Mapping[int, Any], placeholders: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The validation loss, if there is one, and its metrics; and the outputs, under names that a signature may have."""
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}
     if returned["loss"] is not None:
-        wanted["loss"] = evaluated.tensor(returned["loss"])
+        wanted |= {"loss": evaluated.tensor(returned["loss"])} | _numbered(made.validation_metrics)
     found, _ = import_step(evaluated, wanted, variables, placeholders, name="evaluation")
-    loss = found.pop("loss", None)
     outputs = {}
-    for full_name, tensor in found.items():
-        name = re.sub(r"[^A-Za-z0-9_]", "_", full_name.removeprefix("outputs/"))
-        outputs[name] = tf.identity(tensor, name=f"outputs/{name}")
-    return None if loss is None else tf.identity(loss, name="validation_loss"), outputs
+    for full_name in returned["outputs"]:
+        name = re.sub(r"[^A-Za-z0-9_]", "_", full_name)
+        outputs[name] = tf.identity(found[f"outputs/{full_name}"], name=f"outputs/{name}")
+    return found, outputs

@@ -57,7 +57,7 @@ def steps_on(model: Any, features: Features, as_batch: AsBatch) -> Steps:
         batch = as_batch(tensors)
         return {"loss": _loss_of_batch(model, batch), "outputs": _outputs(model, batch[0])}
 
-    return Steps(train=lambda tensors: model.train_step(as_batch(tensors)), evaluate=evaluate)
+    return Steps(train=lambda tensors: model.train_step(as_batch(tensors)), evaluate=evaluate, model=model)
 
 
 def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:

@@ -28,10 +28,12 @@ Features = Mapping[str, tuple[tuple[int | None, ...], str]]
 @dataclass(frozen=True)
 class Steps:
     """What a model's function has made: `train` trains on a batch; `evaluate` returns, without training, a dict with
-    the batch's «loss», or None, and its «outputs» by name. Both take the features by name."""
+    the batch's «loss», or None, and its «outputs» by name. Both take the features by name. `model` is the Keras model
+    that they are of, if there is one."""
 
     train: StepFunction
     evaluate: StepFunction | None = None
+    model: Any = None
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def send_early(rewrite: Rewrite) -> None:
     backward = edit.ancestors(op for part in parts.values() for op in part)
     if rewrite.plan.replicas_per_worker > 1 or any(op.type == LOOP for op in backward):
         return
-    outputs = [name for name in (single.loss, single.validation_loss, *single.losses) if name]
+    outputs = [single.loss, *single.fetched_in_validation, *single.losses]
     # What is also computed where nothing is trained must not wait for a gradient.
     forward = edit.ancestors(rewrite.tensor(name).op for name in outputs)
     for number, part in sorted(parts.items()):

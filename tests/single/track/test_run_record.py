@@ -276,7 +276,7 @@ def test_a_restart_forgets_steps_that_only_some_ranks_have_reported() -> None:
         account.record.on_progress(rank, 1, [2.0], [0.1])
     account.record.on_progress(0, 4, [1.0, 1.0, 1.0], [0.1] * 3)
     account.record.on_validation(0, 4, 1.0, 1)
-    account.record.restart()
+    account.record.restart(1)
     assert account.display.restarts == 1
     for rank in (0, 1):
         account.record.on_progress(rank, 3, [5.0, 7.0], [0.1] * 2)

@@ -110,7 +110,7 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]
     """Lookups that can be made in one exchange: none needs another's rows, and the same fetches need them all."""
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}
-    reached = [edit.ancestors([op]) for op in _fetched(rewrite)]
+    reached = [edit.ancestors(ops) for ops in _fetched(rewrite)]
     wave: dict[tf.Operation, int] = {}
     for op in sorted(by_op, key=lambda op: (len(needs[op] & by_op.keys()), op.name)):
         wave[op] = 1 + max((wave[other] for other in needs[op] & by_op.keys() if other is not op), default=-1)
@@ -122,10 +122,12 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]
     return [groups[key] for key in sorted(groups)]
 
 
-def _fetched(rewrite: Rewrite) -> list[tf.Operation]:
+def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
+    """Ops that are run together: in a step, for a loss alone, in a validation."""
     single = rewrite.single
-    outputs = [single.loss, *([single.validation_loss] if single.validation_loss else [])]
-    return [rewrite.train_op, *(rewrite.tensor(name).op for name in outputs)]
+    together = [single.fetched_in_training, [single.loss], single.fetched_in_validation]
+    step, *others = [[rewrite.tensor(name).op for name in names] for names in together]
+    return [[rewrite.train_op, *step], *filter(None, others)]
 
 
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
@@ -138,7 +140,7 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
         (placement.variable, [one.op for one in group])
         for placement, group in zip(placements, by_variable.values(), strict=True)
     ]
-    buckets = buckets_from_owners(rewrite, looked_up, edit.ancestors(_fetched(rewrite)))
+    buckets = buckets_from_owners(rewrite, looked_up, edit.ancestors(op for ops in _fetched(rewrite) for op in ops))
     with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
         ids = [_ids_of(group) for group in by_variable.values()]
         rows, exchange = look_up(rewrite, placements, ids, name=name, buckets=buckets)

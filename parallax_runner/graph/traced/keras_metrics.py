@@ -1,0 +1,93 @@
+"""The metrics of a compiled Keras model: what a step adds to their variables, and their values, given the sums."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from parallax_runner.graph.traced.batch_metrics import Written
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StepSums:
+    """What a traced step adds to metric variables: tensors of its graph, and what turns their sums over batches into
+    values by name."""
+
+    tensors: tuple[Any, ...]
+    results: Callable[[Sequence[Any]], dict[str, float]]
+
+
+def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums | None:
+    """The sums of the metrics that a step of the model updates, in the order of `model.metrics`; None: there are none.
+
+    `graph` is the traced step, `written` what `start_anew` returned for it. A metric is left out where it is no
+    function of sums.
+    """
+    updated = [one for one in metrics_of(model) if any(id(each._value) in written for each in one.variables)]
+    summed = [one for one in updated if _is_sum(one, written)]
+    if not summed:
+        return None
+    variables = [variable for metric in summed for variable in metric.variables]
+    with graph.as_default():
+        tensors = tuple(
+            written[id(one._value)].value if id(one._value) in written else tf.zeros(one.shape, one.dtype)
+            for one in variables
+        )
+    left_out = [one for one in metrics_of(model) if one not in summed]
+
+    def results(sums: Sequence[Any]) -> dict[str, float]:
+        return _values(model, variables, sums, left_out)
+
+    return StepSums(tensors, results)
+
+
+def warn_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> None:
+    """Names, once for all steps of the model, the metrics that are not reported."""
+    names = [metric.name for metric in metrics_of(model) if not all(_is_sum(metric, one) for one in written)]
+    if names:
+        log.warning(
+            "these metrics of the model are not reported, because they are not made of sums over batches that start at "
+            "zero: %s",
+            ", ".join(names),
+        )
+
+
+def metrics_of(model: Any) -> list[Any]:
+    """The model's metrics, each once; the compiled ones each for itself."""
+    return list({id(one): one for metric in model.metrics for one in _each(metric)}.values())
+
+
+def _each(metric: Any) -> Iterator[Any]:
+    from keras.src.trainers.compile_utils import CompileMetrics
+
+    if isinstance(metric, CompileMetrics):
+        yield from metric.metrics
+    else:
+        yield metric
+
+
+def _is_sum(metric: Any, written: Mapping[int, Written]) -> bool:
+    return all(written[id(one._value)].is_sum for one in metric.variables if id(one._value) in written)
+
+
+def _values(model: Any, variables: Sequence[Any], sums: Sequence[Any], left_out: Collection[Any]) -> dict[str, float]:
+    """The values that Keras makes of these sums, under its own names, of all metrics that are one number."""
+    with ExitStack() as stack:
+        stack.enter_context(tf.device("CPU:0"))
+        for metric in left_out:
+            stack.enter_context(mock.patch.object(metric, "result", lambda: None))
+        for variable, value in zip(variables, sums, strict=True):
+            variable.assign(np.asarray(value, tf.as_dtype(variable.dtype).as_numpy_dtype).reshape(variable.shape))
+        values = model.get_metrics_result()
+        model.reset_metrics()
+    arrays = {name: np.asarray(value) for name, value in values.items() if value is not None}
+    return {name: float(value.item()) for name, value in arrays.items() if value.size == 1}

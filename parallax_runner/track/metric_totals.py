@@ -1,0 +1,85 @@
+"""Adds up the sums for metrics that ranks report, over ranks and steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+# Turns sums over batches and ranks into values by name.
+Results = Callable[[Sequence[Any]], dict[str, float]]
+# Adjacent parts of an epoch are joined when there are more.
+MAX_PARTS = 64
+Sums = list[Any]  # one array of float64 a tensor
+
+
+@dataclass
+class MetricTotals:
+    """The sums of the training steps. Values are of steps that all `workers` have reported; where ranks do not step
+    together (`waits_for_all` false), of all that was reported."""
+
+    workers: int
+    results: Results
+    waits_for_all: bool = True
+    _pending: list[tuple[int, Sums]] = field(default_factory=list)
+    _last_steps: dict[int, int] = field(default_factory=dict)
+    _window: Sums = field(default_factory=list)
+    # Of the epoch, the sums of the steps up to each of these.
+    _parts: list[tuple[int, Sums]] = field(default_factory=list)
+
+    def add(self, rank: int, step: int, sums: Sequence[Any] | None) -> None:
+        """One rank's sums over its steps since its last report, up to `step`; None: of no step."""
+        self._last_steps[rank] = step
+        if sums:
+            self._pending.append((step, as_arrays(sums)))
+        if not self.waits_for_all:
+            complete = step
+        elif len(self._last_steps) < self.workers:
+            return
+        else:
+            complete = min(self._last_steps.values())
+        by_step: dict[int, list[Sums]] = defaultdict(list)
+        for one, each in self._pending:
+            if one <= complete or not self.waits_for_all:
+                by_step[one].append(each)
+        self._pending = [one for one in self._pending if one[0] not in by_step]
+        for one, found in sorted(by_step.items()):
+            total = added_up(found)
+            self._window = added_up([self._window, total])
+            self._parts.append((one, total))
+        if len(self._parts) > MAX_PARTS:
+            self._join_parts()
+
+    def take_window(self) -> dict[str, float]:
+        """The values of the steps since the last call."""
+        sums, self._window = self._window, []
+        return self.results(sums) if sums else {}
+
+    def take_epoch(self) -> dict[str, float]:
+        """The values of the steps since the last call."""
+        parts, self._parts = self._parts, []
+        return self.results(added_up(sums for _, sums in parts)) if parts else {}
+
+    def restart(self, step: int) -> None:
+        """Forgets steps after `step`, which come again. Where a report has steps before and after it, it is forgotten
+        as a whole: no step counts twice, but those of this report that do not come again are missing."""
+        self._pending, self._window, self._last_steps = [], [], {}
+        self._parts = [part for part in self._parts if part[0] <= step]
+
+    def _join_parts(self) -> None:
+        pairs = [self._parts[first : first + 2] for first in range(0, len(self._parts), 2)]
+        self._parts = [(pair[-1][0], added_up(sums for _, sums in pair)) for pair in pairs]
+
+
+def as_arrays(sums: Sequence[Any]) -> Sums:
+    """Sums as a report has them, nested lists, as arrays."""
+    return [np.asarray(one, np.float64) for one in sums]
+
+
+def added_up(many: Iterable[Sums]) -> Sums:
+    """The sum of several; empty ones are zeros."""
+    filled = [sums for sums in many if sums]
+    return [np.sum(each, axis=0) for each in zip(*filled, strict=True)]
