@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -73,13 +73,20 @@ def fit(
         class_weight=class_weight,
         sample_weight=sample_weight,
         shuffle=shuffle,
-        approximate="data.resume=approximate" in overrides,
+        exact="data.resume=approximate" not in overrides,
+        known={} if worker is None else _known(worker.config.data),
     )
     if worker is not None:
         _work(worker, FitSource(model, dataset))
     return _drive(wanted, dataset, steps_per_epoch or dataset.train_size // dataset.global_batch)
 
 
+def _known(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: data[name] for name in COUNTED}
+
+
+# What the first process counts, and workers need not count again.
+COUNTED = ("pass_steps", "validation_size")
 # The folders of the runs of earlier calls, in this process.
 _finished: list[Path] = []
 
@@ -233,4 +240,5 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
             f"a batch of {dataset.global_batch} examples cannot be cut into {parts} equal parts, one for each worker: "
             f"choose a batch of {max(1, dataset.global_batch // parts) * parts} or another number of workers"
         )
-    return dataclasses.replace(config, data={**config.data, "batch_size": dataset.global_batch // parts})
+    counted = {name: getattr(dataset, name, None) for name in COUNTED}
+    return dataclasses.replace(config, data={**config.data, **counted, "batch_size": dataset.global_batch // parts})

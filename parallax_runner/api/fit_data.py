@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from parallax_runner.errors import ConfigError
@@ -19,9 +20,12 @@ def dataset_of(
     class_weight: dict[int, float] | None,
     sample_weight: Any,
     shuffle: bool,
-    approximate: bool,
+    exact: bool,
+    known: Mapping[str, Any],
 ) -> Any:
     """A data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
+
+    `known` are facts that the first process has found.
 
     Raises ConfigError and DataError where it cannot be read by several workers.
     """
@@ -34,8 +38,10 @@ def dataset_of(
         from parallax_runner.data.tf_data import TfDataset
 
         weighted = x if class_weight is None else x.map(_weights(class_weight))
-        resume = "approximate" if approximate else "exact"
-        return TfDataset(weighted, validation_data, pass_steps=steps_per_epoch, resume=resume)
+        found = TfDataset(weighted, validation_data, exact=exact, **known)
+        if found.is_endless and steps_per_epoch is None:
+            raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the steps of an epoch")
+        return found
     from parallax_runner.data.from_arrays import arrays_dataset
 
     if class_weight is not None:

@@ -5,8 +5,9 @@ A step takes a range of the stream and every rank a part of that range, so the d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,6 +37,27 @@ class Dataset(Protocol):
 
         Raises IndexError when the range leaves [0, validation_size).
         """
+        ...
+
+
+class Share(Protocol):
+    """What one worker reads of data that is read in its order."""
+
+    def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
+        """A batch for each replica in the step that begins after `position` examples of all workers; positions rise."""
+        ...
+
+    def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
+        """The worker's share of the validation examples, in whole batches."""
+        ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A `Dataset` that is read in its order: each worker takes a share."""
+
+    def share(self, rank: int, ranks: int, replicas: int) -> Share:
+        """What a worker reads of `ranks`, each with so many replicas."""
         ...
 
 

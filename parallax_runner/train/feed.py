@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, Share, Shared
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Feed:
         """Examples of all replicas in a step."""
         return self.batch_size * self.size * self.replicas
 
+    @functools.cached_property
+    def _share(self) -> Share | None:
+        """What this worker reads of data that is read in its order."""
+        return self.dataset.share(self.rank, self.size, self.replicas) if isinstance(self.dataset, Shared) else None
+
     @property
     def validates(self) -> bool:
         """Whether there is a whole batch to validate on, for any of the workers."""
@@ -33,6 +39,8 @@ class Feed:
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """A batch for each replica of this worker in the step that begins when `position` examples have been consumed
         by all."""
+        if self._share is not None:
+            return self._share.train_batches(position)
         first = self.rank * self.replicas
         return [
             self.dataset.train_batch(position + number * self.batch_size, self.batch_size)
@@ -41,6 +49,9 @@ class Feed:
 
     def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
         """This worker's share of the validation examples, in whole batches: what is left over is not used."""
+        if self._share is not None:
+            yield from self._share.validation_batches()
+            return
         batches = self.dataset.validation_size // self.batch_size
         for number in range(self.rank, batches, self.size):
             yield self.dataset.validation_batch(number * self.batch_size, self.batch_size)
