@@ -31,8 +31,8 @@ def make_model(
     Each feature has its own table, `embedding_<f>`, with rows of `embedding_size`. The MLPs have hidden layers of
     `bottom_units` and `top_units`; the bottom MLP ends with `embedding_size` units, the top MLP with 1.
 
-    Output: the logit of a click, float [batch, 1]. The loss is the binary cross entropy. `optimizer` is a name that
-    Keras knows.
+    Output: the logit of a click, float [batch, 1]. The loss is the binary cross entropy, and the metric is AUC.
+    `optimizer` is a name that Keras knows.
     """
     dense = keras.Input([dense_features], name="dense")
     categorical = keras.Input([len(cardinalities)], name="categorical", dtype="int64")
@@ -48,6 +48,7 @@ def make_model(
     model.compile(
         optimizer=keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": learning_rate}}),
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
+        metrics=[keras.metrics.AUC(from_logits=True, name="auc")],
     )
     return model
 

@@ -61,7 +61,11 @@ def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Writt
 
 
 def _first_value(metric: TracedVariable) -> Any:
-    return tf.constant(metric.variable.numpy()) if metric.initial is None else metric.initial()
+    if metric.initial is not None:
+        return metric.initial()
+    with tf.init_scope():
+        value = metric.variable.numpy()
+    return tf.constant(value)
 
 
 def _starts_at_zero(metric: TracedVariable) -> bool:
