@@ -35,7 +35,7 @@ def dataset_of(
         for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
             if value is not None:
                 raise ConfigError(f"{name} (fit): a tf.data.Dataset has it already; leave it out")
-        from parallax_runner.data.tf_data import TfDataset
+        from parallax_runner.graph.tf_data.dataset import TfDataset
 
         weighted = x if class_weight is None else x.map(_weights(class_weight))
         found = TfDataset(weighted, validation_data, exact=exact, **known)

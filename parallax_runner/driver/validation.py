@@ -25,6 +25,7 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
     Raises ConfigError where validation was asked for, and PlanError where the model cannot be validated as it says.
     """
+    _check_batch(config, plan, dataset)
     _check_metric(single)
     if single.validation_loss is not None:
         from parallax_runner.analysis.validation import check_validation_loss
@@ -39,6 +40,17 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
         return plan
     note = f"nothing is validated: {_too_few(config, dataset)}"
     return dataclasses.replace(plan, notes=(*plan.notes, note))
+
+
+def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
+    """A `tf.data.Dataset` has batches of all workers together."""
+    whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
+    if whole is not None and size * plan.replicas != whole:
+        part = f"{whole // plan.replicas}" if whole % plan.replicas == 0 else "none, since that is no whole number"
+        raise ConfigError(
+            f"data.batch_size={size}: the data has batches of {whole} examples for all {plan.replicas} workers "
+            f"together; expected {whole} / {plan.replicas}: {part}"
+        )
 
 
 def _check_metric(single: SingleDeviceGraph) -> None:

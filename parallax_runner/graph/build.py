@@ -21,6 +21,8 @@ from parallax_runner.process.user_code import must_not_exit
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
+# Keys of the group `data` that are not arguments of its function.
+OWN_DATA_KEYS = ("batch_size", "resume")
 OWN_MODELS = Path(__file__).parents[2] / "models"
 
 
@@ -30,12 +32,24 @@ def load_dataset(config: RunConfig) -> Dataset:
     from hydra.utils import instantiate
 
     _find("data", config.data)
-    arguments = {key: plain(value) for key, value in config.data.items() if key != "batch_size"}
+    arguments = {key: plain(value) for key, value in config.data.items() if key not in OWN_DATA_KEYS}
     try:
         with must_not_exit(f"data._target_={config.data['_target_']}", DataError):
-            return _unwrapped(lambda: instantiate(arguments))
+            return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
         raise DataError(f"data._target_={config.data['_target_']}: its data do not fit into memory: {error}") from error
+
+
+def _as_dataset(made: Any, config: RunConfig) -> Dataset:
+    """What a function has made: a `Dataset`, or a `tf.data.Dataset`, or two, of which the second one validates."""
+    tensorflow = sys.modules.get("tensorflow")
+    train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
+        dataset: Dataset = made
+        return dataset
+    from parallax_runner.graph.tf_data.dataset import TfDataset
+
+    return TfDataset(train, validation, exact=config.data.get("resume", "exact") != "approximate")
 
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:

@@ -18,7 +18,7 @@ from parallax_runner.checkpoints.part import CheckpointPart
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.data.dataset import Dataset, Shared, numbering_of
 from parallax_runner.errors import PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.build import MODEL, Source
@@ -86,7 +86,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
             next_segment=segments_of(config, client, single, plan, rank, learning_rate),
         )
         if config.action == "verify":
-            return _verify(loop, checkpoints, single, plan, config, start)
+            return _verify(loop, checkpoints, single, plan, config, start, source)
         outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
         runner.session.close()
         stopped = client.stop_requested.is_set()
@@ -202,7 +202,13 @@ def _export(
 
 
 def _verify(
-    loop: Loop, checkpoints: CheckpointOps, single: SingleDeviceGraph, plan: Plan, config: RunConfig, start: Sidecar
+    loop: Loop,
+    checkpoints: CheckpointOps,
+    single: SingleDeviceGraph,
+    plan: Plan,
+    config: RunConfig,
+    start: Sidecar,
+    source: Source,
 ) -> dict[str, Any]:
     """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
     loop.runner.saver, loop.validates = None, False
@@ -215,7 +221,13 @@ def _verify(
     loop.runner.control.doing = "comparing with one device"
     if not is_chief:
         return outcome
-    feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
+    feeds = [
+        # What is read in its order is read anew from its beginning, for each rank.
+        Feed(source.load_dataset(config), loop.feed.batch_size, rank, plan.workers, plan.replicas_per_worker)
+        if isinstance(loop.feed.dataset, Shared)
+        else dataclasses.replace(loop.feed, rank=rank)
+        for rank in range(plan.workers)
+    ]
     positions = [
         start.examples + number * loop.feed.global_batch for number in range(config.train.total_steps - start.step)
     ]

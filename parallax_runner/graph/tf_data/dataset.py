@@ -14,8 +14,8 @@ from tensorflow.python.eager import context
 
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature
-from parallax_runner.data.repeatable import why_not_repeatable
 from parallax_runner.errors import DataError
+from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 
 log = logging.getLogger(__name__)
 # They change nothing about the batches that the data set before them makes.
