@@ -26,6 +26,7 @@ from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.generators import seed_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.tf_data.dataset import eagerly
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
@@ -222,10 +223,7 @@ def _verify(
     if not is_chief:
         return outcome
     feeds = [
-        # What is read in its order is read anew from its beginning, for each rank.
-        Feed(source.load_dataset(config), loop.feed.batch_size, rank, plan.workers, plan.replicas_per_worker)
-        if isinstance(loop.feed.dataset, Shared)
-        else dataclasses.replace(loop.feed, rank=rank)
+        dataclasses.replace(loop.feed, rank=rank, dataset=_from_the_beginning(loop.feed.dataset, source, config))
         for rank in range(plan.workers)
     ]
     positions = [
@@ -243,6 +241,14 @@ def _verify(
     # Every variable, for this process's log.
     Console(width=140).print(comparison_table(comparison))
     return outcome | {"comparison": comparison.as_json()}
+
+
+def _from_the_beginning(dataset: Dataset, source: Source, config: RunConfig) -> Dataset:
+    """The data set, made anew where it is read in its order; the session's graph is the default one."""
+    if not isinstance(dataset, Shared):
+        return dataset
+    with eagerly():
+        return source.load_dataset(config)
 
 
 def start_of(config: RunConfig) -> Sidecar:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.eager import context
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture
@@ -118,12 +120,22 @@ def _made(make: Callable[[], Any], features: Features, seed: int, options: Mappi
     """None where Keras was imported only while the function ran."""
     capture.begin_afresh()
     variables, had_keras = Variables(), "keras" in sys.modules
-    with seeded_generators(seed), eager_on_cpu(), variables.created():
-        tf.random.set_random_seed(seed)
+    with seeded_generators(seed), _global_seed(seed), eager_on_cpu(), variables.created():
         returned = capture.called(make, sorted(features))
         if not had_keras and "keras" in sys.modules:
             return None
         return _traced(steps_of(returned, features, options), features, sparse_updates_of(options), variables)
+
+
+@contextmanager
+def _global_seed(seed: int) -> Iterator[None]:
+    """TensorFlow's, of what runs eagerly; afterwards it is what it was, for data that is made anew."""
+    before = context.global_seed()
+    tf.random.set_random_seed(seed)
+    try:
+        yield
+    finally:
+        tf.random.set_random_seed(before)
 
 
 def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Variables) -> _Made:

@@ -1,0 +1,87 @@
+"""A function that returns a tf.data.Dataset, on the command line: verified, and gone on with by other workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.integration.runs import launch
+
+CODE = '''
+"""A model and data of plain Keras and TensorFlow."""
+
+import keras
+import tensorflow as tf
+
+
+def make_model(rows):
+    inputs = keras.Input([3], dtype="int32", name="id")
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(rows, 2)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model.compile(keras.optimizers.SGD(0.2), "mse")
+    return model
+
+
+def make_data(rows, batch, is_seeded=True):
+    ids = tf.reshape(tf.range(150) * 7 % rows, [50, 3])
+    examples = tf.data.Dataset.from_tensor_slices(({"id": ids}, tf.cast(ids[:, :1], "float32") / rows))
+    return examples.shuffle(50, seed=3 if is_seeded else None).batch(batch), examples.batch(batch)
+'''
+MODEL = "_target_: rec.make_model\nrows: 20\nlabels: y\n"
+DATA = "_target_: rec.make_data\nrows: 20\nbatch: 12\nbatch_size: 6\nis_seeded: true\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "rec.py").write_text(CODE)
+    for group, text in (("model", MODEL), ("data", DATA)):
+        (tmp_path / "myconf" / group).mkdir(parents=True)
+        (tmp_path / "myconf" / group / "rec.yaml").write_text(text)
+    return tmp_path
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    return [f"--config-dir={folder / 'myconf'}", "model=rec", "data=rec", "comm=sharded", "tracking=off", *more]
+
+
+def checkpoint(prefix: str) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(prefix)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_other_workers_go_on_where_two_have_stopped(project: Path) -> None:
+    """Nine steps are more than two passes of four batches; the third worker comes within the second pass."""
+
+    def run(folder: str, *more: str) -> str:
+        done = launch(*arguments(project, *more), cwd=project / folder, python_path=project).expect_success()
+        return str(done.summary["ckpt_path"])
+
+    whole = checkpoint(run("whole", "train.steps=9"))
+    first = run("first", "train.steps=6")
+    three = ("cluster.workers=3", "data.batch_size=4", f"ckpt.resume={first}")
+    gone_on = checkpoint(run("second", "train.steps=9", *three))
+    assert whole.keys() == gone_on.keys()
+    for name, value in whole.items():
+        np.testing.assert_allclose(gone_on[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_equals_one_device(project: Path) -> None:
+    run = launch(*arguments(project, "action=verify", "train.steps=9"), cwd=project / "out", python_path=project)
+    run.expect_success()
+    assert run.summary["verified"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("data.is_seeded=false", "a shuffle has no seed"),
+        ("data.batch_size=5", "expected 12 / 2: 6"),
+        ("cluster.workers=5", "expected 12 / 5: none"),
+    ],
+)
+def test_refused_before_anything_starts(project: Path, line: str, told: str) -> None:
+    run = launch(*arguments(project, line, "train.steps=2"), cwd=project / "out", python_path=project)
+    assert run.exit_status != 0 and told in run.stderr and not list(run.run_dir.glob("ckpt/*"))
