@@ -60,7 +60,8 @@ def record() -> RunRecord:
     found = RunRecord(2, 9, 1, 8, None, NoTracker(), ProgressDisplay(steps=9, log_every=1), contributors=1)
     found.last_step, found.loss_first, found.loss_last = 7, 3.0, 2.0
     found.staleness, found.dropped = Counter({0: 2}), Counter({1: 3})
-    found.validation = {"validation/loss": 4.0}
+    found.validation = {"validation/loss": 4.0, "validation/auc": 0.75}
+    found.training = {"train/auc": 0.5}
     return found
 
 
@@ -83,10 +84,11 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
         *("partition_candidates", "partition_step_ms", "partition_error_ms", "partition_choice", *curve),
         *("skipped_steps", "saved_model", "saved_model_error", "staleness_mean", "staleness_max", "staleness_0"),
         *("dropped_gradients_total", "dropped_gradients_worker_0", "dropped_gradients_worker_1"),
-        *("validation_loss", "verified", "max_difference"),
+        *("train_auc", "validation_loss", "validation_auc", "verified", "max_difference"),
     ]
     expected = {"steps": 9, "first_step": 3, "examples_per_sec": 16.0, "words_per_sec": None, "loss_last": 2.0}
     expected |= {"sent_bytes_per_step": 15.0, "saved_model_error": "a reason", "validation_loss": 4.0}
+    expected |= {"train_auc": 0.5, "validation_auc": 0.75}
     expected |= {"staleness_mean": 0.0, "dropped_gradients_worker_1": 3.0, "verified": True, "ckpt_path": "there"}
     assert {name: fields[name] for name in expected} == expected
 

@@ -12,6 +12,10 @@ from parallax_runner.track.progress import ProgressDisplay, Standing, format_dur
         (Standing(0, 10), "step 0/10"),
         (Standing(5, 10, loss=1.25), "step 5/10  loss 1.2500"),
         (
+            Standing(5, 10, loss=1.25, steps_per_sec=2.0, metrics={"auc": 0.75, "mae": 2.0, "mse": 1.0, "a": 1.0}),
+            "step 5/10  loss 1.2500  auc 0.7500  mae 2.0000  mse 1.0000  2 steps/s  left 0:02",
+        ),
+        (
             Standing(120, 1000, loss=5.43212, steps_per_sec=10.0, words_per_sec=12345.6, examples_per_sec=20.0),
             "step 120/1000  loss 5.4321  12,346 words/s  left 1:28",
         ),

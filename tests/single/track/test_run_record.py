@@ -6,12 +6,14 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parallax_runner.track import run_record
+from parallax_runner.track.metric_totals import MetricTotals
 from parallax_runner.track.progress import ProgressDisplay, Standing
 from parallax_runner.track.run_record import RunRecord, validation_of, write_summary
 from parallax_runner.track.tracker import NoTracker
@@ -268,6 +270,49 @@ def test_validation_without_batches_is_none() -> None:
     account.record.on_validation(0, 10, 0.0, 0)
     assert account.tracker.metrics == []
     assert account.record.validation == {}
+
+
+def mean_of(sums: Sequence[Any]) -> dict[str, float]:
+    """A loss and a metric of a total and a count."""
+    mean = float(sums[0] / sums[1])
+    return {"loss": mean, "accuracy": mean / 10}
+
+
+def with_metrics() -> Account:
+    account = Account()
+    account.record.totals = MetricTotals(2, mean_of)
+    account.record.validation_results = mean_of
+    return account
+
+
+def test_metrics_of_all_ranks_are_shown_with_the_loss_of_the_step() -> None:
+    account = with_metrics()
+    account.record.on_progress(0, 2, [1.0, 4.0], [0.1, 0.1], metrics=[5.0, 2.0])
+    account.record.on_progress(1, 2, [3.0, 6.0], [0.1, 0.1], metrics=[15.0, 3.0])
+    ((step, metrics),) = account.tracker.metrics
+    assert step == 2
+    assert (metrics["train/loss"], metrics["train/accuracy"]) == (5.0, 0.4)
+    assert account.display.standings[-1].metrics == {"accuracy": 0.4}
+    assert account.record.training == {"train/accuracy": 0.4}
+    for rank in (0, 1):
+        account.record.on_progress(rank, 3, [1.0], [0.1], metrics=[0.0, 5.0])
+    assert account.record.training == {"train/accuracy": 0.0}
+    assert account.record.take_epoch() == {"loss": 20 / 15, "accuracy": 2 / 15}
+    assert account.record.take_epoch() == {}
+
+
+def test_metrics_of_a_validation_are_those_of_all_its_examples() -> None:
+    account = with_metrics()
+    account.record.on_validation(0, 10, 8.0, 2, metrics=[20.0, 2.0])
+    account.record.on_validation(1, 10, 1.0, 1, metrics=[10.0, 1.0])
+    expected = {"validation/loss": 3.0, "validation/accuracy": 1.0}
+    assert account.tracker.metrics == [(10, expected)]
+    assert account.record.validation == expected
+    assert account.record.last_validation_metrics == {"loss": 10.0, "accuracy": 1.0}
+    # A rank that had no batch has no sums.
+    account.record.on_validation(0, 20, 8.0, 2, metrics=[40.0, 2.0])
+    account.record.on_validation(1, 20, 0.0, 0)
+    assert account.record.last_validation_metrics == {"loss": 20.0, "accuracy": 2.0}
 
 
 def test_a_restart_forgets_steps_that_only_some_ranks_have_reported() -> None:

@@ -19,7 +19,7 @@ from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.stream import ShuffledStream
 from parallax_runner.errors import DataError, TrainingError
-from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.profile.files import run_metadata_files
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.passes import rewrite_for_rank
@@ -317,6 +317,41 @@ def test_validation_every_few_steps_and_at_the_end() -> None:
     assert [report["step"] for report in rank.said("validation")] == [2, 4, 6]
     assert [report["step"] for report in plain.said("validation")] == [6]
     assert rank.losses == plain.losses
+
+
+def _with_metrics() -> SingleDeviceGraph:
+    """Its loss as a metric, too."""
+    single = captured(optimizer="adam")
+    assert single.validation_loss is not None
+    sums = [MetricSums((name,), results=lambda _: {}) for name in (single.loss, single.validation_loss)]
+    return dataclasses.replace(single, metrics=sums[0], validation_metrics=sums[1])
+
+
+def test_sums_for_metrics_are_of_all_steps_since_the_last_report() -> None:
+    rank = Rank(single=_with_metrics(), log_every=4)
+    rank.run(6)
+    assert [report["step"] for report in rank.reports] == [1, 4, 6]
+    assert [report["metrics"] for report in rank.reports] == [
+        [pytest.approx(sum(report["losses"]))] for report in rank.reports
+    ]
+    (said,) = rank.said("validation")
+    assert said["metrics"] == [pytest.approx(said["loss_sum"])]
+
+
+def test_without_metrics_reports_have_none() -> None:
+    rank = Rank()
+    rank.run(2)
+    assert not any("metrics" in report for report in rank.control.reports)
+
+
+def test_skipped_steps_add_nothing_to_metrics() -> None:
+    rank = Rank(single=_with_metrics(), data=dataset(BATCH + 1, 3 * BATCH + 1), skip_nonfinite=True, log_every=2)
+    rank.run(6)
+    first, only_skipped, half_skipped, last = rank.reports
+    assert first["metrics"] == [pytest.approx(first["losses"][0])]
+    assert "metrics" not in only_skipped
+    assert half_skipped["metrics"] == [pytest.approx(half_skipped["losses"][0])]
+    assert last["metrics"] == [pytest.approx(sum(last["losses"]))]
 
 
 def test_the_best_of_what_was_validated_is_kept(tmp_path: Path) -> None:
