@@ -52,6 +52,7 @@ def steps_on(model: Any, features: Features, as_batch: AsBatch) -> Steps:
     if (model.steps_per_execution or 1) > 1:
         log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
     _build(model, as_batch(_symbols(features)))
+    model.reset_metrics()  # as fit does; they may have counted what the user has evaluated
 
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
         batch = as_batch(tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -169,6 +170,9 @@ class FromOne(metrics.Mean):
 
     def __init__(self) -> None:
         super().__init__(name="from_one")
+
+    def reset_state(self) -> None:
+        super().reset_state()
         self.count.assign(1.0)
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -187,6 +191,24 @@ def test_what_is_no_sum_is_named_and_left_out(kind: Any, caplog: pytest.LogCaptu
     with _session(single) as run:
         values = run(single.metrics.tensors, batches()[0])
     assert list(_results(single.metrics, [values])) == ["loss", "auc"]
+
+
+def test_what_a_model_has_counted_before_does_not_count() -> None:
+    def make(counted: int) -> Any:
+        ranking = [metrics.AUC(), metrics.BinaryAccuracy()]
+        for metric in ranking[:counted]:
+            metric.update_state([[0.0], [1.0]], [[0.7], [0.6]])
+        return _model(loss="binary_crossentropy", metrics=ranking)
+
+    found = []
+    for counted in (0, 2):
+        single = capture_step(functools.partial(make, counted), FEATURES, seed=7, options={"labels": ONE})
+        assert single.metrics is not None
+        with _session(single) as run:
+            values = run(single.metrics.tensors, batches()[1])
+        found.append(_results(single.metrics, [values]))
+    assert set(found[0]) == {"loss", "auc", "binary_accuracy"}
+    assert found[0] == found[1]
 
 
 def test_a_metric_that_a_step_does_not_update_has_no_value() -> None:
