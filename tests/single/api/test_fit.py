@@ -1,0 +1,81 @@
+"""What `fit` refuses before anything is captured or launched."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import parallax_runner
+from parallax_runner.errors import ConfigError, DataError
+
+X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that was started plainly."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "train.py", raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None, raising=False)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+
+
+def model(*, compiled: bool = True) -> Any:
+    made = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    if compiled:
+        made.compile("sgd", "mse")
+    return made
+
+
+def dataset() -> Any:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"epochs": 0}, r"epochs=0 \(fit\): expected an integer, at least 1"),
+        ({"initial_epoch": 1}, r"initial_epoch=1 \(fit\): expected 0 to 0"),
+        ({"batch_size": 3}, "a batch of 3 examples cannot be cut into 2 equal parts"),
+        ({"comm": "hybird"}, "hybrid"),
+        ({"workers": 0}, r"cluster.workers=0 \(fit\)"),
+        ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
+        ({"overrides": ["partition=search"]}, "under fit the plan stays what it is"),
+        ({"comm": "auto"}, "comm.name=auto"),
+        ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
+        ({"sample_weight": np.ones(3)}, "different lengths"),
+    ],
+)
+def test_arguments(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=told):
+        parallax_runner.fit(model(), X, Y, **{"batch_size": 4, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"y": Y}, r"y \(fit\): a tf.data.Dataset has it already"),
+        ({"batch_size": 4}, r"batch_size \(fit\)"),
+        ({"x": dataset().repeat()}, "the data never ends; give the steps of an epoch"),
+        ({"x": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)}, "a shuffle has no seed"),
+        ({"workers": 4}, "a batch of 6 examples cannot be cut into 4 equal parts"),
+    ],
+)
+def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=told):
+        parallax_runner.fit(model(), **{"x": dataset(), **arguments})
+
+
+def test_a_model_that_is_not_compiled() -> None:
+    with pytest.raises(ConfigError, match=r"call model\.compile"):
+        parallax_runner.fit(model(compiled=False), X, Y)
+
+
+def test_a_callback_of_batches() -> None:
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=print)
+    with pytest.raises(ConfigError, match="overrides on_train_batch_end"):
+        parallax_runner.fit(model(), X, Y, batch_size=4, callbacks=[callback])
