@@ -47,6 +47,11 @@ class Feed:
             for number in range(first, first + self.replicas)
         ]
 
+    @functools.cached_property
+    def any_batch(self) -> dict[str, np.ndarray]:
+        """A replica's batch whose values do not matter. To make it does not move on where data is read in its order."""
+        return self.dataset.train_batch(0, self.batch_size)
+
     def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
         """This worker's share of the validation examples, in whole batches: what is left over is not used."""
         if self._share is not None:

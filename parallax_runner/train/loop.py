@@ -94,7 +94,7 @@ class Loop:
         batch = next(waiting, None)
         # Who asked for a stop does not want to wait for more.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
-            fed = self.feed.train_batches(0)[0] if batch is None else batch
+            fed = self.feed.any_batch if batch is None else batch
             fetches = graph.validation_loss, graph.validation_metric_sums
             loss, metrics = self.runner.session.run(fetches, self._fed([fed]))
             if batch is not None:

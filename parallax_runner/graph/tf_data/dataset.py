@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +16,17 @@ from tensorflow.python.eager import context
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature
 from parallax_runner.errors import DataError
+from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 
 log = logging.getLogger(__name__)
 # They change nothing about the batches that the data set before them makes.
 PASSING = ("_PrefetchDataset", "_OptionsDataset")
+# They take a batch and give a batch, as users have them after batching.
+BATCHWISE = (
+    *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
+    "CacheDataset",
+)
 BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
 
 
@@ -27,7 +34,8 @@ class TfDataset:
     """Implements `Dataset`, but for reading, which `share` does for one worker.
 
     The stream is pass after pass over `train`, in each of them all whole batches; a pass that never ends is the only
-    one. A batch is that of all workers together: a worker trains on every N-th example of it.
+    one. A batch is that of all workers together: a worker trains on every N-th example of it. The stream is that of a
+    data set that nobody has read yet, however often it, or this object, is read.
     """
 
     words_per_example: int | None = None
@@ -49,7 +57,8 @@ class TfDataset:
         """
         batches = Batches(train, "the data")
         self.structure, self.features, self.global_batch = batches.structure, batches.features, batches.size
-        reason = why_not_repeatable(train) if exact else None
+        with eagerly():
+            reason = why_not_repeatable(train) if exact else None
         if reason is not None:
             raise DataError(
                 f"the order of the data cannot be repeated: {reason}. All workers must read it in the same order, and "
@@ -58,7 +67,8 @@ class TfDataset:
             )
         self._train = batches
         self.is_endless = batches.is_endless
-        self.pass_steps = 1 if self.is_endless else (pass_steps or batches.count() // batches.size)
+        self.notes: tuple[str, ...] = ()
+        self.pass_steps = 1 if self.is_endless else (pass_steps or self._count_steps())
         if not self.pass_steps:
             raise DataError(f"the data has less than one batch of {batches.size} examples")
         self.train_size = self.pass_steps * batches.size
@@ -74,12 +84,19 @@ class TfDataset:
                 raise DataError("validation_data never ends: give it .take(…)")
             self.validation_size = validation_size or self._validation.count()
 
+    def _count_steps(self) -> int:
+        """The whole batches of a pass; notes what is left out."""
+        steps, left = self._train.count_steps()
+        if left:
+            self.notes += (f"{left} examples are left out of each pass over the data: they make no whole batch",)
+        return steps
+
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """The first batch of the data, or a part of it: only a share can read on. Raises IndexError beyond it."""
         if start + size > self.global_batch:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset is read in its order")
         with eagerly():
-            (batch,) = self._train.whole.take(1)
+            (batch,) = self._train.part(self._train.copies.make(), 0, 1).take(1)
             arrays = self._train.arrays(batch)
         return {name: array[start : start + size] for name, array in arrays.items()}
 
@@ -88,86 +105,113 @@ class TfDataset:
         raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset is read in its order")
 
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
-        """What one worker of `ranks` reads, with so many replicas each."""
+        """What one worker of `ranks` reads, with so many replicas each. Raises DataError where they do not divide a
+        batch."""
+        parts = ranks * replicas
+        if self.global_batch % parts:
+            below = self.global_batch // parts * parts
+            nearest = f"{below} or {below + parts}" if below else str(parts)
+            raise DataError(
+                f"a batch of {self.global_batch} examples cannot be cut into {parts} equal parts, one for each "
+                f"replica: choose a batch of {nearest}, or another number of workers"
+            )
         return Share(self, rank, ranks, replicas)
 
 
 class Batches:
-    """A data set of batches of `size` examples. `elements` are the examples before they were batched, None where
-    something else follows the batches."""
+    """A data set of batches of `size` examples. `copies` are of the examples before they were batched, if `by_example`;
+    where something else follows the batches, they are of the batches."""
 
     def __init__(self, dataset: Any, what: str) -> None:
-        self.whole, self._what = dataset, what
+        self._what = what
         self.structure = BatchStructure.of(dataset.element_spec)
         specs = self.structure.flatten(dataset.element_spec)
-        batched = _last_batching(dataset)
-        self.elements = None if batched is None else batched._input_dataset
-        self.size = _static_size(specs, what) if batched is None else int(batched._batch_size)
+        batched = _last_batching(dataset, PASSING)
+        self.by_example = batched is not None
         self.features = {name: _feature(name, spec, what) for name, spec in specs.items()}
-
-    @property
-    def is_endless(self) -> bool:
-        """Whether a pass over it has no end."""
-        return bool(int(self.whole.cardinality()) == tf.data.INFINITE_CARDINALITY)
+        self._static = _static_size(specs)
+        self.size = _batch_size(dataset, batched, self._static, what)
+        self.is_endless = _is_endless(dataset)
+        source = dataset if batched is None else batched._input_dataset.with_options(dataset.options())
+        with eagerly():
+            self.copies = FreshCopies(source, what)
+            self._known = int(source.cardinality())
 
     def count(self) -> int:
-        """How many examples a pass has, in whole batches where only batches can be seen."""
-        source, of_one = (self.whole, self.size) if self.elements is None else (self.elements, 1)
-        known = int(source.cardinality())
-        if known >= 0:
-            return known * of_one
-        started = time.monotonic()
-        with eagerly():
-            found = int(source.reduce(np.int64(0), lambda count, *_: count + 1))
-        log.info("%s: %d examples, counted in %.1f s", self._what, found * of_one, time.monotonic() - started)
-        return found * of_one
+        """How many examples a pass has."""
+        return self._counted[0]
+
+    def count_steps(self) -> tuple[int, int]:
+        """How many whole batches a pass has, and how many examples are in none of them."""
+        found, in_whole = self._counted
+        return in_whole // self.size, found - in_whole
 
     def arrays(self, element: Any) -> dict[str, np.ndarray]:
         """The features of a batch by name."""
         return {name: tensor.numpy() for name, tensor in self.structure.flatten(element).items()}
 
-    def part(self, steps: int | None, rank: int, ranks: int) -> Any:
-        """Every `ranks`-th example of the first `steps` whole batches (None: of all), in batches."""
-        if self.elements is None:
-            whole = self.whole if steps is None else self.whole.take(steps)
-            return whole.map(lambda *batch: tf.nest.map_structure(lambda each: each[rank::ranks], _one(batch)))
-        elements = self.elements if steps is None else self.elements.take(steps * self.size)
-        return elements.shard(ranks, rank).batch(self.size // ranks, drop_remainder=True)
+    def part(self, copy: Any, rank: int, ranks: int) -> Any:
+        """Every `ranks`-th example of each whole batch, in batches. Where examples are left over, some ranks may find
+        another batch at the end, which no step uses."""
+        if self.by_example:
+            return copy.shard(ranks, rank).batch(self.size // ranks, drop_remainder=True)
+        if self._static is None:
+            copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
+        return copy.map(lambda *batch: tf.nest.map_structure(lambda each: each[rank::ranks], _one(batch)))
 
-    def in_parts(self, size: int, rank: int, ranks: int) -> Any:
+    def in_parts(self, copy: Any, size: int, rank: int, ranks: int) -> Any:
         """Batches of `size` examples, every `ranks`-th of them; what is left over is not used."""
-        elements = self.whole.unbatch() if self.elements is None else self.elements
+        elements = copy if self.by_example else copy.unbatch()
         return elements.batch(size, drop_remainder=True).shard(ranks, rank)
+
+    def _rows(self, element: Any) -> Any:
+        """The examples of a batch, int64 scalar."""
+        return tf.shape(next(iter(self.structure.flatten(element).values())), tf.int64)[0]
+
+    @functools.cached_property
+    def _counted(self) -> tuple[int, int]:
+        """The examples of a pass, and those in whole batches; where nobody knows them, it is read."""
+        if self.by_example:
+            found = self._known if self._known >= 0 else self._read(lambda _: np.int64(1))
+            return found, found // self.size * self.size
+        if self._static is not None:
+            found = (self._known if self._known >= 0 else self._read(lambda _: np.int64(1))) * self.size
+            return found, found
+        counts = self._read(lambda batch: tf.stack([self._rows(batch), self._rows(batch) // self.size * self.size]))
+        return counts[0], counts[1]
+
+    def _read(self, count: Callable[[Any], Any]) -> Any:
+        """The sum of `count` over all elements of a pass."""
+        log.info("%s: nobody knows how many examples it has; it is read once to count them", self._what)
+        started = time.monotonic()
+        with eagerly():
+            copy = self.copies.make().map(lambda *element: count(_one(element)))
+            found = sum(each.numpy() for each in copy)
+        log.info("%s: counted in %.1f s", self._what, time.monotonic() - started)
+        return found if isinstance(found, int) else found.tolist()
 
 
 class Share:
-    """What one worker reads: its part of each batch."""
+    """What one worker reads: its part of each batch. One thread may train on it while another validates."""
 
     def __init__(self, data: TfDataset, rank: int, ranks: int, replicas: int) -> None:
         self._data, self._rank, self._ranks, self._replicas = data, rank, ranks, replicas
-        self._begun, self._at = 0, 0  # passes, and steps of the last one
-        self._iterator: Iterator[Any] = iter(())
+        self._copy: Any = None
+        self._validation: Any = None
+        self._pass, self._at = 0, 0  # where the iterator is: the pass, and the steps of it that are read
+        self._iterator: Iterator[Any] | None = None
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """A batch for each replica in the step that begins after `position` examples of all workers; positions rise.
+        """A batch for each replica in the step that begins after `position` examples of all workers. Reads on from the
+        last position; a position before it begins anew.
 
         Raises DataError where the data ends earlier than it did before.
         """
         data, step = self._data, position // self._data.global_batch
         number, within = (0, step) if data.is_endless else divmod(step, data.pass_steps)
         with eagerly():
-            if self._begun != number + 1:
-                self._begin(number, within)
-            try:
-                for _ in range(self._at, within):
-                    next(self._iterator)
-                arrays = data._train.arrays(next(self._iterator))
-            except StopIteration:
-                raise DataError(
-                    f"the data ended after {within} of {data.pass_steps} batches of pass {number + 1}: it has changed, "
-                    "or ends at another place each time"
-                ) from None
-        self._at = within + 1
+            self._go_to(number, within)
+            arrays = data._train.arrays(self._next(within))
         every = self._replicas
         return [{name: array[first::every] for name, array in arrays.items()} for first in range(every)]
 
@@ -177,7 +221,10 @@ class Share:
         assert data._validation is not None
         size = data.global_batch // (self._ranks * self._replicas)
         with eagerly():
-            iterator = iter(data._validation.in_parts(size, self._rank, self._ranks))
+            if self._validation is None:  # kept for the next time, as a cache in it is
+                copy = data._validation.copies.make()
+                self._validation = data._validation.in_parts(copy, size, self._rank, self._ranks)
+            iterator = iter(self._validation)
         while True:
             with eagerly():
                 element = next(iterator, None)
@@ -186,16 +233,41 @@ class Share:
                 arrays = data._validation.arrays(element)
             yield arrays
 
-    def _begin(self, number: int, within: int) -> None:
-        """Begins a pass at a batch. Each iterator gives shuffles their next order, also one that nobody reads."""
-        data = self._data
-        steps = None if data.is_endless else data.pass_steps
-        pipeline = data._train.part(steps, self._rank, self._ranks)
-        assert self._begun <= number, "positions rise"
-        for _ in range(self._begun, number):
-            iter(pipeline)
-        self._iterator = iter(pipeline.skip(within).prefetch(2))
-        self._begun, self._at = number + 1, within
+    def _go_to(self, number: int, within: int) -> None:
+        """Opens the pass at its batch `within`, or reads on up to it."""
+        if self._copy is None or (number, within) < (self._pass, self._at):
+            self._copy = self._data._train.part(self._data._train.copies.make(), self._rank, self._ranks)
+            self._pass, self._at, self._iterator = 0, 0, None
+        while self._pass < number:
+            self._end_pass()
+        if self._iterator is None:
+            self._iterator, self._at = iter(self._copy.skip(within).prefetch(2)), within
+        while self._at < within:
+            self._next(within)
+
+    def _end_pass(self) -> None:
+        """Leaves shuffles and caches as a pass that was read to its end leaves them, so that the next one is the same
+        wherever a run began."""
+        copies = self._data._train.copies
+        if self._iterator is None and not copies.keeps_nothing:
+            self._iterator = iter(self._copy)
+        if self._iterator is not None and not (copies.keeps_nothing or copies.opening_takes_seeds):
+            for _ in self._iterator:
+                pass
+        self._pass, self._at, self._iterator = self._pass + 1, 0, None
+
+    def _next(self, within: int) -> Any:
+        assert self._iterator is not None
+        try:
+            element = next(self._iterator)
+        except StopIteration:
+            data = self._data
+            raise DataError(
+                f"the data ended before batch {within + 1} of {data.pass_steps} of pass {self._pass + 1}: it has "
+                "changed, or ends at another place each time"
+            ) from None
+        self._at += 1
+        return element
 
 
 @contextmanager
@@ -205,22 +277,39 @@ def eagerly() -> Iterator[None]:
         yield
 
 
-def _last_batching(dataset: Any) -> Any:
-    """The batching that is the last step of the data, if it is."""
-    while type(dataset).__name__ in PASSING:
+def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
+    """The batching that is the last step of the data, but for those that are `passing`; None if there is none."""
+    while type(dataset).__name__ in passing:
         dataset = dataset._input_dataset
     return dataset if type(dataset).__name__ in BATCHING else None
 
 
-def _static_size(specs: dict[str, Any], what: str) -> int:
+def _is_endless(dataset: Any) -> bool:
+    """Whether a pass has no end. A filter hides that."""
+    through = {"_FilterDataset", *PASSING, *BATCHING, *BATCHWISE} - {"_TakeDataset"}
+    while int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY and type(dataset).__name__ in through:
+        dataset = dataset._input_dataset
+    return bool(int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY)
+
+
+def _static_size(specs: dict[str, Any]) -> int | None:
+    """The batch size that the types of all features tell, None where they do not."""
     sizes = {spec.shape[0] if spec.shape.rank else None for spec in specs.values() if isinstance(spec, tf.TensorSpec)}
-    size = sizes.pop() if len(sizes) == 1 else None
-    if size is None:
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _batch_size(dataset: Any, batched: Any, static: int | None, what: str) -> int:
+    if batched is not None:
+        return int(batched._batch_size)
+    if static is not None:
+        return static
+    earlier = _last_batching(dataset, (*PASSING, *BATCHWISE))
+    if earlier is None or any(spec.shape.rank == 0 for spec in tf.nest.flatten(dataset.element_spec)):
         raise DataError(
             f"{what}: nobody knows how many examples a batch has: let .batch(N) be the last step, or give it "
             "drop_remainder=True"
         )
-    return int(size)
+    return int(earlier._batch_size)
 
 
 def _feature(name: str, spec: Any, what: str) -> Feature:
@@ -231,6 +320,8 @@ def _feature(name: str, spec: Any, what: str) -> Feature:
             f"{what}: the shape of «{name}» is {spec.shape}: all dimensions but the first must be known; set them in a "
             "map with tf.ensure_shape"
         )
+    if spec.dtype in (tf.string, tf.resource, tf.variant):
+        raise DataError(f"{what}: «{name}» has the type {spec.dtype.name}: turn it into numbers in a map")
     return Feature(tuple(spec.shape[1:]), spec.dtype.name)
 
 

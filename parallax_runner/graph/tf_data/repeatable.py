@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from parallax_runner.graph.tf_data.fresh_copy import graph_of
+
 PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
-SHUFFLES = {"ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "ShuffleAndRepeatDatasetV2", "RandomDatasetV2"}
+# Data sets that draw, and which of their inputs are seeds.
+DRAWING = {
+    "ShuffleDataset": (2, 4),
+    "ShuffleDatasetV2": (),
+    "ShuffleDatasetV3": (2, 4),
+    "ShuffleAndRepeatDataset": (2, 4),
+    "ShuffleAndRepeatDatasetV2": (2, 4),
+    "RandomDataset": (0, 2),
+    "RandomDatasetV2": (0, 2),
+}
+# What ops that change a variable begin with; a tf.random.Generator and Keras' random layers have one.
+CHANGING = ("Assign", "ResourceScatter", "RngReadAndSkip", "RngSkip")
 
 
 def why_not_repeatable(dataset: Any) -> str | None:
     """The reason why it does not, None if it does."""
     if dataset.options().deterministic is False:
         return "its options have deterministic=False"
-    graph_def = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
-    names = {node.name: node for node in graph_def.node}
-    nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
-    if any(node.op == "GeneratorDataset" for node in nodes):
+    graph_def = graph_of(dataset)
+    scopes = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+    if any(node.op == "GeneratorDataset" for nodes in scopes for node in nodes):
         return "it comes from a Python generator"
-    if any(node.op in PYTHON for node in nodes):
-        return "it calls a Python function (py_function, numpy_function)"
+    return next((reason for nodes in scopes for reason in _reasons(nodes)), None)
+
+
+def _reasons(nodes: Iterable[Any]) -> Iterator[str]:
+    names = {node.name: node for node in nodes}
     for node in nodes:
-        if node.op in SHUFFLES and node.name in names and not any(_constants(node, names)):
-            return "a shuffle has no seed"
-        if "deterministic" in node.attr and node.attr["deterministic"].s == b"false":
-            return "a map has deterministic=False"
+        if node.op in PYTHON:
+            yield "it calls a Python function (py_function, numpy_function)"
+        if node.op in DRAWING and not any(_seeds(node, names)):
+            yield "a shuffle has no seed" if "Shuffle" in node.op else "a choice of data sets has no seed"
+        if any(
+            key in node.attr and node.attr[key].s == b"false" for key in ("deterministic", "experimental_deterministic")
+        ):
+            yield "a map has deterministic=False"
         if "seed2" in node.attr and "Dataset" not in node.op:
-            return f"a map draws random numbers ({node.op})"
-    return None
+            yield f"a map draws random numbers ({node.op})"
+        if node.op.startswith(CHANGING):
+            yield f"a map changes a variable ({node.op}), as random layers do with their seeds"
 
 
-def _constants(node: Any, names: dict[str, Any]) -> Iterator[int]:
-    """The seeds among the inputs of a shuffle: those after the data and the size of its buffer."""
-    for name in node.input[2:4] if "Shuffle" in node.op else node.input[:2]:
+def _seeds(node: Any, names: dict[str, Any]) -> Iterator[int]:
+    """The constant seeds among the inputs of a data set that draws."""
+    for name in node.input[slice(*DRAWING[node.op])] if DRAWING[node.op] else ():
         source = names.get(name.split(":")[0])
         if source is not None and source.op == "Const":
             yield int(np.asarray(tf.make_ndarray(source.attr["value"].tensor)))

@@ -1,0 +1,116 @@
+"""Copies of a `tf.data.Dataset` as it was before anyone read it.
+
+A shuffle keeps the seeds of its next order, and a cache its elements, in a resource of the process: each reader of the
+same object changes what the next one sees. A copy has resources of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+
+from parallax_runner.errors import DataError
+
+# Ops that keep something between two passes, and the op that makes the empty resource for it.
+KEEPING = {
+    "ShuffleDatasetV3": "DummySeedGenerator",
+    "ShuffleAndRepeatDatasetV2": "DummySeedGenerator",
+    "RandomDatasetV2": "DummySeedGenerator",
+    "CacheDatasetV2": "DummyMemoryCache",
+}
+# Ops that open their inputs as soon as they are opened, once: then each shuffle has taken the seeds of this pass.
+OPENING_AT_ONCE = {
+    *("BatchDatasetV2", "ParallelBatchDataset", "PaddedBatchDatasetV2", "UnbatchDataset", "MapDataset"),
+    *("ParallelMapDatasetV2", "FilterDataset", "ShardDataset", "SkipDataset", "TakeDataset", "PrefetchDataset"),
+    *("OptionsDataset", "ShuffleDatasetV3", "ZipDataset", "FlatMapDataset", "InterleaveDataset"),
+    *("ParallelInterleaveDatasetV4", "RangeDataset", "TensorDataset", "TensorSliceDataset", "TextLineDataset"),
+    *("TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2", "DirectedInterleaveDataset"),
+}
+LIMIT = 2**31 - 2**20  # bytes of a serialized graph
+
+
+class FreshCopies:
+    """Makes copies of `dataset`. Raises DataError where TensorFlow cannot write it down."""
+
+    def __init__(self, dataset: Any, what: str) -> None:
+        self._dataset = dataset  # Python functions that it calls live as long as it does
+        size = sum(_bytes_held(dataset))
+        if size > LIMIT:
+            raise DataError(
+                f"{what} holds arrays of {size} bytes, and a tf.data.Dataset can hold 2 GB here: give fit the arrays "
+                "(x, y), or read them from files"
+            )
+        graph_def = graph_of(dataset)
+        nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
+        datasets = {node.op for node in graph_def.node if "Dataset" in node.op}
+        self.keeps_nothing = not any(node.op in KEEPING for node in nodes)
+        # Inside of functions, as in flat_map, data sets are opened later.
+        inner = {node.op for function in graph_def.library.function for node in function.node_def}
+        self.opening_takes_seeds = datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
+        _renew(graph_def)
+        self._graph_def = graph_def
+
+    def make(self) -> Any:
+        """A copy, made eagerly."""
+        (result,) = (node.input[0] for node in self._graph_def.node if node.op == "_Retval")
+        wrapped = tf.compat.v1.wrap_function(
+            lambda: tf.import_graph_def(self._graph_def, return_elements=[f"{result}:0"])[0], []
+        )
+        copy = dataset_ops._VariantDataset(wrapped(), self._dataset.element_spec)
+        return copy.with_options(self._dataset.options())
+
+
+def graph_of(dataset: Any) -> Any:
+    """The GraphDef that makes a data set."""
+    ignore = tf.data.experimental.ExternalStatePolicy.IGNORE
+    serialized = dataset._as_serialized_graph(external_state_policy=ignore)
+    return tf.compat.v1.GraphDef.FromString(serialized.numpy())
+
+
+def _renew(graph_def: Any) -> None:
+    """Replaces the resources that data sets keep something in by new ones.
+
+    An op makes its own resource, so those that have the same one were the same data set, which is read in two places:
+    they become one again.
+    """
+    names = {node.name: node for node in graph_def.node}
+    owners: dict[tuple[str, bytes], str] = {}
+    renamed: dict[str, str] = {}
+    for node in graph_def.node:
+        for source in _resources(node, names):
+            handle = source.attr["value"].tensor.resource_handle_val[0]
+            renamed[node.name] = owners.setdefault((handle.container, handle.name), node.name)
+    for node in graph_def.node:
+        for source in _resources(node, names):
+            source.op = KEEPING[node.op]
+            source.attr.clear()
+        node.input[:] = [_with(renamed, name) for name in node.input]
+
+
+def _resources(node: Any, names: dict[str, Any]) -> list[Any]:
+    """The constants that hand a node the resource which it keeps something in."""
+    sources = [names.get(name.split(":")[0]) for name in node.input] if node.op in KEEPING else []
+    return [each for each in sources if each is not None and each.op == "Const" and _type(each) == tf.resource]
+
+
+def _type(constant: Any) -> Any:
+    return tf.as_dtype(constant.attr["dtype"].type)
+
+
+def _with(renamed: dict[str, str], name: str) -> str:
+    """An input's name, of another node where that was renamed."""
+    node, colon, output = name.partition(":")
+    return renamed.get(node, node) + colon + output
+
+
+def _bytes_held(dataset: Any) -> Iterator[int]:
+    """Bytes of the tensors that a data set slices, or repeats."""
+    for tensor in getattr(dataset, "_tensors", ()):
+        if tensor.shape.is_fully_defined():
+            yield int(np.prod(tensor.shape, dtype=np.int64)) * tensor.dtype.size
+    for source in dataset._inputs():
+        yield from _bytes_held(source)
