@@ -47,7 +47,8 @@ def fit(
     `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None): a batch is that of all
     workers together. Each worker runs the script again up to this call, and ends in it. Afterwards the model has the
     trained weights, and its optimizer its state. Callbacks are called in this process, between epochs.
-    `overrides` are those of the command line, such as "ckpt.save_steps=100".
+    `overrides` are those of the command line, such as "ckpt.save_steps=100"; with another action than "train" the
+    model stays as it is, and None is returned.
 
     Raises ConfigError, DataError, CaptureError or PlanError where something cannot be done as asked, and SystemExit
     with the run's exit status where the run failed or was stopped.
@@ -196,7 +197,7 @@ def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
         return Epochs(epoch_steps, calls, config.cluster.workers, wanted.initial_epoch)
 
     drive(config, FitSource(model, dataset), epochs)
-    if not made:  # only a plan was asked for
+    if not made or config.action != "train":  # no weights are left of a plan, or of a run that is verified
         return None
     (calls,) = made
     _load(model, run_dir)

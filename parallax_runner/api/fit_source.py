@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, Shared
+from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
@@ -25,10 +25,6 @@ class FitSource:
         """The script's."""
         if config.action in REFUSED_ACTIONS:
             raise ConfigError(f"action={config.action}: fit trains, verifies or plans; leave it out")
-        if config.action == "verify" and isinstance(self.dataset, Shared):
-            raise ConfigError(
-                "action=verify: fit verifies with arrays, which it can read twice, and not with a Dataset"
-            )
         loaded: Dataset = self.dataset
         return loaded
 

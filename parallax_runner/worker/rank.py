@@ -18,7 +18,7 @@ from parallax_runner.checkpoints.part import CheckpointPart
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.config import frozen
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, Shared, numbering_of
+from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.errors import PlanError
 from parallax_runner.export.checkpoints import OUTBOX, hold
 from parallax_runner.graph.build import MODEL, Source
@@ -26,7 +26,6 @@ from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.generators import seed_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.graph.tf_data.dataset import eagerly
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
@@ -87,7 +86,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
             next_segment=segments_of(config, client, single, plan, rank, learning_rate),
         )
         if config.action == "verify":
-            return _verify(loop, checkpoints, single, plan, config, start, source)
+            return _verify(loop, checkpoints, single, plan, config, start)
         outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
         runner.session.close()
         stopped = client.stop_requested.is_set()
@@ -209,7 +208,6 @@ def _verify(
     plan: Plan,
     config: RunConfig,
     start: Sidecar,
-    source: Source,
 ) -> dict[str, Any]:
     """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
     loop.runner.saver, loop.validates = None, False
@@ -222,10 +220,7 @@ def _verify(
     loop.runner.control.doing = "comparing with one device"
     if not is_chief:
         return outcome
-    feeds = [
-        dataclasses.replace(loop.feed, rank=rank, dataset=_from_the_beginning(loop.feed.dataset, source, config))
-        for rank in range(plan.workers)
-    ]
+    feeds = [dataclasses.replace(loop.feed, rank=rank) for rank in range(plan.workers)]
     positions = [
         start.examples + number * loop.feed.global_batch for number in range(config.train.total_steps - start.step)
     ]
@@ -241,14 +236,6 @@ def _verify(
     # Every variable, for this process's log.
     Console(width=140).print(comparison_table(comparison))
     return outcome | {"comparison": comparison.as_json()}
-
-
-def _from_the_beginning(dataset: Dataset, source: Source, config: RunConfig) -> Dataset:
-    """The data set, made anew where it is read in its order; the session's graph is the default one."""
-    if not isinstance(dataset, Shared):
-        return dataset
-    with eagerly():
-        return source.load_dataset(config)
 
 
 def start_of(config: RunConfig) -> Sidecar:

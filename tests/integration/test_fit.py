@@ -88,6 +88,31 @@ def test_the_script_of_the_documentation_needs_two_other_lines(tmp_path: Path) -
     assert printed[1][0] == pytest.approx(printed[1][2], abs=1e-4)  # the history and the model that is left agree
 
 
+VERIFIED = """
+import keras
+import tensorflow as tf
+
+import parallax_runner
+
+ids = tf.reshape(tf.range(150) * 7 % 20, [50, 3])
+examples = tf.data.Dataset.from_tensor_slices((ids, tf.cast(ids[:, :1], "float32") / 20)).cache().shuffle(50, seed=3)
+data = examples.batch(12).map(lambda x, y: (x, 2 * y))
+list(data)
+hidden = [keras.layers.Embedding(20, 2), keras.layers.Flatten(), keras.layers.Dense(1)]
+model = keras.Sequential([keras.Input([3], dtype="int32"), *hidden])
+model.compile("sgd", "mse")
+assert parallax_runner.fit(model, data, epochs=3, overrides=["action=verify", "tracking=off"]) is None
+"""
+
+
+def test_a_dataset_is_verified(tmp_path: Path) -> None:
+    """Over three passes; the script has looked at its data before."""
+    (tmp_path / "script.py").write_text(VERIFIED)
+    done = run(tmp_path / "script.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "verified: after 12 steps every variable equals one device's" in done.stdout + done.stderr
+
+
 def test_a_failed_run_ends_the_script_with_its_status(tmp_path: Path) -> None:
     asked = {"comm": "mpi", "left": str(tmp_path / "left"), "epochs": [1], "overrides": ["ckpt.dir=/proc/nowhere"]}
     done = run(SCRIPT, json.dumps(asked), cwd=tmp_path)

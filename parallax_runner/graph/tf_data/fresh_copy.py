@@ -30,6 +30,7 @@ OPENING_AT_ONCE = {
     *("ParallelInterleaveDatasetV4", "RangeDataset", "TensorDataset", "TensorSliceDataset", "TextLineDataset"),
     *("TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2", "DirectedInterleaveDataset"),
 }
+LARGE = 2**16  # bytes of a constant
 LIMIT = 2**31 - 2**20  # bytes of a serialized graph
 
 
@@ -52,13 +53,19 @@ class FreshCopies:
         inner = {node.op for function in graph_def.library.function for node in function.node_def}
         self.opening_takes_seeds = datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
         _renew(graph_def)
+        self._large = _without_large(graph_def)
         self._graph_def = graph_def
 
     def make(self) -> Any:
-        """A copy, made eagerly."""
+        """A copy, made eagerly. Copies share their large arrays."""
         (result,) = (node.input[0] for node in self._graph_def.node if node.op == "_Retval")
         wrapped = tf.compat.v1.wrap_function(
-            lambda: tf.import_graph_def(self._graph_def, return_elements=[f"{result}:0"])[0], []
+            lambda: tf.import_graph_def(
+                self._graph_def,
+                input_map={f"{name}:0": tf.convert_to_tensor(array) for name, array in self._large.items()},
+                return_elements=[f"{result}:0"],
+            )[0],
+            [],
         )
         copy = dataset_ops._VariantDataset(wrapped(), self._dataset.element_spec)
         return copy.with_options(self._dataset.options())
@@ -89,6 +96,18 @@ def _renew(graph_def: Any) -> None:
             source.op = KEEPING[node.op]
             source.attr.clear()
         node.input[:] = [_with(renamed, name) for name in node.input]
+
+
+def _without_large(graph_def: Any) -> dict[str, Any]:
+    """Takes the values of large constants out, which TensorFlow takes long to import; returns them, as tensors."""
+    constants = [node for node in graph_def.node if node.op == "Const" and node.ByteSize() > LARGE]
+    large = {node.name: node.attr["value"].tensor for node in constants}
+    values = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in large.items()}
+    for node in constants:
+        node.op = "Placeholder"
+        node.attr.clear()
+        node.attr["dtype"].type = values[node.name].dtype.as_datatype_enum
+    return values
 
 
 def _resources(node: Any, names: dict[str, Any]) -> list[Any]:

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from parallax_runner.errors import DataError
+from parallax_runner.graph.tf_data import fresh_copy
 from parallax_runner.graph.tf_data.dataset import TfDataset
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 from parallax_runner.train.feed import Feed
@@ -145,6 +146,26 @@ def test_a_cache_is_filled_in_the_first_pass() -> None:
     for step in range(3):
         feed.train_batches(4 * step)
     assert sorted(reads) == list(range(6))
+
+
+def test_large_arrays() -> None:
+    """They are no part of what a copy is made from."""
+    numbers = np.arange(30_000, dtype=np.int64)
+    words = np.array(["a", "b", "c"] * 10_000)
+    dataset = tf.data.Dataset.from_tensor_slices((numbers, words)).map(lambda x, w: ({"id": x}, tf.strings.length(w)))
+    data = TfDataset(dataset.shuffle(30_000, seed=1).batch(10_000))
+    parts = [Feed(data, 5000, rank, 2) for rank in range(2)]
+    for step in (0, 2, 3):
+        read = [part.train_batches(10_000 * step)[0] for part in parts]
+        assert all((batch["y"] == 1).all() for batch in read)
+        assert len(set(np.concatenate([batch["id"] for batch in read]))) == 10_000
+    assert sum(node.ByteSize() for node in data._train.copies._graph_def.node) < 100_000
+
+
+def test_arrays_that_no_graph_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_copy, "LIMIT", 799)
+    with pytest.raises(DataError, match=r"the data holds arrays of 800 bytes.*give fit the arrays"):
+        TfDataset(tf.data.Dataset.from_tensor_slices(np.arange(100)).shuffle(3, seed=1).batch(10))
 
 
 def test_beside_a_graph_and_in_another_thread() -> None:
