@@ -94,6 +94,7 @@ import tensorflow as tf
 
 import parallax_runner
 
+keras.utils.set_random_seed(1)
 ids = tf.reshape(tf.range(150) * 7 % 20, [50, 3])
 examples = tf.data.Dataset.from_tensor_slices((ids, tf.cast(ids[:, :1], "float32") / 20)).cache().shuffle(50, seed=3)
 data = examples.batch(12).map(lambda x, y: (x, 2 * y))
