@@ -33,8 +33,8 @@ def composed(tmp_path):
 
 
 def choices(group):
-    """Without what `parallel_run` chooses: its script is the model, and reads its own data."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml") if path.stem != "script")
+    """Without what `parallel_run` and `fit` choose: a script brings the model and the data."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml") if path.stem not in ("script", "fit"))
 
 
 def test_defaults(composed):
