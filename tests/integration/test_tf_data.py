@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +34,7 @@ def make_data(rows, batch, is_seeded=True):
     return examples.shuffle(50, seed=3 if is_seeded else None).batch(batch), examples.batch(batch)
 '''
 MODEL = "_target_: rec.make_model\nrows: 20\nlabels: y\n"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "fit.md"
 DATA = "_target_: rec.make_data\nrows: 20\nbatch: 12\nbatch_size: 6\nis_seeded: true\n"
 
 
@@ -66,6 +70,28 @@ def test_other_workers_go_on_where_two_have_stopped(project: Path) -> None:
     assert whole.keys() == gone_on.keys()
     for name, value in whole.items():
         np.testing.assert_allclose(gone_on[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
+    """The script with a loop, and what the page makes of it, end with the same weights."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for language, name, path in (
+        ("python", "loop", "loop.py"),
+        ("python", "steps.py", "steps.py"),
+        ("yaml", "myconf/model/steps.yaml", "myconf/model/steps.yaml"),
+        ("yaml", "myconf/data/steps.yaml", "myconf/data/steps.yaml"),
+    ):
+        (code,) = re.findall(rf"```{language}\n# {re.escape(name)}\n(.*?)```", text, re.S)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(code)
+    (command,) = re.findall(r"^python -m parallax_runner (--config-dir=myconf .*)$", text, re.M)
+    loop = [sys.executable, tmp_path / "loop.py"]
+    printed = subprocess.run(loop, capture_output=True, text=True, check=True, timeout=120).stdout
+    lines = [*command.replace("myconf", str(tmp_path / "myconf")).split(), "tracking=off"]
+    run = launch(*lines, cwd=tmp_path / "out", python_path=tmp_path).expect_success()
+    saved = checkpoint(str(run.summary["ckpt_path"]))
+    norms = [float(np.linalg.norm(saved[name])) for name in ("table", "weights")]
+    np.testing.assert_allclose(norms, [float(number) for number in printed.split()], rtol=1e-5)
 
 
 def test_equals_one_device(project: Path) -> None:
