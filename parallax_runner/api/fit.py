@@ -136,7 +136,7 @@ class _Trained:
     """Stands for a script's session once the training is done (worker/script.py)."""
 
     plan: Any
-    outcome_: dict[str, Any]
+    last_words: dict[str, Any]
 
     @property
     def runner(self) -> _Trained:
@@ -146,11 +146,11 @@ class _Trained:
     @property
     def step(self) -> int:
         """Steps that are done."""
-        return int(self.outcome_["steps"])
+        return int(self.last_words["steps"])
 
     def outcome(self) -> dict[str, Any]:
         """What the summary says of the steps."""
-        return self.outcome_
+        return self.last_words
 
     def close(self) -> None:
         """Nothing is open any more."""

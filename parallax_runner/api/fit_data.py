@@ -37,13 +37,15 @@ def dataset_of(
                 raise ConfigError(f"{name} (fit): a tf.data.Dataset has it already; leave it out")
         from parallax_runner.graph.tf_data.dataset import TfDataset
 
-        weighted = x if class_weight is None else x.map(_weights(class_weight))
-        found = TfDataset(weighted, validation_data, exact=exact, **known)
+        weighted = x if class_weight is None else _weighted(x, class_weight)
+        found = TfDataset(weighted, _validation_like(weighted, validation_data), exact=exact, **known)
         if found.is_endless and steps_per_epoch is None:
             raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the steps of an epoch")
         return found
     from parallax_runner.data.from_arrays import arrays_dataset
 
+    if isinstance(validation_data, tf.data.Dataset):
+        raise ConfigError("validation_data (fit): beside arrays it must be arrays, (x, y), and it is a tf.data.Dataset")
     if class_weight is not None:
         sample_weight = _weights_of_arrays(y, sample_weight, class_weight)
     return arrays_dataset(
@@ -57,17 +59,44 @@ def dataset_of(
     )
 
 
-def _weights(class_weight: dict[int, float]) -> Any:
-    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
-    from keras.utils import unpack_x_y_sample_weight
+def _validation_like(train: Any, validation_data: Any) -> Any:
+    """A data set like `train`, also of arrays; each example weighs 1 where only those of `train` have weights."""
+    import tensorflow as tf
 
-    def weighted(*batch: Any) -> Any:
-        x, y, sample_weight = unpack_x_y_sample_weight(batch if len(batch) > 1 else batch[0])
-        if sample_weight is not None:
-            raise ConfigError("class_weight (fit): the data has a sample weight already; give one of the two")
-        return x, y, class_weight_to_sample_weights(y, class_weight)
+    if validation_data is None:
+        return None
+    found = validation_data
+    if not isinstance(found, tf.data.Dataset):
+        found = tf.data.Dataset.from_tensor_slices(found).batch(KERAS_BATCH)
+    parts = [spec if isinstance(spec, tuple) else (spec,) for spec in (train.element_spec, found.element_spec)]
+    if [len(part) for part in parts] == [3, 2]:
+        like = parts[0][2]
+        return found.map(
+            lambda x, y: (x, y, tf.ones([tf.shape(tf.nest.flatten(y)[0])[0], *like.shape[1:]], like.dtype))
+        )
+    return found
 
-    return weighted
+
+def _weighted(train: Any, class_weight: dict[int, float]) -> Any:
+    """As Keras weighs examples by their class, 1 where none is given.
+
+    Raises ConfigError where the data is not (x, y).
+    """
+    import tensorflow as tf
+
+    parts = train.element_spec if isinstance(train.element_spec, tuple) else (train.element_spec,)
+    if len(parts) != 2 or not isinstance(parts[1], tf.TensorSpec):
+        raise ConfigError("class_weight (fit): the data must be (x, y), with one tensor y of classes")
+
+    def with_weights(x: Any, y: Any) -> tuple[Any, Any, Any]:
+        one_hot = y.shape.rank > 1 and y.shape[-1] != 1
+        classes = tf.argmax(y, axis=-1) if one_hot else tf.reshape(tf.cast(tf.round(y), tf.int64), [-1])
+        weights = tf.ones_like(classes, tf.float32)
+        for number, weight in class_weight.items():
+            weights = tf.where(classes == number, tf.constant(weight, tf.float32), weights)
+        return x, y, weights
+
+    return train.map(with_weights)
 
 
 def _weights_of_arrays(y: Any, sample_weight: Any, class_weight: dict[int, float]) -> Any:

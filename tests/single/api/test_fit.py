@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import parallax_runner
+from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.errors import ConfigError, DataError
 
 X, Y = np.zeros([12, 2], np.float32), np.zeros([12, 1], np.float32)
@@ -48,6 +49,7 @@ def dataset() -> Any:
         ({"comm": "auto"}, "comm.name=auto"),
         ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
         ({"sample_weight": np.ones(3)}, "different lengths"),
+        ({"validation_data": dataset()}, r"validation_data \(fit\): beside arrays it must be arrays"),
     ],
 )
 def test_arguments(arguments: dict[str, Any], told: str) -> None:
@@ -62,12 +64,22 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
         ({"batch_size": 4}, r"batch_size \(fit\)"),
         ({"x": dataset().repeat()}, "the data never ends; give the steps of an epoch"),
         ({"x": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)}, "a shuffle has no seed"),
+        ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
         ({"workers": 4}, "a batch of 6 examples cannot be cut into 4 equal parts"),
     ],
 )
 def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> None:
     with pytest.raises((ConfigError, DataError), match=told):
         parallax_runner.fit(model(), **{"x": dataset(), **arguments})
+
+
+@pytest.mark.parametrize("validation", [dataset(), (X[:6], Y[:6])], ids=["a dataset", "arrays"])
+def test_weights_of_classes_weigh_no_validation_example(validation: Any) -> None:
+    given = {"batch_size": None, "steps_per_epoch": None, "sample_weight": None, "shuffle": True, "exact": True}
+    found = dataset_of(dataset(), None, validation_data=validation, class_weight={0: 3.0}, known={}, **given)
+    share = found.share(rank=0, ranks=2, replicas=1)
+    assert [batch["sample_weight"].tolist() for batch in share.train_batches(0)] == [[3, 3, 3]]
+    assert {tuple(batch["sample_weight"].tolist()) for batch in share.validation_batches()} == {(1, 1, 1)}
 
 
 def test_a_model_that_is_not_compiled() -> None:
