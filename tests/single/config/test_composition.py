@@ -24,6 +24,7 @@ NEEDED = {
     "hosts": ["cluster.resource_info=[localhost]"],
     "range": ["profile.range=[1,3]"],
     "script": ["model.path=train.py"],
+    "fit": ["model.path=train.py", "model.epoch_steps=10"],
     "steps": ["profile.steps=[1]"],
 }
 
