@@ -74,7 +74,9 @@ def test_a_callback_ends_the_training_for_all_workers(tmp_path: Path) -> None:
 
 
 def test_the_script_of_the_documentation_needs_two_other_lines(tmp_path: Path) -> None:
-    before, after = re.findall(r"```python\n# \w+\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)
+    before, after = re.findall(
+        r"```python\n# (?:plain|parallax_runner)\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S
+    )
     old, new = before.splitlines(), after.splitlines()
     assert len([line for line in new if line not in old]) == 2 and len([line for line in old if line not in new]) == 1
     printed = []
