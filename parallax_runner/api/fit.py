@@ -44,8 +44,8 @@ def fit(
 ) -> Any:
     """Trains like `model.fit`, each step on one batch cut into `workers` equal parts; returns Keras' History.
 
-    `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None): a batch is that of all
-    workers together. Each worker runs the script again up to this call, and ends in it. Afterwards the model has the
+    `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). Workers share each batch
+    equally. Each worker runs the script again up to this call, and ends in it. Afterwards the model has the
     trained weights, and its optimizer its state. Callbacks are called in this process, between epochs.
     `overrides` are those of the command line, such as "ckpt.save_steps=100"; with another action than "train" the
     model stays as it is, and None is returned.
@@ -182,7 +182,7 @@ def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
     for note in (*notes, *getattr(dataset, "notes", ())):
         print(f"parallax_runner: {note}", file=sys.stderr)
     config = _config(wanted, dataset, epoch_steps, saves_epochs=any(map(reads_weights, callbacks)))
-    run_dir = Path(config.run_dir).resolve()
+    run_dir, checkpoints = Path(config.run_dir).resolve(), Path(config.ckpt.folder).resolve()
     made: list[FitCalls] = []
 
     def epochs(record: Any) -> Epochs:
@@ -192,23 +192,23 @@ def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
             return {**record.take_epoch(), **{f"val_{name}": value for name, value in validation.items()}}
 
         params = {"epochs": wanted.epochs, "steps": epoch_steps, "verbose": 0}
-        calls = FitCalls(model, callbacks, params=params, logs=logs, load=lambda: _load(model, run_dir))
+        calls = FitCalls(model, callbacks, params=params, logs=logs, load=lambda: _load(model, checkpoints))
         made.append(calls)
-        return Epochs(epoch_steps, calls, config.cluster.workers, wanted.initial_epoch)
+        return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
     drive(config, FitSource(model, dataset), epochs)
     if not made or config.action != "train":  # no weights are left of a plan, or of a run that is verified
         return None
     (calls,) = made
-    _load(model, run_dir)
+    _load(model, checkpoints)
     calls.finish()
     fit_result.leave(run_dir, model, calls.history)
     _finished.append(run_dir)
     return calls.history
 
 
-def _load(model: Any, run_dir: Path) -> None:
-    load_into_keras(model, run_dir)
+def _load(model: Any, checkpoints: Path) -> None:
+    load_into_keras(model, checkpoints)
 
 
 def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
@@ -234,6 +234,8 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         config = validated(Composer().job(lines))
     except ConfigError as error:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
+    if not config.ckpt.enabled:
+        raise ConfigError("ckpt=off (fit): the trained weights come back in a checkpoint; leave it out")
     cluster = size_cluster(config).cluster
     parts = 1 if config.comm.name == "local" else cluster.workers * cluster.replicas_per_worker
     if dataset.global_batch % parts:

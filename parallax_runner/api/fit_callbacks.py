@@ -31,7 +31,7 @@ READ_NO_WEIGHTS = (
 
 
 def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
-    """The callbacks to call, and a sentence for each one that is left out, with what stands for it.
+    """The callbacks to call, and a sentence for each one that is left out: what does its work instead.
 
     Raises ConfigError for one that wants to be called within an epoch.
     """
@@ -128,7 +128,7 @@ class FitCalls:
         rate = rate_of(self._model)
         if self._reads_weights:
             self._load()
-            set_rate(self._model, rate)  # the checkpoint has that of the epoch, as the model here has it
+            set_rate(self._model, rate)  # a callback may have changed it since the checkpoint
         logs = self._logs(epoch)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
         log.info("epoch %d: %s", epoch + 1, shown)

@@ -66,6 +66,14 @@ def test_equals_plain_keras(tmp_path: Path, comm: str) -> None:
         np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-5)
 
 
+def test_one_worker_and_checkpoints_in_another_folder(tmp_path: Path) -> None:
+    overrides = [f"ckpt.dir={tmp_path / 'elsewhere'}"]
+    expected, found = (train(tmp_path, mode, epochs=[2], overrides=overrides) for mode in (None, "local"))
+    for key in ("history", "weights", "optimizer"):
+        expect_equal(found[key], expected[key], key)
+    assert list((tmp_path / "elsewhere").glob("model.ckpt-*"))
+
+
 def test_a_callback_ends_the_training_for_all_workers(tmp_path: Path) -> None:
     expected, found = (train(tmp_path, mode, epochs=[5], patience=1) for mode in (None, "sharded"))
     assert found["epoch"] == expected["epoch"] == [0, 1]

@@ -34,7 +34,7 @@ class TfDataset:
     """Implements `Dataset`, but for reading, which `share` does for one worker.
 
     The stream is pass after pass over `train`, in each of them all whole batches; a pass that never ends is the only
-    one. A batch is that of all workers together: a worker trains on every N-th example of it. The stream is that of a
+    one. All workers share a batch: each of N trains on every N-th example of it. The stream is that of a
     data set that nobody has read yet, however often it, or this object, is read.
     """
 

@@ -129,7 +129,7 @@ def _made(make: Callable[[], Any], features: Features, seed: int, options: Mappi
 
 @contextmanager
 def _global_seed(seed: int) -> Iterator[None]:
-    """TensorFlow's, of what runs eagerly; afterwards it is what it was, for data that is made anew."""
+    """Sets TensorFlow's global seed for eager ops, and sets it back: data may be made again, in the same order."""
     before = context.global_seed()
     tf.random.set_random_seed(seed)
     try:

@@ -178,8 +178,8 @@ class ModelVariables(Variables):
         self._model = model
 
     def all(self) -> list[TracedVariable]:
-        """Each variable once; the first value is the present one, and zeros of a metric, which starts anew. The model
-        and its optimizer are built."""
+        """Each variable once. Its first value is its present value; a metric starts at zero. The model and its
+        optimizer are built."""
         metrics = [variable for metric in self._model.metrics for variable in metric.variables]
         known = {id(variable) for variable in self._made}
         for variable in [*self._model.variables, *self._model.optimizer.variables, *metrics]:

@@ -47,6 +47,7 @@ def dataset() -> Any:
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
         ({"overrides": ["partition=search"]}, "under fit the plan stays what it is"),
         ({"comm": "auto"}, "comm.name=auto"),
+        ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): the trained weights come back in a checkpoint"),
         ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
         ({"sample_weight": np.ones(3)}, "different lengths"),
         ({"validation_data": dataset()}, r"validation_data \(fit\): beside arrays it must be arrays"),
