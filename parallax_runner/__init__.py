@@ -23,7 +23,7 @@ _WHERE = {
     "fit": "parallax_runner.api.fit",
     "load_into_keras": "parallax_runner.export.keras_weights",
 }
-_MODULES = ("shard", "mpi_collectives")
+_MODULES = ("metrics", "shard", "mpi_collectives")
 __all__ = [*_WHERE, *_MODULES]
 
 # Before the script builds its graph: what tf.gradients makes is to be recorded from now on.

@@ -1,4 +1,4 @@
-"""Checks that a validation loss depends on one batch and the variables alone: its ops write nothing."""
+"""Checks that a validation depends on one batch and the variables alone: its ops write nothing."""
 
 from __future__ import annotations
 
@@ -22,21 +22,25 @@ _REMEDY = (
 
 
 def check_validation_loss(single: SingleDeviceGraph) -> None:
-    """Raises PlanError where the validation loss accumulates over batches, as values of `tf.metrics` do."""
-    if single.validation_loss is None:
-        return
+    """Raises PlanError where the validation loss, or a metric of the validation, accumulates over batches, as values of
+    `tf.metrics` do."""
+    for tensor in single.fetched_in_validation:
+        _check(single, tensor, "validation_loss" if tensor == single.validation_loss else "metric")
+
+
+def _check(single: SingleDeviceGraph, tensor: str, what: str) -> None:
     graph_def = single.meta_graph.graph_def
     functions = Effects({one.signature.name: one for one in graph_def.library.function})
     metrics = _metric_variables(single.meta_graph)
-    for node in _needed(graph_def, single.validation_loss):
+    for node in _needed(graph_def, tensor):
         if any(edit.writes(op) or _WRITES_RESOURCE.search(op) for op in [node.op, *functions.called_by(node)]):
             raise PlanError(
-                f"the model's validation_loss «{single.validation_loss}» needs «{node.name}» ({node.op}), which writes "
+                f"the model's {what} «{tensor}» needs «{node.name}» ({node.op}), which writes "
                 f"a variable or another resource. {_REMEDY}"
             )
         if node.name in metrics:
             raise PlanError(
-                f"the model's validation_loss «{single.validation_loss}» reads «{node.name}», a variable in which "
+                f"the model's {what} «{tensor}» reads «{node.name}», a variable in which "
                 f"tf.metrics accumulates over batches. {_REMEDY}"
             )
 

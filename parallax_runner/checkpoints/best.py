@@ -1,4 +1,4 @@
-"""Which checkpoint has the lowest validation loss: `best.json` beside the checkpoints.
+"""Which checkpoint had the best validation: `best.json` beside the checkpoints.
 
 The driver alone knows the mean over ranks and writes the file; the chief, who deletes old checkpoints, reads it.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parallax_runner.checkpoints.files import PARTIAL, prefix_of, sidecar_path
+from parallax_runner.config.objective import VALIDATION_LOSS, Goal
 from parallax_runner.errors import CheckpointError
 from parallax_runner.files.plain import read_object, reason_of, remove
 from parallax_runner.files.whole import write_whole
@@ -26,11 +27,13 @@ MOST_STEPS = 2**63 - 1  # what TensorFlow's global step holds
 
 @dataclass(frozen=True)
 class Best:
-    """All results up to `validated_step` are in; the lowest, `validation_loss`, is that of the checkpoint of `step`."""
+    """All results up to `validated_step` are in; the best, `value`, is that of the checkpoint of `step`. `objective`
+    names what is compared."""
 
     validated_step: int
     step: int | None = None
-    validation_loss: float | None = None
+    value: float | None = None
+    objective: str = VALIDATION_LOSS.name
 
 
 def read_best(folder: Path) -> Best | None:
@@ -50,18 +53,23 @@ def fault_of_best(folder: Path) -> str | None:
     return None
 
 
-def note_validated(folder: Path, step: int, loss: float) -> None:
-    """Notes the validation loss after `step` steps. It counts as the best only if the model of that step is saved.
+def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATION_LOSS) -> None:
+    """Notes what a validation after `step` steps has found of `goal`. It counts as the best only if the model of that
+    step is saved. What was the best by another goal counts no more.
 
     Raises CheckpointError where it cannot be written.
     """
     fault = fault_of_best(folder)
     if fault is not None:
         log.warning("%s", fault)
-    old = read_best(folder) or Best(validated_step=step)
+    old = read_best(folder)
+    if old is None or old.objective != goal.name:
+        old = Best(validated_step=step, objective=goal.name)
     is_saved = sidecar_path(prefix_of(folder, step)).exists() or (folder / f"{PARTIAL}{step}").exists()
-    is_lower = math.isfinite(loss) and (old.validation_loss is None or loss < old.validation_loss)
-    new = Best(step, step, loss) if is_saved and is_lower else dataclasses.replace(old, validated_step=step)
+    is_better = math.isfinite(value) and (old.value is None or goal.is_better(value, old.value))
+    new = dataclasses.replace(old, validated_step=step)
+    if is_saved and is_better:
+        new = dataclasses.replace(new, step=step, value=value)
     _write(folder, new)
 
 
@@ -102,7 +110,10 @@ def _read(folder: Path) -> Best | None:
     if not os.path.lexists(path):
         return None
     try:
-        best = Best(**read_object(path)[1])
+        found = read_object(path)[1]
+        if "validation_loss" in found:  # as version 0.1.0 has written it
+            found["value"] = found.pop("validation_loss")
+        best = Best(**found)
         _check(best)
     except (OSError, ValueError, TypeError, OverflowError) as error:
         why = reason_of(error) if isinstance(error, OSError) else str(error)
@@ -117,8 +128,8 @@ def _check(best: Best) -> None:
     """Raises ValueError where a field is not what `Best` says."""
     steps = [best.validated_step] if best.step is None else [best.validated_step, best.step]
     is_step = [type(step) is int and 0 <= step <= MOST_STEPS for step in steps]
-    has_loss = type(best.validation_loss) in (int, float) and math.isfinite(best.validation_loss or 0)
-    if not all(is_step) or (has_loss != (best.step is not None)):
+    has_value = type(best.value) in (int, float) and math.isfinite(best.value or 0)
+    if not all(is_step) or not isinstance(best.objective, str) or (has_value != (best.step is not None)):
         raise ValueError(f"it says {dataclasses.asdict(best)}")
 
 

@@ -87,6 +87,11 @@ def is_of_script(config: RunConfig) -> bool:
     return config.model["_target_"] in (SCRIPT, FIT)
 
 
+def has_epochs(config: RunConfig) -> bool:
+    """Whether all ranks wait from time to time for the driver to say how the training goes on."""
+    return config.model["_target_"] == FIT or (config.action == "train" and config.train.patience is not None)
+
+
 def ckpt_dir_of(run_dir: Path) -> str | None:
     """The `ckpt.dir` of another run, perhaps of another version; None where its file does not tell."""
     try:

@@ -1,34 +1,46 @@
-"""What the jobs of a sweep are compared by, and which direction is better."""
+"""What the validations and checkpoints of a run, and the jobs of a sweep, are compared by."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 Direction = Literal["minimize", "maximize"]
+DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize")
 
-TRAINING_LOSS = "training loss"
-VALIDATION_LOSS = "validation loss"
-# Each is the exponential of the validation loss, under another name.
-VALIDATION_METRICS = ("perplexity",)
-DIRECTIONS: Mapping[str, Direction] = dict.fromkeys((*VALIDATION_METRICS, VALIDATION_LOSS, TRAINING_LOSS), "minimize")
+
+@dataclass(frozen=True)
+class Goal:
+    """`name` is for people; `metric` is the name among a validation's results, None for the loss of training steps."""
+
+    name: str
+    metric: str | None
+    direction: Direction = "minimize"
+
+    def is_better(self, value: float, other: float) -> bool:
+        """Whether `value` is better than `other`."""
+        return value < other if self.direction == "minimize" else value > other
+
+    def in_validation(self, results: Mapping[str, Any]) -> float | None:
+        """The value among a validation's results, by `validation/NAME`; None where it is not there."""
+        return None if self.metric is None else results.get(f"validation/{self.metric}")
+
+
+def maximizes(direction: Any) -> bool:
+    """Whether a sweeper looks for the largest value; `direction` is Hydra's, an enumeration or text."""
+    return bool(getattr(direction, "name", direction) == "maximize")
+
+
+TRAINING_LOSS = Goal("training loss", None)
+VALIDATION_LOSS = Goal("validation loss", "loss")
+# The exponential of the validation loss, under a name of its own.
+PERPLEXITY = Goal("perplexity", "perplexity")
 
 
 class Objective(NamedTuple):
-    """One number of a run, and what it is: a key of `DIRECTIONS`."""
+    """One number of a run, what it is, and which direction is better."""
 
     name: str
     value: float | None
-
-
-def objective_of(summary: Mapping[str, Any]) -> Objective:
-    """The best measure that a summary has: the validation metric, else the validation loss, else the training loss."""
-    for metric in VALIDATION_METRICS:
-        if f"validation_{metric}" in summary:
-            return Objective(metric, summary[f"validation_{metric}"])
-    if "validation_loss" in summary:
-        return Objective(VALIDATION_LOSS, summary["validation_loss"])
-    return Objective(TRAINING_LOSS, summary["loss_last"])
-
-
-def direction_of(name: str | None) -> Direction:
-    """Which values of an objective are better; of one without a known name the smaller ones, like those of a loss."""
-    return DIRECTIONS.get(name or TRAINING_LOSS, "minimize")
+    direction: Direction = "minimize"

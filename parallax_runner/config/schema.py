@@ -11,6 +11,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from parallax_runner.config.objective import DIRECTIONS
+
 MOST_PROCESSES = 100_000  # of a kind: the driver has a list of them, and a slip of the finger must not fill its memory
 
 
@@ -22,6 +24,13 @@ class TrainConfig:
     seed: int = field(default=MISSING, metadata={"minimum": 0})
     log_every: int = field(default=MISSING, metadata={"minimum": 1})  # steps
     validate_steps: int | None = field(default=None, metadata={"minimum": 1})
+    # What validations, checkpoints and the jobs of a sweep are compared by: loss, or the name of a metric. null: what
+    # the model names, otherwise the loss.
+    objective: str | None = None
+    # Which of its values are better; null: what the metric says of itself.
+    direction: str | None = field(default=None, metadata={"choices": DIRECTIONS})
+    # Validations in a row without a better objective after which the training ends; null: it goes on.
+    patience: int | None = field(default=None, metadata={"minimum": 1})
     hang_timeout_secs: float = field(default=MISSING, metadata={"minimum": 2})
     stall_timeout_secs: float | None = field(default=None, metadata={"minimum": 10})
     max_restarts: int = field(default=MISSING, metadata={"minimum": 0})

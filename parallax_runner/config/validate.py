@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
-from parallax_runner.config.frozen import FIT, SCRIPT, is_of_script, run_config
+from parallax_runner.config.frozen import SCRIPT, is_of_script, run_config
 from parallax_runner.config.launchers import check_launcher
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
@@ -20,6 +20,7 @@ from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.trackers import check_tracking
 from parallax_runner.config.validate_backup import check_backup
+from parallax_runner.config.validate_epochs import check_epochs
 from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.files.regular import kind_of
 
@@ -38,7 +39,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     _check_unused(config, origins)
     check_cluster(config, origins)
     _check_comm(config, origins)
-    _check_fit(config, origins)
+    check_epochs(config, origins)
     check_launcher(config, origins)
     check_backup(config, origins)
     check_partition(config, origins)
@@ -225,21 +226,6 @@ def _check_measured(config: RunConfig, origins: Origins) -> None:
     if config.comm.measure_rows and name != "auto" and is_of_script(config):
         needed = "a script feeds its data itself, so nobody knows which rows it touches: leave it out"
         raise refusal(key, origins, needed, value=True)
-
-
-def _check_fit(config: RunConfig, origins: Origins) -> None:
-    """Between two epochs all ranks wait for what callbacks decide."""
-    if config.model["_target_"] != FIT:
-        return
-    if not config.comm.sync:
-        needed = "epochs of fit end at the same step for all workers: it goes with comm.sync=true"
-        raise refusal("comm.sync", origins, needed, value=False)
-    if config.comm.ps.backup_workers:
-        needed = "epochs of fit end at the same step for all workers: leave it out"
-        raise refusal("comm.ps.backup_workers", origins, needed, value=config.comm.ps.backup_workers)
-    if config.partition.name == "search":
-        needed = "under fit the plan stays what it is: search in a run of its own, or choose fixed"
-        raise refusal("partition.name", origins, needed, value="search")
 
 
 def _check_data(config: RunConfig, origins: Origins) -> None:

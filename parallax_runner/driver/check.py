@@ -9,7 +9,7 @@ from typing import Any
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.master import Master
-from parallax_runner.config.objective import DIRECTIONS
+from parallax_runner.config.objective import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate, validate_sweep
@@ -75,18 +75,29 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     )
 
 
-def _check_direction(direction: Any, origins: Origins) -> None:
+def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError where a sweeper would look for the worst job."""
+    objective, wanted = config.train.objective, config.train.direction
+    if wanted is None and objective not in (None, "loss", PERPLEXITY.metric):
+        raise refusal(
+            "train.objective",
+            origins,
+            "a sweeper must know before the first job which values are better: add train.direction=maximize, or "
+            "minimize",
+            value=objective,
+        )
     name = getattr(direction, "name", direction)
-    if name is None or all(name == known for known in DIRECTIONS.values()):
+    if name is None or name == (wanted or "minimize"):
         return
-    known = ", ".join(f"{objective} ({better})" for objective, better in DIRECTIONS.items())
-    raise refusal(
-        "hydra.sweeper.direction",
-        origins,
-        f"it must be that of the objective, which is the first of these that a run has: {known}; leave it out",
-        value=name,
-    )
+    if objective is None:
+        known = ", ".join(one.name for one in (PERPLEXITY, VALIDATION_LOSS, TRAINING_LOSS))
+        needed = (
+            f"the objective, which is the first of these that a run has, is minimized: {known}; leave it out, or name "
+            "another objective with train.objective and train.direction"
+        )
+    else:
+        needed = f"expected that of train.objective={objective}, {wanted or 'minimize'}"
+    raise refusal("hydra.sweeper.direction", origins, needed, value=name)
 
 
 def validated(job: Job) -> RunConfig:
@@ -106,7 +117,7 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
             config = validated(job)
             validate_sweep(config, job.origins, folders, values_are_known=not needs_objective)
             if needs_objective:
-                _check_direction(direction, job.origins)
+                _check_direction(direction, config, job.origins)
             if needs_objective and config.action != "train":
                 raise refusal("action", job.origins, "this sweeper needs an objective, which only action=train has")
         except ConfigError as error:

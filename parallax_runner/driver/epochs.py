@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from parallax_runner.track.run_record import RunRecord
 
 
 class EpochCalls(Protocol):
@@ -70,3 +72,7 @@ class Epochs:
         if self._begun is not None and self._begun == epoch and self._ended != epoch:
             self._ended = epoch
             self.calls.end(epoch)
+
+
+# Makes, of a run's record, what is asked between epochs.
+MakeEpochs = Callable[[RunRecord], Epochs]

@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config import frozen
 from parallax_runner.config.cluster_size import devices_of_worker, size_cluster
-from parallax_runner.config.objective import Objective, objective_of
+from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.driver import partition_search, recovery, report, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of, cost_model
+from parallax_runner.driver.epochs import MakeEpochs
+from parallax_runner.driver.goal import goal_of
 from parallax_runner.driver.jobs import row_trial as measurement
 from parallax_runner.driver.jobs.partition_trials import search_apart
 from parallax_runner.driver.own_optimizer import without_optimizer
 from parallax_runner.driver.partition_search import PartitionSearch
+from parallax_runner.driver.patience import epochs_of
 from parallax_runner.driver.plan_request import plan_request
 from parallax_runner.driver.recording import open_tracker, tracker_class
 from parallax_runner.driver.recovery import Recovery
@@ -35,7 +38,7 @@ from parallax_runner.driver.run_lock import alone_in
 from parallax_runner.driver.run_state import RunState
 from parallax_runner.driver.run_summary import RunSummary, global_batch, with_training
 from parallax_runner.driver.simulate import run_simulation
-from parallax_runner.driver.supervise import MakeEpochs, supervise
+from parallax_runner.driver.supervise import supervise
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.graph.build import MODEL, Source
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
@@ -134,6 +137,7 @@ def _drive(
     measured = _measured(config, source, single, run_dir, interrupts)
     plan = partition_search.planned(config, plan_run(config, single, measured=measured))
     plan = validation.planned(config, plan, single, dataset)
+    goal = goal_of(config, single, dataset)
     if plan.servers:
         from parallax_runner.train.protocols import check_protocol
 
@@ -155,7 +159,7 @@ def _drive(
     start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
     _leave_for_workers(config, single, run_dir)
     frozen.freeze(start.config, run_dir)
-    return _run(start, plan, single, dataset, state, before, interrupts, measured, epochs)
+    return _run(start, plan, single, dataset, state, before, interrupts, measured, goal, epochs)
 
 
 def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
@@ -295,6 +299,7 @@ def _run(
     before: Mapping[str, Any],
     interrupts: Interrupts,
     measured: Measured | None,
+    goal: Goal,
     epochs: MakeEpochs | None,
 ) -> Objective | None:
     config, run_dir = start.config, start.run_dir
@@ -314,7 +319,17 @@ def _run(
                     start, result = search_apart(search, start, state.restarts, interrupts)
                 if result is None:
                     record, result = supervise(
-                        start, plan, single, dataset, tracker, artifacts, state.restarts, interrupts, search, epochs
+                        start,
+                        plan,
+                        single,
+                        dataset,
+                        tracker,
+                        artifacts,
+                        state.restarts,
+                        interrupts,
+                        goal=goal,
+                        search=search,
+                        epochs=epochs or epochs_of(config),
                     )
             finally:
                 if search is not None:
@@ -361,7 +376,7 @@ def _run(
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     if config.action != "train" or validation.lacks_examples(config, single, dataset):
         return None  # a loss is not to be compared with what other batches have been validated by
-    return objective_of(summary.flat())
+    return summary.objective
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:

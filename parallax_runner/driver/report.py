@@ -12,7 +12,7 @@ from rich.console import Console
 
 from parallax_runner.calibration.constants_table import constants_table
 from parallax_runner.checkpoints.files import step_of
-from parallax_runner.config.objective import TRAINING_LOSS, objective_of
+from parallax_runner.config.objective import TRAINING_LOSS
 from parallax_runner.config.schema import ProfileConfig
 from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.errors import StorageError, is_of_storage
@@ -162,9 +162,9 @@ def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume
             file=sys.stderr,
         )
     else:
-        objective = objective_of(summary.flat())
+        objective = summary.objective
         told = {"loss": summary.loss_last}
-        if objective.name != TRAINING_LOSS:
+        if objective.name != TRAINING_LOSS.name:
             told[objective.name] = objective.value
         shown = "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
         print(f"finished: {summary.steps} steps{shown}; {run_dir}", file=sys.stderr)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parallax_runner.config.frozen import SCRIPT
+from parallax_runner.config.objective import TRAINING_LOSS, Direction, Objective
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.track.run_record import RunRecord, counts_of, histogram_of
@@ -23,6 +24,15 @@ class ExportSummary:
 
     saved_model: str | None
     saved_model_error: str | None
+
+
+@dataclass(frozen=True)
+class ObjectiveSummary:
+    """What the run is compared by, its value, and which values are better."""
+
+    objective: str
+    objective_value: float | None
+    objective_direction: Direction
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,16 @@ class RunSummary:
     observed: Mapping[str, float | None] = field(default_factory=dict)
     training: Mapping[str, float | None] = field(default_factory=dict)
     validation: Mapping[str, float | None] = field(default_factory=dict)
+    compared: ObjectiveSummary | None = field(default=None, metadata={"optional": True})
     verification: VerifySummary | None = field(default=None, metadata={"optional": True})
+
+    @property
+    def objective(self) -> Objective:
+        """What the run is compared by; the training loss where nothing else was found."""
+        found = self.compared
+        if found is None:
+            return Objective(TRAINING_LOSS.name, self.loss_last, TRAINING_LOSS.direction)
+        return Objective(found.objective, found.objective_value, found.objective_direction)
 
     @classmethod
     def begun(cls, config: RunConfig) -> RunSummary:
@@ -123,8 +142,17 @@ def with_training(
         observed=_named_flat(observed),
         training=_named_flat(record.training),
         validation=_named_flat(record.validation),
+        compared=_compared(record, loss_last) if summary.action == "train" else None,
     )
     return with_verification(summary, chief["comparison"]) if "comparison" in chief else summary
+
+
+def _compared(record: RunRecord, loss_last: float | None) -> ObjectiveSummary:
+    """By the goal of the run if its last validation has found a value, else by the training loss."""
+    value = record.goal.in_validation(record.validation)
+    if value is None:
+        return ObjectiveSummary(TRAINING_LOSS.name, loss_last, TRAINING_LOSS.direction)
+    return ObjectiveSummary(record.goal.name, value, record.goal.direction)
 
 
 def with_verification(summary: RunSummary, comparison: Mapping[str, Any]) -> RunSummary:

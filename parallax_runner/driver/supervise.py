@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.config import frozen
+from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
-from parallax_runner.driver.epochs import Epochs
+from parallax_runner.driver.epochs import Epochs, MakeEpochs
 from parallax_runner.driver.partition_search import PartitionSearch
 from parallax_runner.driver.recovery import Recovery, Restarts
 from parallax_runner.driver.run_summary import global_batch
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WORKER = "parallax_runner.worker"
-MakeEpochs = Callable[[RunRecord], Epochs]
 
 
 def supervise(
@@ -51,13 +51,15 @@ def supervise(
     artifacts: RunArtifacts,
     restarts: Restarts,
     interrupts: Interrupts,
+    *,
+    goal: Goal,
     search: PartitionSearch | None = None,
     epochs: MakeEpochs | None = None,
 ) -> tuple[RunRecord, processes.RunResult]:
     """Returns what was reported and how it ended, after as many attempts as `restarts` allows.
 
     With `search` the plan changes on the way; where that is all that was asked for, nothing of the training is
-    recorded. `epochs` makes, of the record, what is asked between epochs.
+    recorded. `goal` is what validations are compared by. `epochs` makes, of the record, what is asked between epochs.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
@@ -78,9 +80,9 @@ def supervise(
             validation_metric=single.validation_metric,
             totals=_metric_totals(single, plan),
             validation_results=single.validation_metrics.results if single.validation_metrics else None,
-            on_validated=_best_keeper(config),
+            goal=goal,
+            on_validated=_best_keeper(config, goal),
         )
-
         between = None if epochs is None else epochs(record)
         while True:
             if search is not None:
@@ -159,15 +161,15 @@ def _listener(
     return on_message
 
 
-def _best_keeper(config: RunConfig) -> Callable[[int, float], None] | None:
+def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] | None:
     """What notes each validation beside the checkpoints, so that the best of them is kept."""
     if not config.ckpt.enabled or config.action != "train":
         return None
     from parallax_runner.checkpoints.best import note_validated
 
-    def keep(step: int, loss: float) -> None:
+    def keep(step: int, value: float) -> None:
         try:
-            note_validated(Path(config.ckpt.folder), step, loss)
+            note_validated(Path(config.ckpt.folder), step, value, goal)
         except CheckpointError as error:  # of use to some, needed by none: training goes on
             log.warning("%s", error)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from parallax_runner.config.objective import VALIDATION_METRICS
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.errors import ConfigError, PlanError
+from parallax_runner.errors import ConfigError
 from parallax_runner.plan.plan import Plan
 
 if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+
+def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
+    """Whether there is a validation loss, and a batch to validate on."""
+    return single.validation_loss is not None and dataset.validation_size >= config.data["batch_size"]
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
@@ -26,16 +30,14 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
     Raises ConfigError where validation was asked for, and PlanError where the model cannot be validated as it says.
     """
     _check_batch(config, plan, dataset)
-    _check_metric(single)
     if single.validation_loss is not None:
         from parallax_runner.analysis.validation import check_validation_loss
 
         check_validation_loss(single)
     asked = config.train.validate_steps
-    if asked is not None and single.validation_loss is None:
-        raise ConfigError(f"train.validate_steps={asked}: nothing can be validated: the model has no validation_loss")
-    if asked is not None and dataset.validation_size < config.data["batch_size"]:
-        raise ConfigError(f"train.validate_steps={asked}: nothing can be validated: {_too_few(config, dataset)}")
+    if asked is not None and not is_possible(config, single, dataset):
+        why = why_not(config, single, dataset)
+        raise ConfigError(f"train.validate_steps={asked}: nothing can be validated: {why}")
     if not lacks_examples(config, single, dataset):
         return plan
     note = f"nothing is validated: {_too_few(config, dataset)}"
@@ -53,19 +55,9 @@ def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
         )
 
 
-def _check_metric(single: SingleDeviceGraph) -> None:
-    metric, known = single.validation_metric, ", ".join(VALIDATION_METRICS)
-    if metric is None:
-        return
-    if metric not in VALIDATION_METRICS:
-        raise PlanError(
-            f"the model's validation_metric={metric!r} is not known; known: {known} (the exponential of the validation "
-            "loss). Leave it out to compare runs by the validation loss"
-        )
-    if single.validation_loss is None:
-        raise PlanError(
-            f"the model's validation_metric={metric!r} needs a validation_loss: return one, or leave it out"
-        )
+def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> str:
+    """Why nothing can be validated."""
+    return "the model has no validation_loss" if single.validation_loss is None else _too_few(config, dataset)
 
 
 def _too_few(config: RunConfig, dataset: Dataset) -> str:

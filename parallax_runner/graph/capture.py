@@ -19,8 +19,9 @@ from parallax_runner.graph import edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
+from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
 from parallax_runner.graph.returned import checked
-from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph, Variable
+from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
 from parallax_runner.process.user_code import must_not_exit
 
 # TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
@@ -57,6 +58,7 @@ def capture(
         outputs = {
             name: tf.identity(tensor, name=f"outputs/{name}") for name, tensor in returned.get("outputs", {}).items()
         }
+        metrics, validation_metrics = _metrics_of(returned)
     return from_graph(
         graph,
         features={name: tensor.name for name, tensor in placeholders.items()},
@@ -65,7 +67,23 @@ def capture(
         validation_loss=returned.get("validation_loss"),
         validation_metric=returned.get("validation_metric"),
         outputs=outputs,
+        metrics=metrics,
+        validation_metrics=validation_metrics,
     )
+
+
+def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricSums | None]:
+    """The metrics of a step with and without training; the same where the model names none for the latter."""
+    found = []
+    for key in ("metrics", "validation_metrics"):
+        sums = step_sums(checked_metrics(returned.get(key, {}), key))
+        found.append(named_in_graph(sums, sums.tensors if sums else (), key))
+    metrics, validation_metrics = found
+    if returned.get("validation_loss") is None:
+        if validation_metrics is not None:
+            raise CaptureError("the model's validation_metrics need a validation_loss: return one")
+        return metrics, None
+    return metrics, metrics if "validation_metrics" not in returned else validation_metrics
 
 
 def from_graph(
@@ -77,6 +95,8 @@ def from_graph(
     validation_loss: tf.Tensor | None = None,
     validation_metric: str | None = None,
     outputs: Mapping[str, tf.Tensor] | None = None,
+    metrics: MetricSums | None = None,
+    validation_metrics: MetricSums | None = None,
 ) -> SingleDeviceGraph:
     """The `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
     train_op = getattr(train_op, "op", train_op)
@@ -103,6 +123,8 @@ def from_graph(
         validation_loss=None if validation_loss is None else validation_loss.name,
         validation_metric=validation_metric,
         outputs={name: tensor.name for name, tensor in (outputs or {}).items()},
+        metrics=metrics,
+        validation_metrics=validation_metrics,
         variables=variables,
         gradients=gradients,
         fingerprint=fingerprint_of(meta_graph.graph_def),

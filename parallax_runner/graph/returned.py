@@ -1,4 +1,4 @@
-"""What a model's function may return."""
+"""What a model's function may return: losses and outputs (metrics: metric.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CaptureError
 
-RETURNED = ("loss", "train_op", "validation_loss", "validation_metric", "outputs")
+RETURNED = ("loss", "train_op", "validation_loss", "validation_metric", "outputs", "metrics", "validation_metrics")
 # What an op may be called, and a keyword argument.
 OUTPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from parallax_runner.config.objective import Direction
 
 # What a variable may declare so that ranks merge it.
 MERGED = ("sum", "mean")
@@ -46,14 +48,13 @@ class Gradient:
 
 @dataclass(frozen=True)
 class MetricSums:
-    """Metrics that are functions of sums over examples.
-
-    `tensors` are names; one batch's values of them are added to those of all other batches of all ranks. `results`
-    turns such sums, in the order of `tensors`, into values by name; it needs no session.
-    """
+    """Metrics of a captured graph. `tensors` are names; one batch's values of them are added to those of all other
+    batches of all ranks. `results` turns such sums, in the order of `tensors`, into values by name; it needs no
+    session. `directions` says, by name, which values are better; None: nobody knows."""
 
     tensors: tuple[str, ...]
     results: Callable[[Sequence[Any]], dict[str, float]] = field(repr=False, compare=False)
+    directions: Mapping[str, Direction | None] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,17 @@ class SingleDeviceGraph:
     """A complete training graph, as a serialisable `MetaGraphDef`, with the names that training needs.
 
     `features` maps a feature of the data to the name of the placeholder it is fed to; `loss` is a scalar, the mean over
-    the batch; `validation_loss` likewise, without training. `metrics` and `validation_metrics` are those of a step with
-    and without training; None: there are none. `outputs` maps what a served model gives to names of
-    tensors. `gradients` holds only those that reach an update op of
-    `train_op`. `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that its
-    ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them.
-    `observers` are, of a script, ops outside the update region that read what it makes of gradients. `asked` are ops of
-    the region, and observers, whose values every worker may ask for in a step, beside the train op.
-    `apart` are sets of variables, each with all whose updates are only asked for together; empty: a step has all.
-    `losses` are, of a script, the names of what gradients were taken of. `has_optimizer`: it is a Keras model's or a
-    training step's, which bring an optimizer of their own.
+    the batch; `validation_loss` likewise, without training. `validation_metric` names what a run is compared by, if the
+    model says so: one of `validation_metrics`, or «perplexity», the exponential of the validation loss. `metrics` and
+    `validation_metrics` are those of a step with and without training; None: there are none. `outputs` maps what a
+    served model gives to names of tensors. `gradients` holds only those that reach an update op of `train_op`.
+    `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that its ops call
+    (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them. `observers` are, of
+    a script, ops outside the update region that read what it makes of gradients. `asked` are ops of the region, and
+    observers, whose values every worker may ask for in a step, beside the train op. `apart` are sets of variables, each
+    with all whose updates are only asked for together; empty: a step has all. `losses` are, of a script, the names of
+    what gradients were taken of. `has_optimizer`: it is a Keras model's or a training step's, which bring an optimizer
+    of their own.
     """
 
     meta_graph: Any = field(repr=False)

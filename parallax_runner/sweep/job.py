@@ -18,7 +18,7 @@ from hydra.types import RunMode
 from parallax_runner.config import job_folder
 from parallax_runner.config.compose import as_typed
 from parallax_runner.config.frozen import job_config, run_config
-from parallax_runner.config.objective import Objective
+from parallax_runner.config.objective import Objective, maximizes
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
@@ -69,15 +69,17 @@ def _run_in_sweep(composed: object, hydra: Any) -> float | None:
 
 def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
     """Runs a job whose start is in the ledger, and adds its end there, whatever it is."""
-    name, objective, status, told = None, None, 0, None
+    reached, status, told = None, 0, None
     try:
-        name, objective = _drive(config) or (None, None)
+        reached = _drive(config)
     except BaseException as error:
         status = tell(error)
         told = None if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
     outcome: Status = "finished" if not status else "interrupted" if status in INTERRUPTED else "failed"
-    ledger.append(outcome, job, objective=objective, objective_name=name, exit_status=status, error=told)
-    return Standing(job, outcome, os.getpid(), objective, status, told, name)
+    name, objective, direction = reached or (None, None, "minimize")
+    standing = Standing(job, outcome, os.getpid(), objective, status, told, name, direction)
+    ledger.append(outcome, job, **standing.objective_fields(), exit_status=status, error=told)
+    return standing
 
 
 def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
@@ -103,4 +105,4 @@ def _worst(hydra: Any) -> float | None:
     """What a sweeper is told of a failed job. Optuna wants a number and goes on elsewhere; Hydra's own wants none."""
     if not str(hydra.sweeper.get("_target_", "")).endswith(".OptunaSweeper"):
         return None
-    return math.inf  # driver/check.py refuses a study that maximizes
+    return -math.inf if maximizes(hydra.sweeper.get("direction")) else math.inf

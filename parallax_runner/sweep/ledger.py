@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Literal
 
 import psutil
 
+from parallax_runner.config.objective import Direction
 from parallax_runner.files.credentials import without_password
 
 FILE_NAME = "ledger.jsonl"
@@ -54,7 +55,7 @@ class Job:
 @dataclass(frozen=True)
 class Standing:
     """What a job has come to by its last event; `exit_status` is 0 unless it failed or was interrupted.
-    `objective_name` is UNNAMED where an older version wrote the event."""
+    `objective_name` is UNNAMED where an older version wrote the event; its `direction` says which values are better."""
 
     job: Job
     status: Status
@@ -63,17 +64,23 @@ class Standing:
     exit_status: int = 0
     error: str | None = None
     objective_name: str | None = None
+    direction: Direction = "minimize"
+
+    def objective_fields(self) -> dict[str, Any]:
+        """The objective as an event has it."""
+        return {"objective": self.objective, "objective_name": self.objective_name, "direction": self.direction}
 
 
 @dataclass(frozen=True)
 class Account:
     """A ledger as it was read: all jobs by name, in the order they were first started; the objectives in the order in
-    which they were reached, and the name of the first; and what the sweep has seen since it was last started: the exit
-    status of the jobs that failed, that of a stop, and the process that it runs in."""
+    which they were reached, and the name and direction of the first; and what the sweep has seen since it was last
+    started: the exit status of the jobs that failed, that of a stop, and the process that it runs in."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
     objective_name: str | None = None
+    direction: Direction = "minimize"
     failed_status: int = 0
     stop_status: int = 0
     driver_pid: int = 0
@@ -116,8 +123,7 @@ class Ledger:
                     return Standing(job, "failed", 0, exit_status=known.failed_status)
                 same = before is not None and sorted(before.job.overrides) == sorted(job.overrides)
                 if before is not None and same and before.status == "finished":
-                    fields = {"objective": before.objective, "objective_name": before.objective_name}
-                    _write(file, "skipped", job, fields)
+                    _write(file, "skipped", job, before.objective_fields())
                     return before
                 if before is None or before.status != "running":
                     _write(file, "started", job, {})
@@ -143,6 +149,7 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
     standings: dict[str, Standing] = {}
     objectives: list[float] = []
     objective_name: str | None = None
+    direction: Direction = "minimize"
     failed_status = stop_status = 0
     for number, event in enumerate(events):
         kind, is_present = event["event"], number >= begin
@@ -150,14 +157,15 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
         if kind in JOB_EVENTS:
             standing = standings[event["job"]] = _standing(event)
             if kind == "finished" and standing.objective is not None:
+                if not objectives:
+                    objective_name, direction = standing.objective_name, standing.direction
                 objectives.append(standing.objective)
-                objective_name = objective_name or standing.objective_name
         if is_present and kind == "failed":
             failed_status = max(failed_status, exit_status)
         if is_present and kind in ("stop", "interrupted"):
             stop_status = stop_status or exit_status
     driver_pid = events[begin]["pid"] if starts else 0
-    return Account(standings, tuple(objectives), objective_name, failed_status, stop_status, driver_pid)
+    return Account(standings, tuple(objectives), objective_name, direction, failed_status, stop_status, driver_pid)
 
 
 def _standing(event: dict[str, Any]) -> Standing:
@@ -171,6 +179,7 @@ def _standing(event: dict[str, Any]) -> Standing:
         pid=event["pid"],
         objective=None if objective is None else float(objective),  # NaN and infinity are strings
         objective_name=None if objective is None else event.get("objective_name", UNNAMED),
+        direction=event.get("direction", "minimize"),
         exit_status=event.get("exit_status", 0),
         error=event.get("error"),
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parallax_runner.config.frozen import plain
-from parallax_runner.config.objective import direction_of
+from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.driver.recording import tracker_class
@@ -63,16 +63,15 @@ def params(configs: Sequence[RunConfig]) -> dict[str, str]:
     }
 
 
-def log_objectives(tracker: Tracker, objectives: Sequence[float], name: str | None) -> None:
+def log_objectives(tracker: Tracker, objectives: Sequence[float], goal: Goal | None) -> None:
     """Records every objective in the order in which they were reached, and beside each the best until then; what they
-    are is a tag. `name` is None where they are not all the same: then none is the best."""
+    are is a tag. `goal` is None where they are not all the same: then none is the best."""
     best: float | None = None
-    if name is not None:
-        tracker.set_tags({OBJECTIVE_TAG: f"{name}, {direction_of(name)}"})
+    if goal is not None:
+        tracker.set_tags({OBJECTIVE_TAG: f"{goal.name}, {goal.direction}"})
     for number, objective in enumerate(objectives):
-        if name is not None and not math.isnan(objective):
-            better = min if direction_of(name) == "minimize" else max
-            best = objective if best is None else better(best, objective)
+        if goal is not None and not math.isnan(objective):
+            best = objective if best is None or goal.is_better(objective, best) else best
         tracker.log_metrics(number, {"sweep/objective": objective, "sweep/best_objective": best})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from parallax_runner.config.objective import direction_of
+from parallax_runner.config.objective import Direction, Goal
 from parallax_runner.files.whole import write_whole
 from parallax_runner.sweep.ledger import Account, Job
 from parallax_runner.track.run_record import SUMMARY
@@ -38,6 +38,7 @@ class Result:
     mlflow_run_id: str | None
     error: str | None
     objective_name: str | None
+    direction: Direction = "minimize"
 
 
 def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
@@ -47,9 +48,8 @@ def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
     order = {job.name: job for job in planned} | jobs
     unranked = [_result(account, job) for job in order.values()]
     finished = [one for one in unranked if _is_number(one.objective) and one.status == "finished"]
-    names = _names_of(finished)
-    sign = 1 if all(direction_of(name) == "minimize" for name in names) else -1
-    ranked = sorted(finished if len(names) <= 1 else (), key=lambda one: (one.objective or 0.0) * sign)
+    sign = -1 if direction_of(finished) == "maximize" else 1
+    ranked = sorted(finished if len(_names_of(finished)) <= 1 else (), key=lambda one: (one.objective or 0.0) * sign)
     others = [one for one in unranked if one not in ranked]
     return [_with_rank(one, number) for number, one in enumerate(ranked, start=1)] + others
 
@@ -61,7 +61,7 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
     document = {
         "status": status,
         "objective": name,
-        "direction": None if name is None else direction_of(name),
+        "direction": None if name is None else direction_of(results),
         "jobs": [{key: _finite(value) for key, value in vars(one).items()} for one in results],
     }
     write_whole(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -101,10 +101,21 @@ def name_of_objective(results: Sequence[Result]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
+def goal_of(results: Sequence[Result]) -> Goal | None:
+    """What the jobs are compared by, if they agree on it."""
+    name = name_of_objective(results)
+    return None if name is None else Goal(name, None, direction_of(results))
+
+
 def heading_of_objective(results: Sequence[Result]) -> str:
     """Its name and its direction: `perplexity (minimize)`."""
     name = name_of_objective(results)
-    return "objective" if name is None else f"{name} ({direction_of(name)})"
+    return "objective" if name is None else f"{name} ({direction_of(results)})"
+
+
+def direction_of(results: Iterable[Result]) -> Direction:
+    """Which of their objectives are better; jobs that have the same objective agree on it."""
+    return next((one.direction for one in results if one.objective_name is not None), "minimize")
 
 
 def disagreement(results: Sequence[Result]) -> str | None:
@@ -136,6 +147,7 @@ def _result(account: Account, job: Job) -> Result:
         mlflow_run_id=summary.get("mlflow_run_id"),
         error=None if standing is None or not standing.exit_status else standing.error or summary.get("error"),
         objective_name=None if standing is None else standing.objective_name,
+        direction="minimize" if standing is None else standing.direction,
     )
 
 

@@ -50,7 +50,7 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         try:
             saved = results.save(ranked, sweep.dir, outcome)
             _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)
-            parent.log_objectives(tracker, account.objectives, results.name_of_objective(ranked))
+            parent.log_objectives(tracker, account.objectives, results.goal_of(ranked))
             for path in (saved, *_drawn(ranked, sweep.dir), ledger.path):
                 tracker.log_artifact(path)
         finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.config.objective import VALIDATION_LOSS, Goal
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.track.metric_totals import MetricTotals, Results, added_up, as_arrays
@@ -30,7 +31,8 @@ MAX_BINS = 32  # of the histogram of staleness, each a metric
 class RunRecord:
     """What is known of a run so far. `workers` ranks report; `global_batch` examples a step (None: only a script knows
     them), of `words_per_example` words each where words make sense. `validation_metric` names the exponential of the
-    validation loss, if it has a name; `on_validated` is told each step whose validation is complete, and its loss.
+    validation loss, if it has a name; `on_validated` is told each step whose validation is complete, and the value of
+    `goal`, what validations are compared by.
     `contributors`, where they are less than `workers`, is how many gradients make a step; the others' losses do not
     count. `totals` adds up the sums for metrics of training steps, `validation_results` turns those of a validation
     into values; None: there are none."""
@@ -48,6 +50,7 @@ class RunRecord:
     loss_last: float | None = None
     last_step: int = 0
     validation_metric: str | None = None
+    goal: Goal = VALIDATION_LOSS
     on_validated: Callable[[int, float], None] | None = None
     validation: dict[str, float] = field(default_factory=dict)
     contributors: int | None = None
@@ -130,8 +133,9 @@ class RunRecord:
             result |= named("validation", self.last_validation_metrics)
         self.validation = result
         self.tracker.log_metrics(step, result)
-        if self.on_validated is not None:
-            self.on_validated(step, result["validation/loss"])
+        value = self.goal.in_validation(result)
+        if self.on_validated is not None and value is not None:
+            self.on_validated(step, value)
 
     def on_alive(self, rank: int, step: int | None) -> None:
         """A sign of life: the chief's last step moves the bar between two reports."""

@@ -128,7 +128,7 @@ def segments_of(
     learning_rate: LearningRate | None,
 ) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
     """Who asks the driver how the training goes on; None where nothing changes until its end."""
-    if not may_change(config, plan) and config.model["_target_"] != frozen.FIT:
+    if not may_change(config, plan) and not frozen.has_epochs(config):
         return None
 
     def rewritten(changed: Plan, step: int) -> DistributedGraph:

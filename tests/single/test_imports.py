@@ -12,7 +12,7 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes.
 STAGES = (
     *("files", "errors", "process", "config", "data", "graph", "analysis"),
-    *("plan", "planning", "simulation", "search", "launch", "rewrite", "shard", "mpi_collectives"),
+    *("plan", "planning", "simulation", "search", "launch", "rewrite", "shard", "metrics", "mpi_collectives"),
     *("profile", "checkpoints", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "api", "sweep", "calibrate", "__main__", "__init__"),
 )

@@ -16,12 +16,13 @@ from tensorflow.python.eager import context
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture
 from parallax_runner.graph.generators import seeded_generators
+from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
 from parallax_runner.graph.traced.batch_metrics import start_anew
 from parallax_runner.graph.traced.imported import First, add_variables, first_of, import_step
-from parallax_runner.graph.traced.keras_metrics import StepSums, sums_of, warn_of_left_out
+from parallax_runner.graph.traced.keras_metrics import sums_of, warn_of_left_out
 from parallax_runner.graph.traced.keras_model import AsBatch, steps_on
-from parallax_runner.graph.traced.kinds import steps_of
+from parallax_runner.graph.traced.kinds import returned_sums, steps_of
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_probe import RowProbe
@@ -101,8 +102,10 @@ def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
         train_op=train_op,
         validation_loss=validation_loss,
         outputs=outputs,
+        metrics=metrics,
+        validation_metrics=validation_metrics,
     )
-    return dataclasses.replace(single, has_optimizer=True, metrics=metrics, validation_metrics=validation_metrics)
+    return dataclasses.replace(single, has_optimizer=True)
 
 
 @dataclass(frozen=True)
@@ -145,8 +148,9 @@ def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Va
     every = variables.all()
     traces = [each for each in (train, evaluate) if each is not None]
     written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
-    sums: list[StepSums | None] = []
-    if steps.model is not None:
+    if steps.model is None:
+        sums = [returned_sums(each) for each in traces]
+    else:
         warn_of_left_out(steps.model, written)
         sums = [sums_of(steps.model, each.graph, one) for each, one in zip(traces, written, strict=True)]
     metrics, validation_metrics, *_ = [*sums, None, None]
@@ -159,11 +163,8 @@ def _numbered(sums: StepSums | None) -> dict[str, Any]:
 
 
 def _named(sums: StepSums | None, found: Mapping[str, Any], name: str) -> MetricSums | None:
-    """Sums of an imported step, each an op of its own: what passes do to the step does not change the name."""
-    if sums is None:
-        return None
-    tensors = [tf.identity(found[wanted], name=f"{name}/{number}") for number, wanted in enumerate(_numbered(sums))]
-    return MetricSums(tuple(tensor.name for tensor in tensors), sums.results)
+    """The sums of a step that was imported, and gave `found`."""
+    return named_in_graph(sums, [found[wanted] for wanted in _numbered(sums)], name)
 
 
 def _import_evaluation(

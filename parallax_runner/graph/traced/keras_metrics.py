@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
+from parallax_runner.config.objective import Direction
+from parallax_runner.graph.metric import StepSums
 from parallax_runner.graph.traced.batch_metrics import Written
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class StepSums:
-    """What a traced step adds to metric variables: tensors of its graph, and what turns their sums over batches into
-    values by name."""
-
-    tensors: tuple[Any, ...]
-    results: Callable[[Sequence[Any]], dict[str, float]]
+# As Keras' own callbacks know them.
+DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
 
 
 def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums | None:
@@ -47,7 +43,15 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
     def results(sums: Sequence[Any]) -> dict[str, float]:
         return _values(model, variables, sums, left_out)
 
-    return StepSums(tensors, results)
+    names = results([np.zeros(tensor.shape) for tensor in tensors])
+    return StepSums(tensors, results, {name: _direction_of(name, summed) for name in names if name != "loss"})
+
+
+def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:
+    """Which values of a result are better. Keras puts the name of an output before that of a metric."""
+    named = [one for one in metrics if name == one.name or name.endswith(f"_{one.name}")]
+    nearest = max(named, key=lambda one: len(one.name), default=None)
+    return DIRECTIONS.get(getattr(nearest, "_direction", None))
 
 
 def warn_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from parallax_runner.errors import CaptureError
+from parallax_runner.graph.metric import StepSums, checked_metrics, step_sums
 from parallax_runner.graph.traced.keras_model import is_keras_model, keras_steps
-from parallax_runner.graph.traced.trace import Features, Steps, converted
+from parallax_runner.graph.traced.trace import Features, StepFunction, Steps, Trace, converted, loss_of
 
 # Keys of the group `model` that are not arguments of its function.
 OWN_KEYS = ("labels", "sample_weight", "sparse_updates")
+# What a function that evaluates a batch may return, beside the loss alone.
+EVALUATED = ("loss", "metrics", "outputs")
 
 
 def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
@@ -29,7 +33,8 @@ def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
 
 
 def steps_of(made: Any, features: Features, options: Mapping[str, Any]) -> Steps:
-    """The steps of what a model's function has returned.
+    """The steps of what a model's function has returned: a Keras model, a training step, or a pair of functions, of
+    which the second one evaluates.
 
     Raises CaptureError where it has returned something else, or `options` do not go with it.
     """
@@ -38,11 +43,39 @@ def steps_of(made: Any, features: Features, options: Mapping[str, Any]) -> Steps
     for key in ("labels", "sample_weight"):
         if options.get(key) is not None:
             raise CaptureError(f"model.{key} goes with a Keras model; a step takes the batch as a dict of all features")
-    if isinstance(made, tf.types.experimental.PolymorphicFunction):
-        return Steps(made)  # traced in line like any other that the step calls
-    if callable(made) and not inspect.isclass(made):
-        return Steps(converted(made))
+    if isinstance(made, tuple) and len(made) == 2:
+        train, evaluate = map(_function, made)
+        if train is not None and evaluate is not None:
+            return Steps(train, lambda batch: _evaluated(evaluate(batch)))
+    elif (train := _function(made)) is not None:
+        return Steps(train)
     raise CaptureError(
         "the model's function takes no features, so it must return a compiled keras.Model, or a function that trains "
-        f"on a batch and returns its loss; it returned {made!r}"
+        "on a batch and returns its loss, or a pair of this one and one that evaluates a batch; it returned "
+        f"{made!r}"
     )
+
+
+def returned_sums(traced: Trace) -> StepSums | None:
+    """The sums of the metrics that a step returns, as tensors that wait for none of its writes."""
+    returned = traced.returned.get("metrics", {}) if isinstance(traced.returned, Mapping) else {}
+    metrics = {
+        name: dataclasses.replace(metric, sums=tuple(map(traced.tensor, metric.sums)))
+        for name, metric in checked_metrics(returned).items()
+    }
+    return step_sums(metrics)
+
+
+def _function(made: Any) -> StepFunction | None:
+    if isinstance(made, tf.types.experimental.PolymorphicFunction):
+        return made  # traced in line like any other that the step calls
+    return converted(made) if callable(made) and not inspect.isclass(made) else None
+
+
+def _evaluated(returned: Any) -> dict[str, Any]:
+    """What evaluating returned, with all that `Steps.evaluate` gives."""
+    given = returned if isinstance(returned, Mapping) else {"loss": returned}
+    unknown = sorted(set(given) - set(EVALUATED))
+    if unknown:
+        raise CaptureError(f"the function that evaluates a batch returned {unknown}; known are {list(EVALUATED)}")
+    return {"outputs": {}, **given, "loss": loss_of(returned)}

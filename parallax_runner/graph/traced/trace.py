@@ -20,7 +20,8 @@ from parallax_runner.graph.traced.reads import taken_before_loops
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
-# A step takes the features by name, trains once, and returns the loss, or a dict that has it as «loss».
+# A step takes the features by name, trains once, and returns the loss, or a dict that has it as «loss», and perhaps
+# «metrics».
 StepFunction = Callable[[dict[str, Any]], Any]
 Features = Mapping[str, tuple[tuple[int | None, ...], str]]
 
@@ -28,8 +29,8 @@ Features = Mapping[str, tuple[tuple[int | None, ...], str]]
 @dataclass(frozen=True)
 class Steps:
     """What a model's function has made: `train` trains on a batch; `evaluate` returns, without training, a dict with
-    the batch's «loss», or None, and its «outputs» by name. Both take the features by name. `model` is the Keras model
-    that they are of, if there is one."""
+    the batch's «loss», or None, its «outputs» by name, and perhaps «metrics». Both take the features by name. `model`
+    is the Keras model that they are of, if there is one."""
 
     train: StepFunction
     evaluate: StepFunction | None = None

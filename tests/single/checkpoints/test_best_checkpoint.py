@@ -32,7 +32,7 @@ def noted(folder: Path, losses: dict[int, float]) -> Path:
 
 def test_the_lowest_is_the_best(tmp_path: Path) -> None:
     noted(tmp_path, {10: 3.0, 20: 2.0, 30: 2.5})
-    assert read_best(tmp_path) == Best(validated_step=30, step=20, validation_loss=2.0)
+    assert read_best(tmp_path) == Best(validated_step=30, step=20, value=2.0)
     assert best_checkpoint(tmp_path) == tmp_path / "model.ckpt-20"
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.config.objective import objective_of
+from parallax_runner.config.objective import Objective
 from parallax_runner.driver import report
-from parallax_runner.driver.run_summary import RunSummary
+from parallax_runner.driver.run_summary import ObjectiveSummary, RunSummary
 from parallax_runner.errors import StorageError
 from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.watch.whereabouts import Whereabouts
@@ -60,22 +60,20 @@ def test_a_summary_that_cannot_be_written_hides_nothing(tmp_path: Path, capsys: 
     assert f"{tmp_path / 'summary.json'} cannot be written: Is a directory" in capsys.readouterr().err
 
 
-def test_jobs_are_compared_by_the_best_measure_that_there_is() -> None:
-    fields = {"loss_last": 3.0}
-    assert objective_of(fields) == ("training loss", 3.0)
-    fields["validation_loss"] = 4.0
-    assert objective_of(fields) == ("validation loss", 4.0)
-    fields["validation_perplexity"] = 54.6
-    assert objective_of(fields) == ("perplexity", 54.6)
+def test_a_run_is_compared_by_its_training_loss_where_nothing_else_was_found() -> None:
+    assert summary(loss_last=3.0).objective == Objective("training loss", 3.0, "minimize")
+    found = summary(loss_last=3.0, compared=ObjectiveSummary("auc", 0.7, "maximize"))
+    assert found.objective == Objective("auc", 0.7, "maximize")
 
 
 def test_the_end_of_a_run_names_each_number(capsys: pytest.CaptureFixture[str]) -> None:
     ended = summary(status="finished", steps=9, loss_last=3.0)
     report.tell_end(ended, None, RUN_DIR)
-    for validation in ({"validation_loss": 4.0}, {"validation_loss": 4.0, "validation_perplexity": 54.6}):
-        report.tell_end(dataclasses.replace(ended, validation=validation), None, RUN_DIR)
+    for compared in (("validation loss", 4.0, "minimize"), ("perplexity", 54.6, "minimize"), ("auc", 0.7, "maximize")):
+        report.tell_end(dataclasses.replace(ended, compared=ObjectiveSummary(*compared)), None, RUN_DIR)
     assert capsys.readouterr().err == (
         "finished: 9 steps, loss 3; /runs/a\n"
         "finished: 9 steps, loss 3, validation loss 4; /runs/a\n"
         "finished: 9 steps, loss 3, perplexity 54.6; /runs/a\n"
+        "finished: 9 steps, loss 3, auc 0.7; /runs/a\n"
     )

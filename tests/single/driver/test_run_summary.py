@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from parallax_runner.config.frozen import from_plain
+from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.driver.partition_results import SearchSummary
 from parallax_runner.driver.recovery import Restarts
 from parallax_runner.driver.run_state import RunState
@@ -84,13 +85,22 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
         *("partition_candidates", "partition_step_ms", "partition_error_ms", "partition_choice", *curve),
         *("skipped_steps", "saved_model", "saved_model_error", "staleness_mean", "staleness_max", "staleness_0"),
         *("dropped_gradients_total", "dropped_gradients_worker_0", "dropped_gradients_worker_1"),
-        *("train_auc", "validation_loss", "validation_auc", "verified", "max_difference"),
+        *("train_auc", "validation_loss", "validation_auc", "objective", "objective_value", "objective_direction"),
+        *("verified", "max_difference"),
     ]
     expected = {"steps": 9, "first_step": 3, "examples_per_sec": 16.0, "words_per_sec": None, "loss_last": 2.0}
     expected |= {"sent_bytes_per_step": 15.0, "saved_model_error": "a reason", "validation_loss": 4.0}
     expected |= {"train_auc": 0.5, "validation_auc": 0.75}
+    expected |= {"objective": "validation loss", "objective_value": 4.0, "objective_direction": "minimize"}
     expected |= {"staleness_mean": 0.0, "dropped_gradients_worker_1": 3.0, "verified": True, "ckpt_path": "there"}
     assert {name: fields[name] for name in expected} == expected
+
+
+def test_a_goal_that_no_validation_has_found_is_replaced_by_the_training_loss(record: RunRecord) -> None:
+    record.goal = Goal("auc", "auc", "maximize")
+    assert with_training(BEGUN, record, {}, {}).objective == Objective("auc", 0.75, "maximize")
+    record.validation = {}
+    assert with_training(BEGUN, record, {}, {}).objective == Objective("training loss", 2.0, "minimize")
 
 
 def test_a_difference_fails_the_run(record: RunRecord) -> None:

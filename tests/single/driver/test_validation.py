@@ -57,16 +57,6 @@ def test_what_cannot_be_validated_is_refused_where_it_was_asked_for(single: Sing
         notes(asked, dataclasses.replace(single, validation_loss=None), dataset())
 
 
-def test_metrics_that_are_not_known_are_refused(single: SingleDeviceGraph) -> None:
-    named = dataclasses.replace(single, validation_metric="perplexity")
-    assert notes(config(13), named, dataset(validation=13)) == PLAN.notes
-    for metric in ("auc", "accuracy", "", 3):
-        with pytest.raises(PlanError, match=f"validation_metric={metric!r} is not known; known: perplexity"):
-            notes(config(13), dataclasses.replace(single, validation_metric=metric), dataset())  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match="needs a validation_loss"):
-        notes(config(13), dataclasses.replace(named, validation_loss=None), dataset())
-
-
 def validated_by(of_loss: Callable[[tf.Tensor], Any]) -> SingleDeviceGraph:
     """A model whose validation loss `of_loss` makes of its loss."""
 

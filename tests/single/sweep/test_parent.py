@@ -9,6 +9,7 @@ import pytest
 from hydra._internal.utils import get_args_parser
 
 from parallax_runner.config.frozen import from_plain
+from parallax_runner.config.objective import PERPLEXITY, VALIDATION_LOSS, Goal
 from parallax_runner.driver.check import check
 from parallax_runner.sweep.parent import log_objectives, open_parent, params
 from parallax_runner.track.tracker import NoTracker
@@ -53,12 +54,16 @@ def test_a_sweep_whose_jobs_are_not_recorded_has_no_run(
 
 def test_best_objective_so_far() -> None:
     tracker = Noting()
-    log_objectives(tracker, [3.0, 5.0, 1.0], "validation loss")
+    log_objectives(tracker, [3.0, 5.0, 1.0], VALIDATION_LOSS)
     assert tracker.points == [(0, 3.0, 3.0), (1, 5.0, 3.0), (2, 1.0, 1.0)]
     assert tracker.tags == {"parallax.objective": "validation loss, minimize"}
+    tracker = Noting()
+    log_objectives(tracker, [0.5, 0.9, 0.7], Goal("auc", "auc", "maximize"))
+    assert [best for _, _, best in tracker.points] == [0.5, 0.9, 0.9]
+    assert tracker.tags == {"parallax.objective": "auc, maximize"}
     tracker = Noting()
     log_objectives(tracker, [3.0, 1.0], None)
     assert [best for _, _, best in tracker.points] == [None, None], "a loss is no better perplexity"
     tracker = Noting()
-    log_objectives(tracker, [math.nan, 2.0], "perplexity")
+    log_objectives(tracker, [math.nan, 2.0], PERPLEXITY)
     assert [best for _, _, best in tracker.points] == [None, 2.0], "NaN is never the best"

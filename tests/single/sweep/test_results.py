@@ -8,7 +8,7 @@ from rich.console import Console
 
 from parallax_runner.sweep import plot
 from parallax_runner.sweep.ledger import Account, Job, Standing, Status
-from parallax_runner.sweep.results import Result, disagreement, rank, save, table
+from parallax_runner.sweep.results import Result, disagreement, heading_of_objective, rank, save, table
 
 MORE = {"words_per_sec": 12345.6, "step_ms_p50": 1.25, "steps": 5}
 
@@ -48,6 +48,18 @@ def test_best_first_and_those_without_objective_last(tmp_path: Path) -> None:
         (None, "a=5", "not run"),
     ]
     assert [one.error for one in results] == [None, None, None, "it broke", None]
+
+
+def test_the_largest_is_the_first_where_that_is_better(tmp_path: Path) -> None:
+    standings = {
+        name: Standing(job(tmp_path, name), "finished", 1, value, objective_name="auc", direction="maximize")
+        for name, value in {"a-1": 0.6, "a-2": 0.9, "a-3": 0.7}.items()
+    }
+    results = rank(Account(standings), [])
+    assert [one.job for one in results] == ["a=2", "a=3", "a=1"]
+    document = json.loads(save(results, tmp_path, "finished").read_text())
+    assert (document["objective"], document["direction"]) == ("auc", "maximize")
+    assert heading_of_objective(results) == "auc (maximize)"
 
 
 def test_objectives_of_two_kinds_are_not_ranked(tmp_path: Path) -> None:

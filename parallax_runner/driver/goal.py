@@ -1,0 +1,84 @@
+"""What a run is compared by: as `train.objective` says, else as the model does, else by its loss."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from parallax_runner.config.objective import PERPLEXITY, VALIDATION_LOSS, Direction, Goal
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset
+from parallax_runner.driver import validation
+from parallax_runner.errors import ConfigError, PlanError
+
+if TYPE_CHECKING:
+    from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+
+
+def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> Goal:
+    """The goal of a run.
+
+    Raises ConfigError where the configuration names what no validation finds, and PlanError where the model does.
+    """
+    by_model = _named_by_model(single)
+    if config.train.objective is None:
+        return by_model
+    if not validation.is_possible(config, single, dataset):
+        why = validation.why_not(config, single, dataset)
+        raise ConfigError(f"train.objective={config.train.objective}: nothing is validated: {why}")
+    return _named_by_user(config, _goals_of(single) | {by_model.metric or "loss": by_model})
+
+
+def _goals_of(single: SingleDeviceGraph) -> dict[str, Goal | None]:
+    """What a validation finds, by name; None where nobody knows which values are better."""
+    directions = {} if single.validation_metrics is None else single.validation_metrics.directions
+    found = {name: None if direction is None else Goal(name, name, direction) for name, direction in directions.items()}
+    return {"loss": VALIDATION_LOSS, **found}
+
+
+def _named_by_model(single: SingleDeviceGraph) -> Goal:
+    """What the model's own `validation_metric` names."""
+    name = single.validation_metric
+    if name is None:
+        return VALIDATION_LOSS
+    if single.validation_loss is None:
+        raise PlanError(f"the model's validation_metric={name!r} needs a validation_loss: return one, or leave it out")
+    goals = {PERPLEXITY.name: PERPLEXITY} | _goals_of(single)
+    if name not in goals:
+        raise PlanError(
+            f"the model's validation_metric={name!r} is not known; known: {', '.join(sorted(goals))} (perplexity is "
+            "the exponential of the validation loss). Leave it out to compare runs by the validation loss"
+        )
+    goal = goals[name]
+    if goal is None:
+        raise PlanError(
+            f"the model's validation_metric={name!r}: nobody knows which of its values are better: give the metric a "
+            "direction"
+        )
+    return goal
+
+
+def _named_by_user(config: RunConfig, goals: dict[str, Goal | None]) -> Goal:
+    name, direction = str(config.train.objective), config.train.direction
+    if name not in goals:
+        close = difflib.get_close_matches(name.removeprefix("val_").removeprefix("validation_"), goals, n=1)
+        hint = f"; did you mean train.objective={close[0]}?" if close else ""
+        known = ", ".join(sorted(goals))
+        raise ConfigError(f"train.objective={name}: no validation of this model finds it; it finds {known}{hint}")
+    goal = goals[name]
+    if goal is None and direction is None:
+        raise ConfigError(
+            f"train.objective={name}: nobody knows which of its values are better: add train.direction=maximize, or "
+            "minimize"
+        )
+    if goal is None:
+        return Goal(name, name, _direction(direction))
+    if direction not in (None, goal.direction):
+        raise ConfigError(
+            f"train.direction={direction}: expected {goal.direction}, which {name} says of itself; leave it out"
+        )
+    return goal
+
+
+def _direction(value: str | None) -> Direction:
+    return "maximize" if value == "maximize" else "minimize"
