@@ -47,8 +47,8 @@ class Share(Protocol):
         """A batch for each replica in the step that begins after `position` examples of all workers; positions rise."""
         ...
 
-    def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """The worker's share of the validation examples, in whole batches."""
+    def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
+        """The worker's share of the validation examples, in batches; with `whole_only` in whole ones alone."""
         ...
 
 

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Whether there is a validation loss, and a batch to validate on."""
-    return single.validation_loss is not None and dataset.validation_size >= config.data["batch_size"]
+    least = 1 if single.validates_any_size else config.data["batch_size"]
+    return single.validation_loss is not None and dataset.validation_size >= least
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Whether a model that could be validated is not, since what there is to validate on is less than a batch."""
-    return single.validation_loss is not None and 0 < dataset.validation_size < config.data["batch_size"]
+    return (
+        single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
+    )
 
 
 def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:

@@ -39,7 +39,7 @@ def inference_graph(single: SingleDeviceGraph) -> InferenceGraph:
     outputs = single.outputs or _loss_of(single)
     graph_def = _cut(single.meta_graph.graph_def, [_op_of(tensor) for tensor in outputs.values()])
     kept = {node.name for node in graph_def.node}
-    inputs = {name: tensor for name, tensor in single.features.items() if _op_of(tensor) in kept}
+    inputs = {name: tensor for name, tensor in single.evaluated_by.items() if _op_of(tensor) in kept}
     if not inputs:
         raise ExportError(f"the outputs {sorted(outputs)} depend on no feature: there is nothing to serve")
     _refuse_updates(graph_def)

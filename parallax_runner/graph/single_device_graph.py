@@ -64,15 +64,16 @@ class SingleDeviceGraph:
     `features` maps a feature of the data to the name of the placeholder it is fed to; `loss` is a scalar, the mean over
     the batch; `validation_loss` likewise, without training. `validation_metric` names what a run is compared by, if the
     model says so: one of `validation_metrics`, or «perplexity», the exponential of the validation loss. `metrics` and
-    `validation_metrics` are those of a step with and without training; None: there are none. `outputs` maps what a
-    served model gives to names of tensors. `gradients` holds only those that reach an update op of `train_op`.
-    `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that its ops call
-    (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them. `observers` are, of
-    a script, ops outside the update region that read what it makes of gradients. `asked` are ops of the region, and
-    observers, whose values every worker may ask for in a step, beside the train op. `apart` are sets of variables, each
-    with all whose updates are only asked for together; empty: a step has all. `losses` are, of a script, the names of
-    what gradients were taken of. `has_optimizer`: it is a Keras model's or a training step's, which bring an optimizer
-    of their own.
+    `validation_metrics` are those of a step with and without training; None: there are none. `validation_features` maps
+    features to the placeholders that the validation loss, its metrics and the outputs depend on; None: `features` does.
+    `outputs` maps what a served model gives to names of tensors. `gradients` holds only those that reach an update op
+    of `train_op`. `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that
+    its ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them.
+    `observers` are, of a script, ops outside the update region that read what it makes of gradients. `asked` are ops of
+    the region, and observers, whose values every worker may ask for in a step, beside the train op. `apart` are sets of
+    variables, each with all whose updates are only asked for together; empty: a step has all. `losses` are, of a
+    script, the names of what gradients were taken of. `has_optimizer`: it is a Keras model's or a training step's,
+    which bring an optimizer of their own.
     """
 
     meta_graph: Any = field(repr=False)
@@ -92,7 +93,18 @@ class SingleDeviceGraph:
     has_optimizer: bool = False
     metrics: MetricSums | None = None
     validation_metrics: MetricSums | None = None
+    validation_features: Mapping[str, str] | None = None
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def evaluated_by(self) -> Mapping[str, str]:
+        """The placeholders by feature of what is computed without training."""
+        return self.features if self.validation_features is None else self.validation_features
+
+    @property
+    def validates_any_size(self) -> bool:
+        """Whether a validation may have batches of other sizes than training."""
+        return self.evaluated_by != self.features
 
     @property
     def fetched_in_training(self) -> tuple[str, ...]:

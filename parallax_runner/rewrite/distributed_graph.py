@@ -93,7 +93,8 @@ class DistributedGraph:
     Replica number k of this worker has the single-device graph's names behind `prefixes[k]`, the first no prefix; it is
     fed through `features[k]`. `loss` is the mean over them. `metric_sums` are what a step's batches add to the sums of
     the single-device graph's `metrics`, over these replicas; `validation_metric_sums` likewise for a validation, of the
-    first replica. `stands_for` has, by the name of a tensor that only makes
+    first replica. A validation is fed through `validation_features`; its batches may have any size if
+    `validates_any_size`, otherwise that of training. `stands_for` has, by the name of a tensor that only makes
     sense on one device (a read of a variable that is on servers), the tensor to fetch in its place.
     `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
     chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
@@ -119,6 +120,8 @@ class DistributedGraph:
     graph: tf.Graph
     prefixes: tuple[str, ...]
     features: tuple[dict[str, tf.Tensor], ...]
+    validation_features: dict[str, tf.Tensor]
+    validates_any_size: bool
     stands_for: dict[str, tf.Tensor]
     loss: tf.Tensor
     train_op: tf.Operation

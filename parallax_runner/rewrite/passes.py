@@ -119,6 +119,8 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         features=tuple(
             {name: rewrite.tensor(tensor) for name, tensor in single.features.items()} for rewrite in replicas
         ),
+        validation_features={name: first.tensor(tensor) for name, tensor in single.evaluated_by.items()},
+        validates_any_size=single.validates_any_size,
         stands_for={name: tensor for rewrite in replicas for name, tensor in rewrite.stands_for.items()},
         loss=loss,
         train_op=train_op,

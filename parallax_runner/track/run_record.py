@@ -115,12 +115,12 @@ class RunRecord:
             self._step_secs.extend(step_secs[warm_up:])
 
     def on_validation(
-        self, rank: int, step: int, loss_sum: float, batches: int, metrics: Sequence[Any] | None = None
+        self, rank: int, step: int, loss_sum: float, examples: int, metrics: Sequence[Any] | None = None
     ) -> None:
-        """One rank's validation after `step` steps: the sum of its batches' losses, their number, and the sums for
+        """One rank's validation after `step` steps: the sum of its examples' losses, their number, and the sums for
         metrics, as nested lists."""
         by_rank = self._validations[step]
-        by_rank[rank] = (loss_sum, batches, as_arrays(metrics or []))
+        by_rank[rank] = (loss_sum, examples, as_arrays(metrics or []))
         if len(by_rank) < self.workers:
             return
         del self._validations[step]
@@ -205,11 +205,11 @@ def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:
-    """The mean of (sum of losses, batches) of all ranks, and its exponential under the name `metric`."""
-    batches = sum(number for _, number in sums)
-    if not batches:
+    """The mean of (sum of losses, examples) of all ranks, and its exponential under the name `metric`."""
+    examples = sum(number for _, number in sums)
+    if not examples:
         return {}
-    mean = sum(loss_sum for loss_sum, _ in sums) / batches
+    mean = sum(loss_sum for loss_sum, _ in sums) / examples
     result = {"validation/loss": mean}
     if metric:
         # Beyond this a double overflows; such a model has learnt nothing anyway.

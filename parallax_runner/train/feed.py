@@ -31,10 +31,9 @@ class Feed:
         """What this worker reads of data that is read in its order."""
         return self.dataset.share(self.rank, self.size, self.replicas) if isinstance(self.dataset, Shared) else None
 
-    @property
-    def validates(self) -> bool:
-        """Whether there is a whole batch to validate on, for any of the workers."""
-        return self.dataset.validation_size >= self.batch_size
+    def validates(self, *, whole_only: bool) -> bool:
+        """Whether there is a batch to validate on, for any of the workers, or with `whole_only` a whole one."""
+        return self.dataset.validation_size >= (self.batch_size if whole_only else 1)
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """A batch for each replica of this worker in the step that begins when `position` examples have been consumed
@@ -52,11 +51,14 @@ class Feed:
         """A replica's batch whose values do not matter. To make it does not move on where data is read in its order."""
         return self.dataset.train_batch(0, self.batch_size)
 
-    def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """This worker's share of the validation examples, in whole batches: what is left over is not used."""
+    def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
+        """This worker's share of the validation examples, in batches. The last one of all may be a small one; with
+        `whole_only` what is left over is not used."""
         if self._share is not None:
-            yield from self._share.validation_batches()
+            yield from self._share.validation_batches(whole_only=whole_only)
             return
-        batches = self.dataset.validation_size // self.batch_size
-        for number in range(self.rank, batches, self.size):
-            yield self.dataset.validation_batch(number * self.batch_size, self.batch_size)
+        examples = self.dataset.validation_size
+        for start in range(self.rank * self.batch_size, examples, self.size * self.batch_size):
+            size = min(self.batch_size, examples - start)
+            if size == self.batch_size or not whole_only:
+                yield self.dataset.validation_batch(start, size)

@@ -84,28 +84,31 @@ class Loop:
         return True
 
     def _validate(self) -> None:
-        """Tells the driver the sums of the validation loss and metrics over this rank's batches, and their number."""
+        """Tells the driver the sums of the validation loss and metrics over this rank's examples, and their number."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
-        if not self.validates or graph.validation_loss is None or not self.feed.validates:
+        whole_only = not graph.validates_any_size
+        if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):
             return
         control.doing = f"validation after step {step}"
-        total, batches, sums = 0.0, 0, list[Any]()
-        waiting = self.feed.validation_batches()
+        total, examples, sums = 0.0, 0, list[Any]()
+        waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)
         # Who asked for a stop does not want to wait for more.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
             fed = self.feed.any_batch if batch is None else batch
             fetches = graph.validation_loss, graph.validation_metric_sums
-            loss, metrics = self.runner.session.run(fetches, self._fed([fed]))
+            feeds = {graph.validation_features[name]: array for name, array in fed.items()}
+            loss, metrics = self.runner.session.run(fetches, feeds)
             if batch is not None:
-                total, batches, sums = total + float(loss), batches + 1, added(sums, metrics)
+                size = len(next(iter(batch.values())))
+                total, examples, sums = total + float(loss) * size, examples + size, added(sums, metrics)
             batch = next(waiting, None)
         if control.stop_requested.is_set():
             return
         saver = self.runner.saver
         if saver and saver.last_step == step:
             saver.validated(step)
-        control.report("validation", step=step, loss_sum=total, batches=batches, **as_field(sums))
+        control.report("validation", step=step, loss_sum=total, examples=examples, **as_field(sums))
 
     def _all_go_on(self, vote: bool) -> bool:
         """Whether this rank goes on: as it votes, or, where all ranks are needed, as long as one votes for it."""

@@ -17,9 +17,10 @@ from parallax_runner.data import clicks
 from tests.integration.runs import launch
 from tests.integration.test_keras_weights import MODEL, overrides
 
-BATCH, STEPS, VALIDATED = 16, 5, 3  # examples of a worker, of which there are two; batches of the validation
+BATCH, STEPS = 16, 5  # examples of a worker, of which there are two
+VALIDATED = 2 * BATCH + 7  # the last batch is a small one
 DATA = {"dense_features": 3, "cardinalities": [500, 40], "examples": 1000, "seed": 1}
-DATA |= {"validation_examples": VALIDATED * BATCH}
+DATA |= {"validation_examples": VALIDATED}
 
 
 def together(batches: Iterable[dict[str, np.ndarray]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -52,7 +53,7 @@ def test_a_run_reports_what_plain_keras_reports(tmp_path: Path) -> None:
     (shown,) = re.findall(rf"^step {STEPS}/{STEPS}  loss \S+  auc (\S+)  ", run.stderr, re.M)
     assert float(shown) == pytest.approx(run.summary["train_auc"], abs=1e-4)
 
-    held_out = [dataset.validation_batch(number * BATCH, BATCH) for number in range(VALIDATED)]
+    held_out = [dataset.validation_batch(first, min(BATCH, VALIDATED - first)) for first in range(0, VALIDATED, BATCH)]
     found = {name: run.summary[f"validation_{name}"] for name in ("loss", "auc")}
     assert found == pytest.approx(evaluated(model, held_out), rel=1e-5)
     # One rank alone, or the mean over ranks, which have two batches and one, is something else.

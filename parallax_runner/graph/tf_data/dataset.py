@@ -159,10 +159,10 @@ class Batches:
             copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
         return copy.map(lambda *batch: tf.nest.map_structure(lambda each: each[rank::ranks], _one(batch)))
 
-    def in_parts(self, copy: Any, size: int, rank: int, ranks: int) -> Any:
-        """Batches of `size` examples, every `ranks`-th of them; what is left over is not used."""
+    def in_parts(self, copy: Any, size: int, rank: int, ranks: int, *, whole_only: bool) -> Any:
+        """Batches of `size` examples, every `ranks`-th of them; with `whole_only` what is left over is not used."""
         elements = copy if self.by_example else copy.unbatch()
-        return elements.batch(size, drop_remainder=True).shard(ranks, rank)
+        return elements.batch(size, drop_remainder=whole_only).shard(ranks, rank)
 
     def _rows(self, element: Any) -> Any:
         """The examples of a batch, int64 scalar."""
@@ -215,15 +215,15 @@ class Share:
         every = self._replicas
         return [{name: array[first::every] for name, array in arrays.items()} for first in range(every)]
 
-    def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """This worker's share of the validation examples, in whole batches of a replica."""
+    def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
+        """This worker's share of the validation examples, in batches of a replica."""
         data = self._data
         assert data._validation is not None
         size = data.global_batch // (self._ranks * self._replicas)
         with eagerly():
             if self._validation is None:  # kept for the next time, as a cache in it is
                 copy = data._validation.copies.make()
-                self._validation = data._validation.in_parts(copy, size, self._rank, self._ranks)
+                self._validation = data._validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
             iterator = iter(self._validation)
         while True:
             with eagerly():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +28,10 @@ from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
-from parallax_runner.graph.traced.trace import Features, Steps, Trace, eager_on_cpu, loss_of, trace
+from parallax_runner.graph.traced.trace import Features, StepFunction, Steps, Trace, eager_on_cpu, loss_of, trace
 from parallax_runner.graph.traced.variables import ModelVariables, Variables
+
+log = logging.getLogger(__name__)
 
 
 def capture_step(
@@ -83,8 +86,10 @@ def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
         validation_loss: Any = None
         validation_metrics: MetricSums | None = None
         outputs: dict[str, Any] = {}
+        validation_placeholders: Mapping[str, Any] = placeholders
         if made.evaluate is not None:
-            found, outputs = _import_evaluation(made, made.evaluate, added, placeholders)
+            validation_placeholders = _validation_placeholders(made.evaluate, placeholders)
+            found, outputs = _import_evaluation(made, made.evaluate, added, validation_placeholders)
             if "loss" in found:
                 validation_loss = tf.identity(found["loss"], name="validation_loss")
                 validation_metrics = _named(made.validation_metrics, found, "validation_metrics")
@@ -105,7 +110,19 @@ def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
         metrics=metrics,
         validation_metrics=validation_metrics,
     )
-    return dataclasses.replace(single, has_optimizer=True)
+    validation_features = {name: tensor.name for name, tensor in validation_placeholders.items()}
+    return dataclasses.replace(single, has_optimizer=True, validation_features=validation_features)
+
+
+def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an evaluation is fed through: the placeholders of training, unless it takes batches of another size."""
+    shapes = {name: inner.shape for name, inner in evaluated.inputs.items()}
+    if all(shape.as_list() == placeholders[name].shape.as_list() for name, shape in shapes.items()):
+        return placeholders
+    return {
+        name: tf.placeholder(tensor.dtype, shapes[name], name=f"validation_features/{name}")
+        for name, tensor in placeholders.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -144,7 +161,7 @@ def _global_seed(seed: int) -> Iterator[None]:
 def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Variables) -> _Made:
     probe = RowProbe(variables.unrecorded)
     train = trace(steps.train, features, mode, probe)
-    evaluate = None if steps.evaluate is None else trace(steps.evaluate, features, mode, probe)
+    evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode, probe)
     every = variables.all()
     traces = [each for each in (train, evaluate) if each is not None]
     written = [start_anew(each.graph, [one for one in every if one.is_metric]) for each in traces]
@@ -156,6 +173,17 @@ def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Va
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
     return _Made(train, evaluate, metrics, validation_metrics, firsts)
+
+
+def _trace_evaluation(evaluate: StepFunction, features: Features, mode: SparseUpdates, probe: RowProbe) -> Trace:
+    """For batches of any size, since the last one of a validation may be small; of the size of training where the model
+    takes no other."""
+    any_size = {name: ((None, *shape[1:]), dtype) for name, (shape, dtype) in features.items()}
+    try:
+        return trace(evaluate, any_size, mode, probe)
+    except Exception as error:  # whatever a model says to a size that is not known
+        log.info("an evaluation takes batches of the size of training only: %s: %s", type(error).__name__, error)
+        return trace(evaluate, features, mode, probe)
 
 
 def _numbered(sums: StepSums | None) -> dict[str, Any]:

@@ -75,11 +75,17 @@ def test_features_stay_together() -> None:
 
 
 @settings(deadline=None)
-@given(size=sizes, batch_size=batch_sizes, examples=st.integers(0, 60))
-def test_validation_examples_are_shared_out(size: int, batch_size: int, examples: int) -> None:
-    batches = [list(feed.validation_batches()) for feed in feeds(size, batch_size, dataset(5, examples))]
-    assert all(len(batch["number"]) == batch_size for some in batches for batch in some)
+@given(size=sizes, batch_size=batch_sizes, examples=st.integers(0, 60), whole_only=st.booleans())
+def test_validation_examples_are_shared_out(size: int, batch_size: int, examples: int, *, whole_only: bool) -> None:
+    shares = feeds(size, batch_size, dataset(5, examples))
+    batches = [list(feed.validation_batches(whole_only=whole_only)) for feed in shares]
+    sizes = [len(batch["number"]) for some in batches for batch in some]
+    used = examples // batch_size * batch_size if whole_only else examples
+    assert sorted(sizes, reverse=True) == [batch_size] * (used // batch_size) + [used % batch_size] * (
+        used % batch_size > 0
+    )
     seen = [-1 - number for some in batches for batch in some for number in batch["number"].tolist()]
-    assert sorted(seen) == list(range(examples // batch_size * batch_size))  # What is left over is not used.
+    assert sorted(seen) == list(range(used))
+    assert all(feed.validates(whole_only=whole_only) == (used > 0) for feed in shares)
     counts = [len(some) for some in batches]
     assert max(counts) - min(counts) <= 1

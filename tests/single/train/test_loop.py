@@ -299,13 +299,13 @@ def test_validation_sums_whole_batches_and_trains_nothing() -> None:
     rank.run(0)
     after = rank.checkpoints.snapshot(rank.session)
     (said,) = rank.said("validation")
-    assert (said["step"], said["batches"]) == (0, 3)
+    assert (said["step"], said["examples"]) == (0, 3 * BATCH)
     losses = []
     for start in (0, BATCH, 2 * BATCH):
         batch = dataset().validation_batch(start, BATCH)
         predicted = np.sum(before["table"][batch["ids"]] * before["weights"], axis=1)
         losses.append(np.mean((predicted - batch["y"]) ** 2))
-    assert said["loss_sum"] == pytest.approx(sum(losses))
+    assert said["loss_sum"] == pytest.approx(BATCH * sum(losses))
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
 
@@ -335,7 +335,7 @@ def test_sums_for_metrics_are_of_all_steps_since_the_last_report() -> None:
         [pytest.approx(sum(report["losses"]))] for report in rank.reports
     ]
     (said,) = rank.said("validation")
-    assert said["metrics"] == [pytest.approx(said["loss_sum"])]
+    assert said["metrics"] == [pytest.approx(said["loss_sum"] / BATCH)], "a sum over batches"
 
 
 def test_without_metrics_reports_have_none() -> None:

@@ -180,11 +180,22 @@ def test_beside_a_graph_and_in_another_thread() -> None:
     with tf.Graph().as_default() as graph:
         graph.finalize()
         found.append(feed.train_batches(0)[0]["id"])
-        found += [batch["id"] for batch in feed.validation_batches()]
+        found += [batch["id"] for batch in feed.validation_batches(whole_only=True)]
     thread = threading.Thread(target=lambda: found.append(feed.train_batches(BATCH)[0]["id"]))
     thread.start()
     thread.join()
     assert len(found) == 7 and found[-1].tolist() == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("make", "examples"), [(filtered, 21), (mapped_after_batching, 22)])
+def test_ranks_validate_on_each_example_once(make: Callable[[], Any], examples: int) -> None:
+    read = [
+        batch["id"].tolist()
+        for rank in range(2)
+        for batch in Feed(TfDataset(in_order(), make()), BATCH // 2, rank, 2).validation_batches(whole_only=False)
+    ]
+    assert sorted(id for ids in read for id in ids) == list(range(examples))
+    assert sorted(map(len, read)) == [1] * (examples % 2) + [2] * (examples // 2)
 
 
 @pytest.mark.parametrize("make", [in_order, mapped_in_batches])
@@ -193,7 +204,7 @@ def test_ranks_validate_on_each_whole_batch_once(make: Callable[[], Any]) -> Non
     for rank in range(2):  # each in a process of its own: it sees the first order of a shuffle
         data = TfDataset(in_order(), make())
         whole = data.validation_size // 2 * 2
-        read += [batch["id"] for batch in Feed(data, BATCH // 2, rank, 2).validation_batches()]
+        read += [batch["id"] for batch in Feed(data, BATCH // 2, rank, 2).validation_batches(whole_only=True)]
     assert {len(ids) for ids in read} == {2} and len(np.concatenate(read)) == len(set(np.concatenate(read))) == whole
 
 
