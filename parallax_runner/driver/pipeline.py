@@ -359,7 +359,11 @@ def _run(
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)
-            artifacts.close(summary_path, None if summary.export is None else summary.export.saved_model)
+            artifacts.close(
+                summary_path,
+                saved_model=None if summary.export is None else summary.export.saved_model,
+                keras_model=None if summary.keras is None else summary.keras.keras_model,
+            )
             tracker.end(summary.status, hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted))
     except BaseException:
         newest = start.newest()

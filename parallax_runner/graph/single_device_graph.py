@@ -72,7 +72,7 @@ class SingleDeviceGraph:
     observers, whose values every worker may ask for in a step, beside the train op. `apart` are sets of variables, each
     with all whose updates are only asked for together; empty: a step has all. `losses` are, of a script, the names of
     what gradients were taken of. `has_optimizer`: it is a Keras model's or a training step's, which bring an optimizer
-    of their own.
+    of their own. `keras_model` is the object that the graph was traced from, if it is a Keras model's.
     """
 
     meta_graph: Any = field(repr=False)
@@ -93,6 +93,7 @@ class SingleDeviceGraph:
     metrics: MetricSums | None = None
     validation_metrics: MetricSums | None = None
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    keras_model: Any = field(default=None, repr=False, compare=False)
 
     @property
     def fetched_in_training(self) -> tuple[str, ...]:

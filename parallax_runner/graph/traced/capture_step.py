@@ -105,18 +105,20 @@ def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
         metrics=metrics,
         validation_metrics=validation_metrics,
     )
-    return dataclasses.replace(single, has_optimizer=True)
+    return dataclasses.replace(single, has_optimizer=True, keras_model=made.model)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """The traces of what a model's function has made, the sums for their metrics, and the first values of variables."""
+    """The traces of what a model's function has made, the sums for their metrics, and the first values of variables.
+    `model` is the Keras model that they are of, if there is one."""
 
     train: Trace
     evaluate: Trace | None
     metrics: StepSums | None
     validation_metrics: StepSums | None
     firsts: list[First]
+    model: Any = None
 
 
 def _made(make: Callable[[], Any], features: Features, seed: int, options: Mapping[str, Any]) -> _Made | None:
@@ -155,7 +157,7 @@ def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Va
         sums = [sums_of(steps.model, each.graph, one) for each, one in zip(traces, written, strict=True)]
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
-    return _Made(train, evaluate, metrics, validation_metrics, firsts)
+    return _Made(train, evaluate, metrics, validation_metrics, firsts, steps.model)
 
 
 def _numbered(sums: StepSums | None) -> dict[str, Any]:
