@@ -24,6 +24,7 @@ from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.driver import partition_search, recovery, report, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of, cost_model
+from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.goal import goal_of
 from parallax_runner.driver.jobs import row_trial as measurement
@@ -308,6 +309,8 @@ def _run(
     try:
         with interrupts.held():
             tracker = open_tracker(config, plan, run_dir, state.summary.flat())
+            for facts in dataset_facts(config, dataset):
+                tracker.log_dataset(facts)
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
             record, result, search = None, None, None
