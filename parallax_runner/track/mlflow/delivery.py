@@ -226,8 +226,8 @@ class Delivery:
             self._pass_over_files()
         elif kind in ("artifact", "event"):
             self._send_files(run, first)
-            if kind == "event" and (step := step_of(first)) is not None:
-                self._models.setdefault(step, self._known_datasets())
+            if kind == "event" and (made := step_of(first)) is not None:
+                self._models.setdefault(made, self._known_datasets())
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
@@ -249,9 +249,7 @@ class Delivery:
             if points:
                 run.log_of_model(step, points, datasets)
         except EntryRefused as error:
-            log.warning(
-                "MLflow run %s does not take the metrics of step %d's model: %s", run.opened.run_id, step, error
-            )
+            log.warning("MLflow run %s: the model of step %d gets no metrics: %s", run.opened.run_id, step, error)
 
     def _send_files(self, run: StoreRun, entry: Mapping[str, Any]) -> None:
         paths: dict[str, Path] = {}

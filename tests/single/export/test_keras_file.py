@@ -1,4 +1,4 @@
-"""`model.keras`: Keras alone loads what a checkpoint of a captured Keras model holds; what it cannot save costs no run."""
+"""`model.keras`: Keras alone loads what a checkpoint of a captured Keras model holds; a fault costs no run."""
 
 from __future__ import annotations
 
