@@ -34,8 +34,8 @@ class RunArtifacts:
         """Takes note of a checkpoint that was written."""
         self._checkpoints.on_checkpoint(prefix)
 
-    def close(self, summary_path: Path, saved_model: str | None) -> None:
-        """Hands over what there is at the end, small things first; `saved_model` is a folder."""
+    def close(self, summary_path: Path, saved_model: str | None, keras_model: str | None = None) -> None:
+        """Hands over what there is at the end, small things first; `saved_model` is a folder, `keras_model` a file."""
         if not self._is_tracked:
             return
         record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)
@@ -49,6 +49,8 @@ class RunArtifacts:
         self._checkpoints.close()
         if saved_model is not None:
             self._tracker.log_model(Path(saved_model))
+        if keras_model is not None:
+            self._tracker.log_artifact(keras_model)
 
     def _profile(self) -> list[Path]:
         folder = self._profile_config.dir

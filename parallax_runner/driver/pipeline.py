@@ -24,6 +24,7 @@ from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.driver import partition_search, recovery, report, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of, cost_model
+from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.driver.epochs import MakeEpochs
 from parallax_runner.driver.goal import goal_of
 from parallax_runner.driver.jobs import row_trial as measurement
@@ -308,6 +309,8 @@ def _run(
     try:
         with interrupts.held():
             tracker = open_tracker(config, plan, run_dir, state.summary.flat())
+            for facts in dataset_facts(config, dataset):
+                tracker.log_dataset(facts)
             artifacts = RunArtifacts(config, run_dir, tracker)
         with sampling(tracker, run_dir):
             record, result, search = None, None, None
@@ -359,7 +362,11 @@ def _run(
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)
-            artifacts.close(summary_path, None if summary.export is None else summary.export.saved_model)
+            artifacts.close(
+                summary_path,
+                saved_model=None if summary.export is None else summary.export.saved_model,
+                keras_model=None if summary.keras is None else summary.keras.keras_model,
+            )
             tracker.end(summary.status, hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted))
     except BaseException:
         newest = start.newest()

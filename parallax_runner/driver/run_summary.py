@@ -36,6 +36,14 @@ class ObjectiveSummary:
 
 
 @dataclass(frozen=True)
+class KerasSummary:
+    """The `.keras` file of a Keras model, or why there is none."""
+
+    keras_model: str | None
+    keras_model_error: str | None
+
+
+@dataclass(frozen=True)
 class VerifySummary:
     """Of action=verify; a difference that is no finite number is text."""
 
@@ -77,6 +85,7 @@ class RunSummary:
     search: SearchSummary | None = field(default=None, metadata={"optional": True})
     skipped_steps: int | None = field(default=None, metadata={"optional": True})
     export: ExportSummary | None = field(default=None, metadata={"optional": True})
+    keras: KerasSummary | None = field(default=None, metadata={"optional": True})
     observed: Mapping[str, float | None] = field(default_factory=dict)
     training: Mapping[str, float | None] = field(default_factory=dict)
     validation: Mapping[str, float | None] = field(default_factory=dict)
@@ -139,6 +148,7 @@ def with_training(
         startup_secs=record.startup_secs,
         sent_bytes_per_step=sum(sent) / len(sent) if sent else None,
         export=ExportSummary(chief["saved_model"], chief["saved_model_error"]) if "saved_model" in chief else None,
+        keras=KerasSummary(chief["keras_model"], chief["keras_model_error"]) if "keras_model" in chief else None,
         observed=_named_flat(observed),
         training=_named_flat(record.training),
         validation=_named_flat(record.validation),

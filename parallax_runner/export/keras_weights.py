@@ -28,7 +28,7 @@ def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
     built, and where a variable is missing in the checkpoint or has another shape there.
     """
     prefix = _prefix(Path(checkpoint))
-    variables = _variables(model)
+    variables = variables_by_path(model)
     with literal(prefix) as name:
         try:
             reader = tf.train.load_checkpoint(name)
@@ -64,8 +64,11 @@ def _prefix(path: Path) -> Path:
     return path
 
 
-def _variables(model: Any) -> dict[str, Any]:
-    """Variables by path, the optimizer's after the model's. Builds an optimizer that has not seen a batch yet."""
+def variables_by_path(model: Any) -> dict[str, Any]:
+    """Variables by path, the optimizer's after the model's. Builds an optimizer that has not seen a batch yet.
+
+    Raises CheckpointError where the model is not built, or two variables have one path.
+    """
     if not model.built:
         raise CheckpointError(
             f"model «{model.name}» is not built, so it has no variables to load into: call it on a batch first"

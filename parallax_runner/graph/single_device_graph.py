@@ -61,19 +61,28 @@ class MetricSums:
 class SingleDeviceGraph:
     """A complete training graph, as a serialisable `MetaGraphDef`, with the names that training needs.
 
-    `features` maps a feature of the data to the name of the placeholder it is fed to; `loss` is a scalar, the mean over
-    the batch; `validation_loss` likewise, without training. `validation_metric` names what a run is compared by, if the
-    model says so: one of `validation_metrics`, or «perplexity», the exponential of the validation loss. `metrics` and
-    `validation_metrics` are those of a step with and without training; None: there are none. `validation_features` maps
-    features to the placeholders that the validation loss, its metrics and the outputs depend on; None: `features` does.
-    `outputs` maps what a served model gives to names of tensors. `gradients` holds only those that reach an update op
-    of `train_op`. `fingerprint` is equal for two builds of the same graph. `callbacks` are the Python functions that
-    its ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow forgets them when nobody holds them.
-    `observers` are, of a script, ops outside the update region that read what it makes of gradients. `asked` are ops of
-    the region, and observers, whose values every worker may ask for in a step, beside the train op. `apart` are sets of
-    variables, each with all whose updates are only asked for together; empty: a step has all. `losses` are, of a
-    script, the names of what gradients were taken of. `has_optimizer`: it is a Keras model's or a training step's,
-    which bring an optimizer of their own.
+    Of a step:
+    - `features` maps a feature of the data to the name of the placeholder that it is fed to. `loss` is a scalar, the
+      mean over the batch, and `metrics` are those of a step; None: there are none.
+    - `gradients` holds only those that reach an update op of `train_op`.
+    - `fingerprint` is equal for two builds of the same graph.
+    - `has_optimizer`: it is a Keras model's or a training step's, which bring an optimizer of their own.
+    - `callbacks` are the Python functions that its ops call (`tf.numpy_function`, `Dataset.from_generator`):
+      TensorFlow forgets them when nobody holds them. `keras_model` is the object that the graph was traced from, if it
+      is a Keras model's.
+
+    Without training:
+    - `validation_loss` and `validation_metrics` are likewise of one batch. `outputs` maps what a served model gives to
+      names of tensors. `validation_features` maps features to the placeholders that all these depend on; None:
+      `features` does.
+    - `validation_metric` names what a run is compared by, if the model says so: one of `validation_metrics`, or
+      «perplexity», the exponential of the validation loss.
+
+    Of a script:
+    - `observers` are ops outside the update region that read what it makes of gradients. `asked` are ops of the region,
+      and observers, whose values every worker may ask for in a step, beside the train op.
+    - `apart` are sets of variables, each with all whose updates are only asked for together; empty: a step has all.
+    - `losses` are the names of what gradients were taken of.
     """
 
     meta_graph: Any = field(repr=False)
@@ -95,6 +104,7 @@ class SingleDeviceGraph:
     validation_metrics: MetricSums | None = None
     validation_features: Mapping[str, str] | None = None
     callbacks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    keras_model: Any = field(default=None, repr=False, compare=False)
 
     @property
     def evaluated_by(self) -> Mapping[str, str]:

@@ -49,6 +49,20 @@ class RunInfo:
 
 
 @dataclass(frozen=True)
+class DatasetFacts:
+    """What is known of a data set of a run. `context` is «training» or «validation», `digest` tells it from others of
+    its name. `features` map a name to `shape` (of one example) and `dtype`, `examples` is their number, `source` what
+    it is made of: the configuration of the data."""
+
+    name: str
+    digest: str
+    context: str
+    features: Mapping[str, Any]
+    examples: int
+    source: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class History:
     """The (step, value) pairs recorded of each metric, those before a resume included, and the tags of the run's start;
     both are empty where a tracker cannot tell."""
@@ -106,6 +120,9 @@ class Tracker:
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Records a file, or a folder with its contents, under `folder` of the artifacts."""
+
+    def log_dataset(self, dataset: DatasetFacts) -> None:
+        """Records a data set that the run reads; after opening, again when a run goes on."""
 
     def log_checkpoint(self, folder: Path) -> None:
         """Records a copy of a checkpoint, as `tracking.log_checkpoints` asks for. The tracker deletes `folder` when it

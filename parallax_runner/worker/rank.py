@@ -196,9 +196,8 @@ def _export(
     from parallax_runner.export.end_of_run import export_at_end
 
     client.doing = "exporting the model"
-    folder = Path(config.run_dir) / "saved_model"
     rebuild = functools.partial(source.build_serving_graph, config, dataset)
-    return export_at_end(single, rebuild, dataset, log_checkpoints=which, last=last, folder=folder)
+    return export_at_end(single, rebuild, dataset, log_checkpoints=which, last=last, run_dir=Path(config.run_dir))
 
 
 def _verify(

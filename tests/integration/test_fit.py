@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+from mlflow import MlflowClient
 
 from tests import forked
 
@@ -96,6 +98,17 @@ def test_the_script_of_the_documentation_needs_two_other_lines(tmp_path: Path) -
     # The words of a batch repeat, and plain Keras does not merge them: near, and not equal.
     np.testing.assert_allclose(printed[1], printed[0], atol=0.1)
     assert printed[1][0] == pytest.approx(printed[1][2], abs=1e-4)  # the history and the model that is left agree
+    check_what_mlflow_has(tmp_path)
+
+
+def check_what_mlflow_has(folder: Path) -> None:
+    """The trained model as a file of Keras, of the last step, and the data that the script gave."""
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    (stored,) = client.search_runs([client.get_experiment_by_name("parallax_runner").experiment_id])
+    model = keras.models.load_model(client.download_artifacts(stored.info.run_id, "model.keras", str(folder)))
+    (logged,) = client.search_logged_models([stored.info.experiment_id])
+    assert logged.name == f"step-{model.optimizer.iterations.numpy()}"
+    assert {one.dataset.name for one in stored.inputs.dataset_inputs} == {"fit"}
 
 
 VERIFIED = """

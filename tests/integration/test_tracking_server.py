@@ -163,6 +163,13 @@ def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: Mlf
     lines = (unheard.run_dir / "journal.jsonl").read_text().splitlines()
     last_point_ms = max(json.loads(line).get("time_ms", 0) for line in lines)
     assert stored.info.start_time < stored.info.end_time <= last_point_ms
+    client = MlflowClient(tracking_uri=server.uri)
+    (model,) = client.search_logged_models([stored.info.experiment_id], f"source_run_id = '{stored.info.run_id}'")
+    assert (model.name, str(model.status)) == ("step-50", "READY")
+    assert {"train/loss": steps["train/loss"][-1]}.items() <= {one.key: one.step for one in model.metrics}.items()
+    assert [output.model_id for output in stored.outputs.model_outputs] == [model.model_id]
+    assert len(stored.inputs.dataset_inputs) == len({one.dataset_digest for one in model.metrics}) > 0
+    assert "MLmodel" in {entry.path for entry in client.list_logged_model_artifacts(model.model_id)}
     again = sync(unheard.run_dir)
     assert again.returncode == 0
     assert "nothing to send" in again.stdout

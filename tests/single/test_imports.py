@@ -26,7 +26,9 @@ HEAVY = frozenset({"tensorflow", "keras", "mlflow", "horovod"})
 ONLY_IMPORTERS = {
     "tensorflow": "process.tensorflow_import",  # among the stages without TensorFlow
     "horovod": "rewrite.exchange.collectives",
-    "mlflow": ("track.mlflow.runs", "track.mlflow.errors", "track.mlflow.model", "track.mlflow.checkpoint"),
+    "mlflow": tuple(
+        f"track.mlflow.{name}" for name in ("runs", "errors", "model", "checkpoint", "dataset", "logged_models")
+    ),
     "mpi4py": "rewrite.routes.allgather.allgatherv",
 }
 

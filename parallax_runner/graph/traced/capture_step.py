@@ -111,7 +111,9 @@ def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
         validation_metrics=validation_metrics,
     )
     validation_features = {name: tensor.name for name, tensor in validation_placeholders.items()}
-    return dataclasses.replace(single, has_optimizer=True, validation_features=validation_features)
+    return dataclasses.replace(
+        single, has_optimizer=True, validation_features=validation_features, keras_model=made.model
+    )
 
 
 def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -127,13 +129,15 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class _Made:
-    """The traces of what a model's function has made, the sums for their metrics, and the first values of variables."""
+    """The traces of what a model's function has made, the sums for their metrics, and the first values of variables.
+    `model` is the Keras model that they are of, if there is one."""
 
     train: Trace
     evaluate: Trace | None
     metrics: StepSums | None
     validation_metrics: StepSums | None
     firsts: list[First]
+    model: Any = None
 
 
 def _made(make: Callable[[], Any], features: Features, seed: int, options: Mapping[str, Any]) -> _Made | None:
@@ -172,7 +176,7 @@ def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Va
         sums = [sums_of(steps.model, each.graph, one) for each, one in zip(traces, written, strict=True)]
     metrics, validation_metrics, *_ = [*sums, None, None]
     firsts = [first_of(one) for one in every if not one.is_metric]
-    return _Made(train, evaluate, metrics, validation_metrics, firsts)
+    return _Made(train, evaluate, metrics, validation_metrics, firsts, steps.model)
 
 
 def _trace_evaluation(evaluate: StepFunction, features: Features, mode: SparseUpdates, probe: RowProbe) -> Trace:

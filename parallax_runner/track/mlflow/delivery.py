@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,14 @@ from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow import outbox, run_id
 from parallax_runner.track.mlflow.destination import is_foreign
 from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.model_points import (
+    Datasets,
+    datasets_before,
+    named,
+    points_of_models,
+    quality,
+    step_of,
+)
 from parallax_runner.track.mlflow.store import (
     CopyFailed,
     EntryRefused,
@@ -81,6 +89,10 @@ class Delivery:
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
         self._lock, self._warned = -1, False
+        # Of checkpoints that were sent: their steps, with the data sets of that time. Then what was sent last.
+        self._models: dict[int, Datasets] = {}
+        self._datasets: Datasets | None = None
+        self._last_points: dict[str, Point] = {}
 
     def __enter__(self) -> Delivery:
         self._lock = os.open(self.path, os.O_RDONLY)
@@ -200,14 +212,44 @@ class Delivery:
         if kind in _TOGETHER:
             points = [point for entry in entries if entry["kind"] == "metrics" for point in self._points(entry)]
             run.log(points, _merged(entries, "params"), _merged(entries, "tags"))
+            self._log_of_models(run, points)
         elif kind == "start":
             run.set_running()
         elif kind == "end":
+            for step, points, datasets in points_of_models(self.path, self._points):
+                self._log_of_model(run, step, points, datasets)
             run.set_ended(first["status"], first["time_ms"])
+        elif kind == "dataset":
+            self._datasets = self._known_datasets() | named(first)
+            run.log_dataset(first)
         elif kind in ("artifact", "event") and self._has_successor():
             self._pass_over_files()
         elif kind in ("artifact", "event"):
             self._send_files(run, first)
+            if kind == "event" and (made := step_of(first)) is not None:
+                self._models.setdefault(made, self._known_datasets())
+                self._log_of_models(run, list(self._last_points.values()))
+
+    def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
+        """While the run goes on: numbers of the very step of a checkpoint. At the end all are looked through again,
+        since this process may not have seen them all."""
+        found = quality(points)
+        self._last_points |= {point.key: point for point in found}
+        for step in sorted(self._models.keys() & {point.step for point in found}):
+            self._log_of_model(run, step, [point for point in found if point.step == step], self._models[step])
+
+    def _known_datasets(self) -> Datasets:
+        if self._datasets is None:
+            self._datasets = datasets_before(self.path, self._offset)
+        return self._datasets
+
+    def _log_of_model(self, run: StoreRun, step: int, points: list[Point], datasets: Datasets) -> None:
+        """What the store refuses of it costs nothing else."""
+        try:
+            if points:
+                run.log_of_model(step, points, datasets)
+        except EntryRefused as error:
+            log.warning("MLflow run %s: the model of step %d gets no metrics: %s", run.opened.run_id, step, error)
 
     def _send_files(self, run: StoreRun, entry: Mapping[str, Any]) -> None:
         paths: dict[str, Path] = {}

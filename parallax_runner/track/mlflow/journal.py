@@ -2,7 +2,7 @@
 
 A run directory has `journal.jsonl`; a run that starts afresh in a used directory adds `journal.2.jsonl` and so on, and
 the last one is the directory's present run. The kinds of entry: `header` (the first line), `start` (a driver began),
-`metrics`, `params`, `tags`, `artifact`, `event`, `end`.
+`metrics`, `params`, `tags`, `dataset`, `artifact`, `event`, `end`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 LOCK = "journal.lock"
 # Fields of entries that a password may stand in.
-_FREE_TEXT = ("params", "tags", "summary")
+_FREE_TEXT = ("params", "tags", "summary", "source")
 _NAME = re.compile(r"journal(?:\.(\d+))?\.jsonl")
 # How long a process that settles or sends an old run may hold the directory of one that starts.
 LOCK_WAIT_SECS = 5.0

@@ -24,7 +24,7 @@ from parallax_runner.track.mlflow.sender import Sender
 from parallax_runner.track.mlflow.settle import end_open_journals
 from parallax_runner.track.mlflow.store import OpenRun
 from parallax_runner.track.params import flatten, valid_key
-from parallax_runner.track.tracker import History, Status, Tracker
+from parallax_runner.track.tracker import DatasetFacts, History, Status, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +113,10 @@ class JournalTracker(Tracker):
         name = self._in_run(path)
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)
+
+    def log_dataset(self, dataset: DatasetFacts) -> None:
+        """Records it; what is known of it already is there once."""
+        self._journal.append("dataset", **dataclasses.asdict(dataset))
 
     def log_checkpoint(self, folder: Path) -> None:
         """Leaves it in the outbox, for `checkpoint.py`."""

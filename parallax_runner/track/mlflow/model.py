@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.types import Schema
 
+    from parallax_runner.track.mlflow.logged_models import LoggedModels
+
 ARTIFACT_FOLDER = "model"
 SAVED_MODEL = "saved_model"
 # Written by export/saved_model.py.
 DESCRIPTION = Path("assets.extra") / "serving.json"
 
 
-def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
-    """Adds the SavedModel `fields["saved_model"]` to the artifacts of a run, as the model `runs:/RUN_ID/model`.
+def send(
+    client: MlflowClient, run_id: str, fields: Mapping[str, Any], logged_models: LoggedModels | None = None
+) -> None:
+    """Adds the SavedModel `fields["saved_model"]` to the artifacts of a run, as the model `runs:/RUN_ID/model`, and to
+    the logged model of its checkpoint.
 
     Raises ValueError where there is none.
     """
@@ -34,11 +39,15 @@ def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
         raise ValueError(f"{saved_model} is no SavedModel that parallax_runner wrote, or is not there any more")
     with tempfile.TemporaryDirectory(prefix=".mlflow_model", dir=saved_model.parent) as beside:
         folder = Path(beside) / ARTIFACT_FOLDER
-        write_model(saved_model, folder, run_id=run_id)
+        checkpoint = json.loads((saved_model / DESCRIPTION).read_text(encoding="utf-8"))["checkpoint"]
+        model_id = None if logged_models is None else logged_models.id_for_serving(checkpoint)
+        write_model(saved_model, folder, run_id=run_id, model_id=model_id)
         client.log_artifacts(run_id, str(folder), artifact_path=ARTIFACT_FOLDER)
+        if logged_models is not None:
+            logged_models.add_model(checkpoint, folder)
 
 
-def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None) -> None:
+def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, model_id: str | None = None) -> None:
     """Writes an MLflow model with signature and input example to the new folder `folder`, on the same file system."""
     import mlflow
     import numpy as np
@@ -46,7 +55,12 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None) -
     from mlflow.models import Model, ModelSignature
 
     described = json.loads((saved_model / DESCRIPTION).read_text(encoding="utf-8"))
-    model = Model(artifact_path=ARTIFACT_FOLDER, run_id=run_id, metadata={"checkpoint": described["checkpoint"]})
+    model = Model(
+        artifact_path=ARTIFACT_FOLDER,
+        run_id=run_id,
+        model_id=model_id,
+        metadata={"checkpoint": described["checkpoint"]},
+    )
     model.add_flavor(
         "tensorflow",
         code=None,

@@ -1,4 +1,5 @@
-"""Runs in MLflow: with `errors`, `model` and `checkpoint` the only place that imports it, when a run is opened.
+"""Runs in MLflow: with `errors`, `logged_models` and the modules of events the only place that imports it, when a run
+is opened.
 
 Runs are addressed by id alone: nothing in the environment or in MLflow's global state chooses them.
 """
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.credentials import masked_uri
+from parallax_runner.track.mlflow import dataset
 from parallax_runner.track.mlflow.changed_params import fitting_json, parse_changed
 from parallax_runner.track.mlflow.errors import is_of_what_is_gone, is_permanent, one_line
 from parallax_runner.track.mlflow.journal import Header
+from parallax_runner.track.mlflow.logged_models import LoggedModels
 from parallax_runner.track.mlflow.store import (
     CopyFailed,
     EntryRefused,
@@ -94,6 +97,7 @@ class MlflowRun:
         self._client, self._run_id = client, run.info.run_id
         self._params: dict[str, str] = dict(run.data.params)
         self._failures: dict[str, int] = {}
+        self._logged_models = LoggedModels(client, run.info.run_id, run.info.experiment_id)
         self._changed = parse_changed(run.data.tags.get(CHANGED_TAG))
 
     def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
@@ -129,7 +133,15 @@ class MlflowRun:
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Calls `send` of the module `kind`."""
         send = importlib.import_module(f"parallax_runner.track.mlflow.{kind}").send
-        self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields)))
+        self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields), self._logged_models))
+
+    def log_dataset(self, fields: Mapping[str, Any]) -> None:
+        """An old store that has no inputs refuses the entry."""
+        self._call(partial(dataset.send, self._client, self._run_id, fields))
+
+    def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
+        """Points that the run has already are there once. Given up like a file that cannot be copied."""
+        self._copy(f"metrics of step {step}", partial(self._logged_models.log, step, points, datasets))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
         """Files may fail for reasons of their own; one that cannot be copied must not hold up what follows for ever.

@@ -66,6 +66,13 @@ class StoreRun(Protocol):
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Hands an event to the module that knows its kind."""
 
+    def log_dataset(self, fields: Mapping[str, Any]) -> None:
+        """Makes a data set an input of the run."""
+
+    def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
+        """Adds points that the run has to the logged model of a step, if there is one; `datasets` has name and digest
+        by context."""
+
     def set_running(self) -> None:
         """Says that the run goes on."""
 

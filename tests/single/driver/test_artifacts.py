@@ -69,6 +69,13 @@ def test_logs_are_sent_and_nothing_that_is_beside_them(tmp_path: Path) -> None:
     assert closed(run_dir).artifacts == [*RECORD, "plots", *(f"logs/{name}" for name in own)]
 
 
+def test_a_keras_file_goes_beside_the_model(tmp_path: Path) -> None:
+    recorder = Recorder()
+    artifacts = RunArtifacts(config(tmp_path), tmp_path, recorder)
+    artifacts.close(tmp_path / "summary.json", None, str(tmp_path / "model.keras"))
+    assert recorder.artifacts == [*RECORD, "plots", "model.keras"]
+
+
 def test_a_run_without_a_model_sends_none(tmp_path: Path) -> None:
     assert closed(tmp_path).models == []
 

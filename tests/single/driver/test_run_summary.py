@@ -76,6 +76,7 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
     chief: dict[str, Any] = {
         **{"steps": 9, "first_step": 5, "steps_per_sec": 2.0, "skipped_steps": 1, "ckpt_path": "there"},
         **{"saved_model": None, "saved_model_error": "a reason", "sent_bytes_per_step": 10.0},
+        **{"keras_model": "m.keras", "keras_model_error": None},
         "comparison": {"ok": True, "max_relative": 0.5},
     }
     searched = dataclasses.replace(BEGUN, first_step=3, search=SearchSummary.of((), None))
@@ -83,7 +84,8 @@ def test_parts_stand_among_the_other_fields_in_their_order(record: RunRecord) ->
     curve = [f"partition_theta{number}_ms" for number in (0, 1, 2)]
     assert list(fields)[len(ALWAYS) :] == [
         *("partition_candidates", "partition_step_ms", "partition_error_ms", "partition_choice", *curve),
-        *("skipped_steps", "saved_model", "saved_model_error", "staleness_mean", "staleness_max", "staleness_0"),
+        *("skipped_steps", "saved_model", "saved_model_error", "keras_model", "keras_model_error"),
+        *("staleness_mean", "staleness_max", "staleness_0"),
         *("dropped_gradients_total", "dropped_gradients_worker_0", "dropped_gradients_worker_1"),
         *("train_auc", "validation_loss", "validation_auc", "objective", "objective_value", "objective_direction"),
         *("verified", "max_difference"),

@@ -76,6 +76,15 @@ class FakeRun:
         """Notes it."""
         self.store.answer("event", (kind, fields))
 
+    def log_dataset(self, fields: Mapping[str, Any]) -> None:
+        """Notes its context."""
+        self.store.answer("dataset", fields["context"])
+
+    def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
+        """Notes the step, its numbers' keys and steps, and the digests of the data sets."""
+        digests = {context: dataset["digest"] for context, dataset in datasets.items()}
+        self.store.answer("model metrics", (step, {point.key: point.step for point in points}, digests))
+
     def set_running(self) -> None:
         """Notes it."""
         self.store.answer("running", None)

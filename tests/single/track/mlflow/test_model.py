@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from mlflow import MlflowClient
 
 from parallax_runner.track.mlflow import checkpoint
+from parallax_runner.track.mlflow.logged_models import LoggedModels
 from parallax_runner.track.mlflow.model import send
 from tests.single.export.serving import DATASET, WIDTH, Features, exported, train
 
@@ -65,6 +66,23 @@ def test_mlflow_loads_what_was_sent(client: MlflowClient, run_id: str, saved_mod
     assert (x.name, x.shape, x.type) == ("x", (-1, WIDTH), np.dtype("float32"))
     # MLflow cannot say that a rank is unknown.
     assert loaded.metadata.signature.outputs is None
+
+
+def test_it_is_in_the_logged_model_of_its_checkpoint_too(client: MlflowClient, run_id: str, saved_model: Path) -> None:
+    logged_models = LoggedModels(client, run_id, client.get_run(run_id).info.experiment_id)
+    logged_models.add_checkpoint("model.ckpt-3", "runs:/there")
+    for _ in range(2):
+        send(client, run_id, {"saved_model": str(saved_model)}, logged_models)
+    (output,) = client.get_run(run_id).outputs.model_outputs
+    model = client.get_logged_model(output.model_id)
+    assert (model.name, model.status) == ("step-3", "READY")
+    names = {entry.path for entry in client.list_logged_model_artifacts(model.model_id)}
+    assert {"MLmodel", "checkpoint.json", "saved_model"} <= names
+    mlflow.set_tracking_uri(client.tracking_uri)
+    loaded = mlflow.pyfunc.load_model(f"models:/{model.model_id}")
+    of_run = mlflow.pyfunc.load_model(f"runs:/{run_id}/model")
+    example = loaded.input_example
+    np.testing.assert_array_equal(loaded.predict(example)["y"], of_run.predict(example)["y"])
 
 
 def test_sent_twice_it_is_there_once(client: MlflowClient, run_id: str, saved_model: Path) -> None:

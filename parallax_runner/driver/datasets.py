@@ -1,0 +1,39 @@
+"""What a tracker is told of the data that a run reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from parallax_runner.config.frozen import FIT, SCRIPT, plain
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.graph.build import OWN_DATA_KEYS
+from parallax_runner.track.tracker import DatasetFacts
+
+DIGEST_CHARS = 16
+
+
+def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
+    """The training data and, if there are any, the validation data; nothing where a script reads its data itself.
+
+    The digest is of the configuration of the data, of the features' shapes and dtypes, and of what the data says of its
+    numbers. The examples are not read for it.
+    """
+    target = config.model["_target_"]
+    if target == SCRIPT:
+        return []
+    source: dict[str, Any] = {key: plain(value) for key, value in config.data.items() if key not in OWN_DATA_KEYS}
+    name = source["_target_"]
+    if target == FIT:
+        name, source = "fit", {"_target_": "fit", "script": config.model["path"] or config.model["module"]}
+    features = {key: {"shape": list(one.shape), "dtype": one.dtype} for key, one in sorted(dataset.features.items())}
+    sizes = {"training": dataset.train_size, "validation": dataset.validation_size}
+    found = []
+    for context, examples in sizes.items():
+        whole = [source, features, numbering_of(dataset), context, examples]
+        digest = hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()[:DIGEST_CHARS]
+        if examples:
+            found.append(DatasetFacts(name, digest, context, features, int(examples), source))
+    return found

@@ -1,0 +1,44 @@
+"""Writes a checkpoint of a Keras model as a `.keras` file, which `keras.models.load_model` reads."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import psutil
+import tensorflow as tf
+
+from parallax_runner.errors import ExportError
+from parallax_runner.export.keras_weights import load_into_keras, variables_by_path
+from parallax_runner.plan.format_bytes import format_bytes
+
+
+def write_keras_file(model: Any, *, prefix: Path, path: Path) -> Path:
+    """Writes the model with the values of the checkpoint `prefix`, optimizer included, to `path`; returns `path`.
+
+    The model has these values afterwards. They take memory for all variables, slots too, and Keras serializes them in
+    memory where it finds room. A chief that runs out of memory would fail its run, so too little memory is an error.
+
+    Raises ExportError where memory does not suffice, CheckpointError where the checkpoint does not fit the model, and
+    what Keras raises where it cannot serialize the model.
+    """
+    needed_bytes, available_bytes = 2 * _variables_bytes(model), psutil.virtual_memory().available
+    if needed_bytes > available_bytes:
+        raise ExportError(
+            f"a .keras file of «{model.name}» needs {format_bytes(needed_bytes)} of memory, twice its variables, and "
+            f"{format_bytes(available_bytes)} are available; load_into_keras reads the checkpoint elsewhere"
+        )
+    partial = path.with_name(f".partial-{path.name}")
+    try:
+        with tf.device("CPU:0"):
+            load_into_keras(model, prefix)
+            model.save(partial)
+        return partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _variables_bytes(model: Any) -> int:
+    variables = variables_by_path(model).values()
+    return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)

@@ -1,0 +1,32 @@
+"""Makes a data set an input of a run, as MLflow shows it under «Datasets»."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CONTEXT_TAG = "mlflow.data.context"
+
+
+def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
+    """Adds the data set of a journal's entry; one with the same name and digest is there once."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    tensors = [
+        {"name": name, "type": "tensor", "tensor-spec": {"dtype": feature["dtype"], "shape": [-1, *feature["shape"]]}}
+        for name, feature in fields["features"].items()
+    ]
+    dataset = Dataset(
+        name=fields["name"],
+        digest=fields["digest"],
+        # MLflow's kind of source that is made by code; its tags are free.
+        source_type="code",
+        source=json.dumps({"tags": {key: str(value) for key, value in fields["source"].items()}}),
+        schema=json.dumps({"mlflow_tensorspec": {"features": json.dumps(tensors), "targets": None}}),
+        profile=json.dumps({"num_rows": fields["examples"]}),
+    )
+    client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag(CONTEXT_TAG, fields["context"])])])

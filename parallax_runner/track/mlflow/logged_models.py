@@ -1,0 +1,148 @@
+"""MLflow 3's logged models: one for each step whose checkpoint becomes an artifact, with the metrics of that step.
+
+A logged model is found again by its run and its name, which has the step; so what is sent twice is there once. A store
+that is older than MLflow 3 has none; that is said once, and costs nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from parallax_runner.track.mlflow.store import Point
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+# Where a checkpoint's files are that are not in its logged model.
+POINTER = "checkpoint.json"
+# What a store says that does not know the calls.
+_UNKNOWN_CALL = ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED")
+
+
+def step_in(checkpoint: str) -> int | None:
+    """The step in a checkpoint's name, `model.ckpt-300`; None where there is none."""
+    found = re.search(r"-(\d+)$", checkpoint)
+    return int(found[1]) if found else None
+
+
+class LoggedModels:
+    """Those of one run. Every method does nothing where the store has none, and may be called twice."""
+
+    def __init__(self, client: MlflowClient, run_id: str, experiment_id: str) -> None:
+        self._client, self._run_id, self._experiment_id = client, run_id, experiment_id
+        self._exist = True
+        self._ids: dict[int, str] = {}
+
+    def add_checkpoint(self, checkpoint: str, uri: str) -> None:
+        """Makes the logged model of a checkpoint, with a small file that says where the checkpoint is, unless the model
+        for serving is in it already."""
+        model = self._made(checkpoint)
+        if model is None:
+            return
+        if not self._client.list_logged_model_artifacts(model.model_id):
+            with tempfile.TemporaryDirectory() as folder:
+                pointer = Path(folder) / POINTER
+                told = {"checkpoint": checkpoint, "uri": uri}
+                pointer.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+                self._client.log_model_artifact(model.model_id, str(pointer))
+        self._close(model, checkpoint)
+
+    def id_for_serving(self, checkpoint: str) -> str | None:
+        """The id of the logged model of a checkpoint, made if there is none; None where the store has no such."""
+        model = self._made(checkpoint)
+        return None if model is None else str(model.model_id)
+
+    def add_model(self, checkpoint: str, folder: Path) -> None:
+        """Adds an MLflow model, which `mlflow.pyfunc.load_model("models:/ID")` then loads."""
+        model = self._made(checkpoint)
+        if model is not None:
+            self._client.log_model_artifacts(model.model_id, str(folder))
+            self._close(model, checkpoint)
+
+    def log(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
+        """Adds numbers to the logged model of a step, if there is one. Those of validation are of the data set
+        `datasets["validation"]`, all others of `datasets["training"]`."""
+        from mlflow.entities import Metric
+
+        model_id = self._ids.get(step) or self._found(step)
+        if model_id is None or not points:
+            return
+        metrics = []
+        for point in points:
+            dataset = datasets.get("validation" if point.key.startswith("validation/") else "training", {})
+            of_model = {
+                "model_id": model_id,
+                "dataset_name": dataset.get("name"),
+                "dataset_digest": dataset.get("digest"),
+            }
+            metrics.append(Metric(point.key, point.value, point.time_ms, point.step, **of_model))
+        self._client.log_batch(self._run_id, metrics=metrics)
+
+    def _found(self, step: int) -> str | None:
+        model = self._search(step)
+        if model is not None:
+            self._ids[step] = model.model_id
+        return self._ids.get(step)
+
+    def _made(self, checkpoint: str) -> LoggedModel | None:
+        step = step_in(checkpoint)
+        if step is None:
+            return None
+        model = self._search(step)
+        if model is None and self._exist:
+            model = self._call(
+                lambda: self._client.create_logged_model(
+                    self._experiment_id,
+                    name=f"step-{step}",
+                    source_run_id=self._run_id,
+                    tags={"parallax.checkpoint": checkpoint},
+                    params={"step": str(step)},
+                )
+            )
+        if model is not None:
+            self._ids[step] = model.model_id
+        return model
+
+    def _search(self, step: int) -> LoggedModel | None:
+        wanted = f"source_run_id = '{self._run_id}' AND name = 'step-{step}'"
+        found = self._call(
+            lambda: self._client.search_logged_models([self._experiment_id], filter_string=wanted, max_results=1)
+        )
+        return found[0] if found else None
+
+    def _close(self, model: LoggedModel, checkpoint: str) -> None:
+        """Says that the model is complete, and what it is to its run."""
+        from mlflow.entities import LoggedModelOutput
+
+        step = step_in(checkpoint)
+        assert step is not None
+        outputs = self._client.get_run(self._run_id).outputs
+        if model.model_id not in {output.model_id for output in (outputs.model_outputs if outputs else ())}:
+            self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])
+        if model.status != "READY":
+            self._client.finalize_logged_model(model.model_id, "READY")
+
+    def _call(self, ask: Callable[[], Result]) -> Result | None:
+        from mlflow.exceptions import MlflowException
+
+        if not self._exist:
+            return None
+        try:
+            return ask()
+        except (MlflowException, NotImplementedError) as error:
+            if isinstance(error, MlflowException) and error.error_code not in _UNKNOWN_CALL:
+                raise
+            self._exist = False
+            log.warning("this MLflow store has no logged models, as MLflow 3 has: checkpoints are artifacts only")
+            return None

@@ -1,0 +1,78 @@
+"""Which numbers of a journal belong to the checkpoint of a step."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from parallax_runner.track.mlflow import journal as journals
+from parallax_runner.track.mlflow.logged_models import step_in
+from parallax_runner.track.mlflow.store import Point
+
+# Of all that a step measures, what says how good the model is.
+QUALITY = ("train/", "validation/")
+
+
+def quality(points: Iterable[Point]) -> list[Point]:
+    """Those that say how good the model is. MLflow would store zero for what is not finite."""
+    return [point for point in points if point.key.startswith(QUALITY) and math.isfinite(point.value)]
+
+
+Datasets = dict[str, dict[str, str]]
+
+
+def points_of_models(
+    path: Path, points_of: Callable[[Mapping[str, Any]], list[Point]]
+) -> Iterator[tuple[int, list[Point], Datasets]]:
+    """For each step whose checkpoint the journal names: the last number of each metric up to that step, and the data
+    sets of that time.
+
+    A checkpoint may lie between two reports. `points_of` gives the numbers of an entry.
+    """
+    history: dict[str, list[Point]] = defaultdict(list)
+    datasets: Datasets = {}
+    models: dict[int, Datasets] = {}
+    for entry, _ in journals.entries(path):
+        if entry["kind"] == "metrics":
+            for point in quality(points_of(entry)):
+                history[point.key].append(point)
+        elif entry["kind"] == "event" and (step := step_of(entry)) is not None:
+            models.setdefault(step, dict(datasets))
+        elif entry["kind"] == "dataset":
+            datasets |= named(entry)
+    for step, used in sorted(models.items()):
+        yield step, _up_to(step, history), used
+
+
+def step_of(entry: Mapping[str, Any]) -> int | None:
+    """The step of the checkpoint that an event sends; None of another one."""
+    return step_in(Path(entry["fields"]["folder"]).name) if entry.get("event") == "checkpoint" else None
+
+
+def named(entry: Mapping[str, Any]) -> Datasets:
+    """Name and digest of an entry's data set, by its context."""
+    return {entry["context"]: {"name": entry["name"], "digest": entry["digest"]}}
+
+
+def datasets_before(path: Path, offset: int) -> Datasets:
+    """The last data set of each context before a position in the journal."""
+    found: Datasets = {}
+    for entry, end in journals.entries(path):
+        if end > offset:
+            break
+        if entry["kind"] == "dataset":
+            found |= named(entry)
+    return found
+
+
+def _up_to(step: int, history: Mapping[str, list[Point]]) -> list[Point]:
+    found = []
+    for points in history.values():
+        number = bisect.bisect_right(points, step, key=lambda point: point.step)
+        if number:
+            found.append(points[number - 1])
+    return found
