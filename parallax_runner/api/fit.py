@@ -35,6 +35,7 @@ def fit(
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,
     validation_data: Any = None,
+    validation_split: float = 0.0,
     validation_freq: int = 1,
     callbacks: Sequence[Any] | Any = (),
     class_weight: dict[int, float] | None = None,
@@ -44,8 +45,9 @@ def fit(
 ) -> Any:
     """Trains like `model.fit`, each step on one batch cut into `workers` equal parts; returns Keras' History.
 
-    `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). Workers share each batch
-    equally. Each worker runs the script again up to this call, and ends in it. Afterwards the model has the
+    `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). Of arrays,
+    `validation_split` holds back that share, the last rows, where there is no `validation_data`. Workers share each
+    batch equally. Each worker runs the script again up to this call, and ends in it. Afterwards the model has the
     trained weights, and its optimizer its state. Callbacks are called in this process, between epochs.
     `overrides` are those of the command line, such as "ckpt.save_steps=100"; with another action than "train" the
     model stays as it is, and None is returned.
@@ -71,6 +73,7 @@ def fit(
         batch_size=batch_size,
         steps_per_epoch=steps_per_epoch,
         validation_data=validation_data,
+        validation_split=validation_split,
         class_weight=class_weight,
         sample_weight=sample_weight,
         shuffle=shuffle,

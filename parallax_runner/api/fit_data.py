@@ -17,6 +17,7 @@ def dataset_of(
     batch_size: int | None,
     steps_per_epoch: int | None,
     validation_data: Any,
+    validation_split: float,
     class_weight: dict[int, float] | None,
     sample_weight: Any,
     shuffle: bool,
@@ -35,10 +36,16 @@ def dataset_of(
         for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
             if value is not None:
                 raise ConfigError(f"{name} (fit): a tf.data.Dataset has it already; leave it out")
+        if validation_split:
+            raise ConfigError(
+                f"validation_split={validation_split} (fit): it goes with arrays; give validation_data a part of the "
+                "tf.data.Dataset, by .take(…) and .skip(…)"
+            )
         from parallax_runner.graph.tf_data.dataset import TfDataset
 
         weighted = x if class_weight is None else _weighted(x, class_weight)
-        found = TfDataset(weighted, _validation_like(weighted, validation_data), exact=exact, **known)
+        validation = _validation_like(weighted, validation_data)
+        found = TfDataset(weighted, validation, exact=exact, is_counted=steps_per_epoch is None, **known)
         if found.is_endless and steps_per_epoch is None:
             raise ConfigError("steps_per_epoch=None (fit): the data never ends; give the steps of an epoch")
         return found
@@ -46,6 +53,8 @@ def dataset_of(
 
     if isinstance(validation_data, tf.data.Dataset):
         raise ConfigError("validation_data (fit): beside arrays it must be arrays, (x, y), and it is a tf.data.Dataset")
+    if validation_split and validation_data is None:
+        (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     if class_weight is not None:
         sample_weight = _weights_of_arrays(y, sample_weight, class_weight)
     return arrays_dataset(
@@ -54,9 +63,22 @@ def dataset_of(
         sample_weight,
         batch_size=batch_size or KERAS_BATCH,
         shuffle=shuffle,
-        seed=0,
         validation=validation_data,
     )
+
+
+def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
+    """Arrays to train on, and the last `share` of their rows to validate on, as Keras cuts them.
+
+    Raises ConfigError where one of the two would be empty.
+    """
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+    try:
+        train, validation = train_validation_split((x, y, sample_weight), validation_split=share)
+    except ValueError as error:
+        raise ConfigError(f"validation_split={share} (fit): {error}") from error
+    return train, validation if validation[2] is not None else validation[:2]
 
 
 def _validation_like(train: Any, validation_data: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.from_arrays import Arrays
 from parallax_runner.errors import ConfigError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
@@ -26,6 +27,8 @@ class FitSource:
         if config.action in REFUSED_ACTIONS:
             raise ConfigError(f"action={config.action}: fit trains, verifies or plans; leave it out")
         loaded: Dataset = self.dataset
+        if isinstance(loaded, Arrays):  # each call of fit has orders of its own, as in Keras
+            return loaded.with_seed(config.train.seed + len(config.model["earlier"]))
         return loaded
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Arrays:
         *,
         global_batch: int,
         shuffle: bool,
-        seed: int,
+        seed: int = 0,
     ) -> None:
         """With `shuffle` the order changes in each pass, by `seed`. Raises DataError where no whole batch is there."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
@@ -39,6 +40,12 @@ class Arrays:
         self._train, self._validation = train, validation
         self._shuffle, self._seed = shuffle, seed
         self._orders: dict[int, np.ndarray] = {}
+
+    def with_seed(self, seed: int) -> Arrays:
+        """The same arrays in other orders."""
+        found = copy.copy(self)
+        found._seed, found._orders = seed, {}
+        return found
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -73,7 +80,6 @@ def arrays_dataset(
     *,
     batch_size: int,
     shuffle: bool,
-    seed: int,
     validation: Any = None,
 ) -> Arrays:
     """The data set of arrays, or of dicts, tuples and lists of them; `validation` is (x, y) or (x, y, sample_weight).
@@ -92,7 +98,7 @@ def arrays_dataset(
         if structure.sample_weight is not None and own.sample_weight is None:
             # Weights of classes are of the training examples only.
             held_back["sample_weight"] = np.ones_like(train["sample_weight"], shape=_rows(held_back, "validation_data"))
-    return Arrays(train, held_back, structure, global_batch=batch_size, shuffle=shuffle, seed=seed)
+    return Arrays(train, held_back, structure, global_batch=batch_size, shuffle=shuffle)
 
 
 def _arrays(structure: BatchStructure, element: Any) -> dict[str, np.ndarray]:

@@ -48,9 +48,11 @@ class TfDataset:
         pass_steps: int | None = None,
         validation_size: int | None = None,
         exact: bool = True,
+        is_counted: bool = True,
     ) -> None:
         """`pass_steps` are the whole batches of a pass, and `validation_size` the examples of `validation`; None: they
-        are looked up, and where nobody knows them the data is read once and counted.
+        are looked up, and where nobody knows them the data is read once and counted. Without `is_counted` data of
+        unknown length is taken for a pass that never ends, as a generator may be.
 
         Raises DataError where the data has no batches of one size, shapes are not known, or, with `exact`, nobody can
         read it in the same order again.
@@ -66,7 +68,7 @@ class TfDataset:
                 "not at all with data.resume=approximate"
             )
         self._train = batches
-        self.is_endless = batches.is_endless
+        self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
         self.notes: tuple[str, ...] = ()
         self.pass_steps = 1 if self.is_endless else (pass_steps or self._count_steps())
         if not self.pass_steps:
@@ -136,6 +138,11 @@ class Batches:
         with eagerly():
             self.copies = FreshCopies(source, what)
             self._known = int(source.cardinality())
+
+    @property
+    def length_is_known(self) -> bool:
+        """Whether a pass need not be read to know its length."""
+        return self._known >= 0
 
     def count(self) -> int:
         """How many examples a pass has."""
@@ -262,6 +269,11 @@ class Share:
             element = next(self._iterator)
         except StopIteration:
             data = self._data
+            if data.is_endless:
+                raise DataError(
+                    f"the data ended before batch {within + 1}: its length is not known, and it has less than all "
+                    "epochs need; add .repeat(), or leave steps_per_epoch out, so that it is counted"
+                ) from None
             raise DataError(
                 f"the data ended before batch {within + 1} of {data.pass_steps} of pass {self._pass + 1}: it has "
                 "changed, or ends at another place each time"

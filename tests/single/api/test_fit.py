@@ -63,6 +63,7 @@ def test_arguments(arguments: dict[str, Any], told: str) -> None:
     [
         ({"y": Y}, r"y \(fit\): a tf.data.Dataset has it already"),
         ({"batch_size": 4}, r"batch_size \(fit\)"),
+        ({"validation_split": 0.5}, r"validation_split=0.5 \(fit\): it goes with arrays"),
         ({"x": dataset().repeat()}, "the data never ends; give the steps of an epoch"),
         ({"x": tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9).batch(6)}, "a shuffle has no seed"),
         ({"class_weight": {1: 2.0}, "x": tf.data.Dataset.from_tensor_slices(X).batch(6)}, r"the data must be \(x, y\)"),
@@ -74,10 +75,47 @@ def test_arguments_beside_a_dataset(arguments: dict[str, Any], told: str) -> Non
         parallax_runner.fit(model(), **{"x": dataset(), **arguments})
 
 
+GIVEN: dict[str, Any] = {
+    **dict.fromkeys(("batch_size", "steps_per_epoch", "validation_data", "class_weight", "sample_weight")),
+    **{"validation_split": 0.0, "shuffle": True, "exact": True, "known": {}},
+}
+
+
+def test_the_last_rows_are_held_back_as_keras_does_it() -> None:
+    weights = np.arange(12.0)
+    found = dataset_of(X, Y, **{**GIVEN, "validation_split": 0.3, "sample_weight": weights, "batch_size": 2})
+    assert (found.train_size, found.validation_size) == (8, 4)
+    held_back = found.validation_batch(0, 4)
+    np.testing.assert_array_equal(held_back["sample_weight"], weights[8:])
+    assert any(np.array_equal(array, np.asarray(X)[8:]) for array in held_back.values())
+    with pytest.raises(ConfigError, match=r"validation_split=1\.0 \(fit\)"):
+        dataset_of(X, Y, **{**GIVEN, "validation_split": 1.0})
+
+
+def test_what_nobody_can_count_is_not_counted_where_steps_are_given() -> None:
+    def numbers() -> Any:
+        number = 0
+        while True:
+            yield [float(number)], [0.0]
+            number += 1
+
+    specs = (tf.TensorSpec([1]), tf.TensorSpec([1]))
+    endless = tf.data.Dataset.from_generator(numbers, output_signature=specs).batch(6)
+    found = dataset_of(endless, None, **{**GIVEN, "steps_per_epoch": 3, "exact": False})
+    share = found.share(rank=1, ranks=2, replicas=1)
+    (batch,) = (one for position in (0, 6, 12, 18) for one in share.train_batches(position) if position == 18)
+    assert [19.0, 21.0, 23.0] in [array.ravel().tolist() for array in batch.values()]
+
+    few = dataset().unbatch().filter(lambda x, y: True).batch(6)
+    share = dataset_of(few, None, **{**GIVEN, "steps_per_epoch": 3}).share(rank=0, ranks=1, replicas=1)
+    share.train_batches(6)
+    with pytest.raises(DataError, match=r"ended before batch 3: .*add \.repeat\(\)"):
+        share.train_batches(12)
+
+
 @pytest.mark.parametrize("validation", [dataset(), (X[:6], Y[:6])], ids=["a dataset", "arrays"])
 def test_weights_of_classes_weigh_no_validation_example(validation: Any) -> None:
-    given = {"batch_size": None, "steps_per_epoch": None, "sample_weight": None, "shuffle": True, "exact": True}
-    found = dataset_of(dataset(), None, validation_data=validation, class_weight={0: 3.0}, known={}, **given)
+    found = dataset_of(dataset(), None, **{**GIVEN, "validation_data": validation, "class_weight": {0: 3.0}})
     share = found.share(rank=0, ranks=2, replicas=1)
     assert [batch["sample_weight"].tolist() for batch in share.train_batches(0)] == [[3, 3, 3]]
     assert {tuple(batch["sample_weight"].tolist()) for batch in share.validation_batches(whole_only=True)} == {

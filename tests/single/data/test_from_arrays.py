@@ -12,7 +12,7 @@ ROWS = np.arange(10)
 
 
 def made(*, shuffle: bool, **more: object) -> Arrays:
-    return arrays_dataset({"id": ROWS}, ROWS * 2.0, None, batch_size=4, shuffle=shuffle, seed=3, **more)
+    return arrays_dataset({"id": ROWS}, ROWS * 2.0, None, batch_size=4, shuffle=shuffle, **more).with_seed(3)
 
 
 def test_in_order_each_pass_has_the_same_whole_batches() -> None:
@@ -40,7 +40,7 @@ def test_numbers_become_what_keras_makes_of_them() -> None:
 
 def test_weights_of_classes_weigh_no_validation_example() -> None:
     weights = np.full(10, 3.0, np.float32)
-    data = arrays_dataset(ROWS, ROWS, weights, batch_size=5, shuffle=False, seed=0, validation=(ROWS[:4], ROWS[:4]))
+    data = arrays_dataset(ROWS, ROWS, weights, batch_size=5, shuffle=False, validation=(ROWS[:4], ROWS[:4]))
     assert data.validation_batch(0, 4)["sample_weight"].tolist() == [1, 1, 1, 1]
 
 
@@ -53,6 +53,6 @@ def test_weights_of_classes_weigh_no_validation_example() -> None:
     ],
 )
 def test_refused(arguments: dict[str, object], told: str) -> None:
-    given = {"x": ROWS, "y": ROWS, "sample_weight": None, "batch_size": 2, "shuffle": False, "seed": 0, **arguments}
+    given = {"x": ROWS, "y": ROWS, "sample_weight": None, "batch_size": 2, "shuffle": False, **arguments}
     with pytest.raises(DataError, match=told):
         arrays_dataset(**given)
