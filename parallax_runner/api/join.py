@@ -36,7 +36,7 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
     run_dir, rank, client, config = worker.run_dir, worker.rank, worker.client, worker.config
     plan = plans.load(run_dir / "plan.json")
     hooks = [*api_config.hooks, *(api_config.chief_only_hooks if rank == 0 else ())]
-    stages_of_rank.join_ranks(plan)
+    stages_of_rank.join_ranks(plan, run_dir, client)
     with stage("graph"):
         single = capture_script(graph)
         check_same(single, plan, Path(config.model["first_process"]), rank)
@@ -52,6 +52,7 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
             translator = Translator(graph, steps.graph, distributed)
         stages_of_rank.export_graph(config, distributed)
         distributed.graph.finalize()
+    client.wait_until_proven()
     tf_session = sessions.open_session_of(config, client, plan, distributed, api_config.sess_config)
     resume = None if config.ckpt.resume == "never" else config.ckpt.resume
     sessions.initialize(tf_session, distributed, checkpoints, resume)

@@ -19,6 +19,7 @@ from parallax_runner.launch.control.wire import Message
 from parallax_runner.launch.family import end_family
 from parallax_runner.launch.job import Command, LaunchSpec
 from parallax_runner.launch.logs import log_path
+from parallax_runner.launch.proof import LaunchProof, surplus
 from parallax_runner.launch.spawn import spawn
 from parallax_runner.launch.watch import silence
 from parallax_runner.launch.watch.stall import StallWatch
@@ -32,7 +33,7 @@ TICK_SECS = 0.1
 LAST_WORDS_SECS = 1.0
 # How long the others may take to say where they stood.
 ANSWER_SECS = 1.0
-_INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS})
+_INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PROOF})
 
 
 @dataclass
@@ -71,6 +72,7 @@ class Attempt:
         self._clock = silence.AwakeClock()
         self._stall = StallWatch(start_secs=spec.startup_timeout_secs, timeout_secs=spec.stall_timeout_secs)
         self._stopped = StoppedWatch(spec.hang_timeout_secs, spec.launcher.rank_variable)
+        self._proof = LaunchProof(spec.job)
         self._servers_may_end = False
         self._cleanup = ExitStack()
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
@@ -232,6 +234,9 @@ class Attempt:
         log.info("started pid %d: %s", process.pid, " ".join(command.argv))
 
     def _take(self, message: Message) -> None:
+        if message.kind == wire.SURPLUS:
+            self._take_surplus(message)
+            return
         member = (self._workers if message.role == "worker" else self._servers)[message.index]
         member.silent_secs = 0.0
         if message.kind == wire.HELLO:
@@ -248,6 +253,8 @@ class Attempt:
             member.wanted_status = message.fields.get("exit_status")
             _note_standing(member, message.fields)
             member.lose(message.received_secs)
+        elif message.kind == wire.PROOF:
+            self._take_proof(member, message)
         elif message.kind == wire.PORT_TAKEN:
             self.taken_address = str(message.fields.get("address"))
         elif message.kind == wire.CLOSED:
@@ -268,6 +275,22 @@ class Attempt:
         if order is not None:
             self._stall.begin_again()
             self._control.order(order)
+
+    def _take_proof(self, member: Member, message: Message) -> None:
+        fault = self._proof.take(message.role, message.index, message.fields)
+        if fault is not None:
+            member.error, member.recurs = fault, True
+            member.lose(message.received_secs)
+        elif self._proof.is_complete:
+            self._control.tell_proven()
+
+    def _take_surplus(self, message: Message) -> None:
+        """A process too many is nobody's of the plan, so the run fails as a whole."""
+        role, index = message.role, message.index
+        pid = next((one.pid for one in self._members() if (one.role, one.index) == (role, index)), None)
+        self._run.recurs = True
+        self._run.verdict = surplus(self._job, f"{role} {index}", message.fields.get("pid"), message.host, beside=pid)
+        self._run.lose(message.received_secs)
 
     def _take_done(self, member: Member, message: Message) -> None:
         if member.role == "server" and not self._servers_may_end:

@@ -8,6 +8,7 @@ from pathlib import Path
 from parallax_runner.config import frozen
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.entry import run_child
+from parallax_runner.launch.proof import claim
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
 from parallax_runner.process.tensorflow_import import import_tensorflow
 
@@ -17,6 +18,7 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
     log_to_stderr()
     tell("start of Python", process_age_secs())
     import_tensorflow()
+    client.prove(claim(run_dir, None))
     from parallax_runner.train.cluster import join_cluster
 
     config = frozen.load(run_dir)

@@ -27,6 +27,7 @@ from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.generators import seed_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.launch.proof import World, claim
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.routes.registry import lengths_vary, may_fuse, uses_collectives
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = MODEL) -> dict[str, Any]:
     """Trains as `run_dir` says and returns what the summary needs to know of it."""
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
-    join_ranks(plan)
+    join_ranks(plan, run_dir, client)
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
@@ -65,6 +66,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
         learning_rate = None if rate is None else LearningRate(distributed, rate)
         export_graph(config, distributed)
         distributed.graph.finalize()
+    client.wait_until_proven()
     with open_session_of(config, client, plan, distributed) as session:
         initialize(session, distributed, checkpoints, None if config.ckpt.resume == "never" else config.ckpt.resume)
         feed = Feed(dataset, config.data["batch_size"], rank, plan.workers, plan.replicas_per_worker)
@@ -166,19 +168,23 @@ def export_graph(config: RunConfig, distributed: DistributedGraph) -> None:
             tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"))
 
 
-def join_ranks(plan: Plan) -> None:
-    """Joins the other ranks, where the plan needs it. Nothing goes on beside it, least of all a user's code: as MPI
-    starts it reads and sets environment variables, and no other thread may touch them meanwhile (docs/design/0034)."""
-    if not uses_collectives(plan):
-        return
+def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
+    """Joins the other ranks, where the plan needs it, and tells the driver what came of it.
+
+    Nothing goes on beside it, least of all a user's code: as MPI starts it reads and sets environment variables, and
+    no other thread may touch them meanwhile (docs/design/0034).
+    """
+    client.prove(claim(run_dir, _joined(plan) if uses_collectives(plan) else None))
+
+
+def _joined(plan: Plan) -> World:
     with stage("import Horovod"):
         from parallax_runner.rewrite.exchange import collectives
         from parallax_runner.rewrite.routes.allgather import allgatherv
     with stage("join the ranks"):
         if plan.options.use_allgatherv:
-            allgatherv.join()
-        else:
-            collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan))
+            return World(*allgatherv.join())
+        return World(*collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))
 
 
 def _export(

@@ -55,6 +55,7 @@ class ControlClient:
         self._last_step_known = threading.Event()
         self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._all_left = threading.Event()
+        self._proven = threading.Event()
         self.stop_requested = threading.Event()
         self.last_step: int | None = None
         self.step: int | None = None
@@ -108,6 +109,14 @@ class ControlClient:
         self._send(wire.ADDRESS, address=address)
         self._cluster_known.wait()
         return self._cluster
+
+    def prove(self, claim: dict[str, Any]) -> None:
+        """Tells the driver what this process is (launch/proof.py), and goes on."""
+        self._send(wire.PROOF, **claim)
+
+    def wait_until_proven(self) -> None:
+        """Blocks until all processes of the launch are what the plan says; where one is not, the driver ends all."""
+        self._proven.wait()
 
     def port_taken(self, address: str) -> None:
         """Tells the driver that `address` was taken by somebody else: it ends all and starts again with fresh ports."""
@@ -205,6 +214,8 @@ class ControlClient:
             self.last_step = int(fields["step"])
             self._last_step_known.set()
             self._send(wire.LAST_STEP_KNOWN)
+        elif kind == wire.PROVEN:
+            self._proven.set()
         elif kind == wire.ALL_LEFT:
             self._all_left.set()
         elif kind == wire.STOP:

@@ -76,6 +76,13 @@ class ControlServer:
         for member in members:
             self._send(member, wire.ORDER, **fields)
 
+    def tell_proven(self) -> None:
+        """Tells all children that the launch is what the plan says: training may begin."""
+        with self._lock:
+            members = list(self._connections)
+        for member in members:
+            self._send(member, wire.PROVEN)
+
     def ask_where(self, *, stacks: bool = False) -> None:
         """Asks every child that is connected where it stands; the answers are messages of kind "stands". With `stacks`
         each writes its Python stacks into its log before it answers."""
@@ -167,6 +174,8 @@ class ControlServer:
         member = (fields.pop("role"), fields.pop("index"))
         with self._lock:
             if member not in self._expected or member in self._connections:
+                if member[0] in ("worker", "server"):
+                    self._messages.put(Message(*member, fields["host"], wire.SURPLUS, fields, time.monotonic()))
                 return None
             self._connections[member] = connection
         return Message(*member, fields["host"], kind, fields, time.monotonic())

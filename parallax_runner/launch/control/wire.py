@@ -28,12 +28,16 @@ LEAVE, ALL_LEFT = "leave", "all_left"
 # How all workers go on after a segment of the training.
 ORDER = "order"
 CLOSED = "closed"
+# What a process is, before the first step; the driver's answer when all have proven to be what the plan says.
+PROOF, PROVEN = "proof", "proven"
+# A process that says hello as one that is connected already, or that the plan has not.
+SURPLUS = "surplus"
 # A sign of life; the driver's question at the moment of a failure or a stall; its answer.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
         *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
-        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN),
+        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS),
     }
 )
 _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
@@ -43,6 +47,7 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     ADDRESS: {"address": str},
     PORT_TAKEN: {"address": str},
     FAIL: {"error": str, "traceback": str, "recurs": bool, "exit_status": int | None, **_STANDING},
+    PROOF: {"rank": int | None, "world_size": int | None, "plan": str, "versions": dict},
     LAST_STEP: {"step": int},
     LEAVE: {"step": int},
     ALIVE: _STANDING,

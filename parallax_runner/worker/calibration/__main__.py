@@ -12,6 +12,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
+from parallax_runner.launch.proof import World, claim
 from parallax_runner.plan import plan
 from parallax_runner.process.stage_times import log_to_stderr
 from parallax_runner.process.tensorflow_import import import_tensorflow
@@ -32,7 +33,9 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
 
     config, servers = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME).servers
     threads = config.cluster.threads_per_worker
-    _, ranks = collectives.init()
+    world = World(*collectives.init())
+    client.prove(claim(run_dir, world))
+    client.wait_until_proven()
     server = join_cluster(client, role="worker", index=rank, threads=threads, protocol=config.comm.ps.protocol)
     filters = ["/job:ps", f"/job:worker/task:{rank}"]
 
@@ -44,7 +47,9 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
 
     client.doing = "timing exchanges"
     host = _host_of(rank, config.cluster.resource_info)
-    samples = probes.exchanges(rank, ranks=ranks, server=(host + 1) % servers, servers=servers, open_session=in_cluster)
+    samples = probes.exchanges(
+        rank, ranks=world.size, server=(host + 1) % servers, servers=servers, open_session=in_cluster
+    )
     if rank == 0:
         client.doing = "timing updates"
         samples += probes.work(alone)

@@ -75,6 +75,32 @@ def test_addresses_are_exchanged_in_order_of_index(control: ControlServer) -> No
     assert clusters == [{"worker": ["h:2", "h:0"], "server": ["h:1"]}] * 3
 
 
+def test_children_wait_until_the_launch_is_proven(control: ControlServer) -> None:
+    clients = [quiet(ControlClient.connect(role="worker", index=index)) for index in range(2)]
+    waiting = [threading.Thread(target=client.wait_until_proven, daemon=True) for client in clients]
+    for thread in waiting:
+        thread.start()
+    clients[1].prove({"rank": 1, "world_size": 2, "plan": "f00d", "versions": {}})
+    said = take(control, "proof")
+    assert (said.index, said.fields["world_size"], said.fields["plan"]) == (1, 2, "f00d")
+    assert all(thread.is_alive() for thread in waiting)
+    control.tell_proven()
+    for thread in waiting:
+        thread.join(5.0)
+    assert not any(thread.is_alive() for thread in waiting)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_process_too_many_is_told_of_and_dropped(control: ControlServer, index: int) -> None:
+    quiet(ControlClient.connect(role="worker", index=0))
+    take(control, "hello")
+    hello = {"kind": "hello", "role": "worker", "index": index, "host": "h", "secret": control.secret, "pid": 7}
+    assert hung_up(control, json.dumps(hello).encode() + b"\n")
+    surplus = take(control, "surplus")
+    assert (surplus.index, surplus.host, surplus.fields["pid"]) == (index, "h", 7)
+    assert control.next_message(0.05) is None
+
+
 def test_stop_reaches_one_role_and_those_that_come_late(control: ControlServer) -> None:
     worker = quiet(ControlClient.connect(role="worker", index=0))
     server = quiet(ControlClient.connect(role="server", index=0))
@@ -89,7 +115,7 @@ def test_stop_reaches_one_role_and_those_that_come_late(control: ControlServer) 
 @pytest.mark.parametrize(
     "change",
     [
-        *({"secret": "wrong"}, {"role": "chief"}, {"index": 2}, {"index": [1]}, {"kind": "progress"}, {"secret": None}),
+        *({"secret": "wrong"}, {"role": "chief"}, {"index": [1]}, {"kind": "progress"}, {"secret": None}),
         *({"index": math.inf}, {"index": math.nan}, {"host": None}, {"kind": ["hello"]}, {"secret": "\ud800"}),
     ],
 )
@@ -198,26 +224,22 @@ def test_what_a_child_must_not_say_is_its_failure(
     assert capfd.readouterr().err == ""
 
 
-def test_a_second_hello_of_the_same_child_is_dropped(control: ControlServer) -> None:
-    quiet(ControlClient.connect(role="worker", index=0))
-    take(control, "hello")
-    hello = {"kind": "hello", "role": "worker", "index": 0, "host": "h", "secret": control.secret}
-    assert dropped(control, json.dumps(hello).encode() + b"\n")
-
-
 def address_of(control: ControlServer) -> tuple[str, int]:
     host, port = control.address.split(":")
     return host, int(port)
 
 
 def dropped(control: ControlServer, line: bytes) -> bool:
+    return hung_up(control, line) and control.next_message(0.05) is None
+
+
+def hung_up(control: ControlServer, line: bytes) -> bool:
     with socket.create_connection(address_of(control), timeout=5.0) as stranger:
         stranger.sendall(line)
         try:
-            answer = stranger.recv(1)
+            return stranger.recv(1) == b""
         except ConnectionResetError:
-            answer = b""
-    return answer == b"" and control.next_message(0.05) is None
+            return True
 
 
 def test_without_a_driver_the_child_says_how_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:

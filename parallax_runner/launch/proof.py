@@ -1,0 +1,109 @@
+"""What each process of a launch says of itself before the first step, and what the driver finds wrong with it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parallax_runner.launch.job import Job
+from parallax_runner.plan.plan import FILE_NAME
+
+# By the names in messages, the packages one of which an environment has.
+PACKAGES = {
+    "TensorFlow": ("tensorflow", "tensorflow-cpu"),
+    "Keras": ("keras",),
+    "Horovod": ("horovod",),
+    "parallax_runner": ("parallax-runner",),
+}
+
+
+class World(NamedTuple):
+    """A process's place among the ranks that exchange gradients, as Horovod says."""
+
+    rank: int
+    size: int
+
+
+def claim(run_dir: Path, world: World | None) -> dict[str, Any]:
+    """What this process tells the driver; `world` is None where the plan has no collectives."""
+    rank, size = world or (None, None)
+    return {"rank": rank, "world_size": size, "plan": plan_fingerprint(run_dir), "versions": versions()}
+
+
+def plan_fingerprint(run_dir: Path) -> str:
+    """Hash of the plan as this host reads it: a file system may still show an older one."""
+    return hashlib.sha256((run_dir / FILE_NAME).read_bytes()).hexdigest()[:16]
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Of Python and the packages that all processes must have alike; «none» where there is no such package."""
+    from importlib import metadata  # 30 ms, which TensorFlow's import has spent already
+
+    def version_of(names: tuple[str, ...]) -> str:
+        for name in names:
+            try:
+                return metadata.version(name)
+            except metadata.PackageNotFoundError:
+                continue
+        return "none"
+
+    return {"Python": platform.python_version(), **{name: version_of(names) for name, names in PACKAGES.items()}}
+
+
+class LaunchProof:
+    """Compares the claims of one attempt's processes with the plan and with the driver's own environment."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._missing = {("worker", rank) for rank in range(job.workers)} | {("server", i) for i in range(job.servers)}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all processes have told what they are, and nothing was wrong."""
+        return not self._missing
+
+    def take(self, role: str, index: int, claimed: Mapping[str, Any]) -> str | None:
+        """What is wrong with the claim of a process; None where nothing is."""
+        expected = {"plan": plan_fingerprint(self._job.run_dir), "versions": versions()}
+        fault = fault_of(claimed, expected, index=index, workers=self._job.workers)
+        if fault is None:
+            self._missing.discard((role, index))
+        return fault
+
+
+def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) -> str:
+    """What is wrong where a process says that it is `name`, which is there already as pid `beside`, or not planned."""
+    already = "" if beside is None else f", as pid {beside} does"
+    return (
+        f"pid {pid} on {host} says it is {name}{already}; expected {job.workers} workers and {job.servers} servers. "
+        "The launcher gave several processes one rank, or started too many"
+    )
+
+
+def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: int, workers: int) -> str | None:
+    """Where the claim of process `index` departs from what the driver expects of a launch of so many workers."""
+    size, rank = claimed["world_size"], claimed["rank"]
+    if size == 1 and workers > 1:
+        return (
+            f"it is alone in an MPI world of 1 process, expected one world of {workers} workers: the launcher has "
+            "started single processes. Start the workers by the mpirun of Horovod's Open MPI (srun needs --mpi=pmix)"
+        )
+    if size is not None and size != workers:
+        return f"its MPI world has {size} processes, expected {workers} workers: another launcher started it as well"
+    if rank is not None and rank != index:
+        return f"it is rank {rank} of its MPI world, expected rank {index}, which its launcher gave it"
+    if claimed["plan"] != expected["plan"]:
+        return (
+            f"it has read another {FILE_NAME} (fingerprint {claimed['plan']}) than the driver has written "
+            f"({expected['plan']}): run_dir must be on a file system that shows all hosts the same files"
+        )
+    for name, own in expected["versions"].items():
+        found = claimed["versions"].get(name)
+        if found != own:
+            return f"it has {name} {found}, and the driver has {name} {own}: all hosts need the same installation"
+    return None
