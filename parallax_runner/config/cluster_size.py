@@ -1,27 +1,36 @@
 """How many processes `cluster.resource_info` asks for, and which GPUs each of them sees."""
 
 import dataclasses
+import re
 import shlex
 import shutil
 from collections.abc import Sequence
 
+from parallax_runner.config import slurm_allocation
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 
+# Of a job that launcher=slurm submits.
+OF_SUBMITTED = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
+TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 FOLLOW = ("workers", "replicas_per_worker", "servers")
 
 
 def size_cluster(config: RunConfig) -> RunConfig:
     """The configuration with what follows from `cluster.resource_info`, which becomes a list of lines with all ids.
+    Under Slurm that is what its job has.
 
     Raises ConfigError where it cannot be read.
     """
-    if config.cluster.resource_info is None:
+    lines = config.cluster.resource_info
+    if config.cluster.launcher == slurm_allocation.LAUNCHER and lines is None:
+        lines = slurm_allocation.host_lines(config.cluster)
+    if lines is None:
         return config
-    hosts = read_hosts(config.cluster.resource_info)
+    hosts = read_hosts(lines)
     workers, replicas_per_worker, servers = _numbers(hosts, config.comm.name)
     cluster = dataclasses.replace(
         config.cluster,
@@ -42,27 +51,65 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
         raise refusal(
             "cluster.gpu_memory_fraction", origins, "expected a number, more than 0, at most 1", value=fraction
         )
+    if cluster.launcher == slurm_allocation.LAUNCHER:
+        _check_slurm(config, origins)
+        return
+    for name in OF_SUBMITTED:
+        if f"cluster.{name}" in origins.given():
+            needed = "it is for a job that Slurm starts: it goes with cluster=slurm"
+            raise refusal(f"cluster.{name}", origins, needed, value=getattr(cluster, name))
     if cluster.resource_info is None:
         return
     lines = cluster.resource_info
     if not isinstance(lines, str) and not (isinstance(lines, tuple) and all(isinstance(one, str) for one in lines)):
         expected = "expected the path of a file, or a list of lines such as 'localhost: 0,1'"
         raise refusal(key, origins, expected, value=lines)
-    for name in FOLLOW:
-        number = f"cluster.{name}"
-        in_files = any(number in file.values for file in origins.files if file.group != "cluster")
-        if number in origins.given() or in_files:
-            reason = f"it follows from {key}={written(lines)}: give one of the two"
-            raise refusal(number, origins, reason, value=getattr(cluster, name))
+    _refuse_numbers(config, origins, f"it follows from {key}={written(lines)}: give one of the two")
     hosts = read_hosts(lines)
     slots = sum(len(host.slots) for host in hosts)
-    if config.comm.name == "ps" and len({len(host.slots) for host in hosts}) > 1:
-        counts = ", ".join(f"{host.name} {len(host.slots)}" for host in hosts)
-        raise refusal(key, origins, f"under comm=ps every host has as many ids as the others, and these have {counts}")
+    _check_even(hosts, config, origins)
     if not all(host.is_here for host in hosts):
         _check_remote(config, origins)
     if config.comm.name == "local" and slots > 1:
         raise refusal("comm.name", origins, f"one process, and {key} lists {slots} ids: give one id", value="local")
+
+
+def _check_even(hosts: Sequence[Host], config: RunConfig, origins: Origins) -> None:
+    if config.comm.name == "ps" and len({len(host.slots) for host in hosts}) > 1:
+        counts = ", ".join(f"{host.name} {len(host.slots)}" for host in hosts)
+        reason = f"under comm=ps every host has as many ids as the others, and these have {counts}"
+        raise refusal("cluster.resource_info", origins, reason)
+
+
+def _refuse_numbers(config: RunConfig, origins: Origins, reason: str) -> None:
+    for name in FOLLOW:
+        number = f"cluster.{name}"
+        in_files = any(number in file.values for file in origins.files if file.group != "cluster")
+        if number in origins.given() or in_files:
+            raise refusal(number, origins, reason, value=getattr(config.cluster, name))
+
+
+def _check_slurm(config: RunConfig, origins: Origins) -> None:
+    """Slurm says which hosts there are, and how many tasks each has."""
+    cluster = config.cluster
+    _refuse_numbers(
+        config, origins, "it follows from cluster.nodes and cluster.tasks_per_node, or the job's allocation"
+    )
+    if cluster.resource_info is not None:
+        raise refusal(
+            "cluster.resource_info", origins, "under Slurm its job has the hosts", value=cluster.resource_info
+        )
+    if config.comm.name == "local":
+        needed = "one process, and Slurm's tasks are several"
+        raise refusal("comm.name", origins, needed, value="local", hint="cluster=local, in a job of your own")
+    limit = cluster.time_limit
+    if limit is not None and not TIME_LIMIT.fullmatch(str(limit)):
+        expected = "expected minutes, hours:minutes:seconds or days-hours, as sbatch takes it, in quotes with a colon"
+        raise refusal("cluster.time_limit", origins, expected, value=limit)
+    options = cluster.sbatch_options
+    if not isinstance(options, str) and not all(isinstance(one, str) for one in options):
+        raise refusal("cluster.sbatch_options", origins, "expected a string or a list of strings", value=options)
+    _check_even(read_hosts(slurm_allocation.host_lines(cluster)), config, origins)
 
 
 def _check_remote(config: RunConfig, origins: Origins) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parallax_runner.config import slurm_allocation
 from parallax_runner.config.explain import nearest, refusal
 from parallax_runner.config.named_class import find_class, known_names
 from parallax_runner.config.origins import Origins
@@ -13,6 +14,7 @@ AUTO = "auto"
 BUILT_IN = {
     "local": "parallax_runner.launch.launchers.local.Local",
     "hosts": "parallax_runner.launch.launchers.hosts.OverHosts",
+    slurm_allocation.LAUNCHER: "parallax_runner.launch.launchers.slurm.Slurm",
 }
 ENTRY_POINTS = "parallax_runner.launchers"
 BASE = "parallax_runner.launch.launchers.launcher.Launcher"

@@ -128,10 +128,18 @@ class ClusterConfig:
     # null, the path of a file of lines «host: id,id», or a list of such lines
     resource_info: str | tuple[str, ...] | None = MISSING
     launcher: str = "auto"  # auto, a launcher's name, or the dotted path of a class: who starts the processes
-    remote_shell: str = "ssh"  # with arguments, split as a shell does: starts a process on another host
+    # With arguments, split as a shell does: starts a process on another host, whose name stands for {host} or is added.
+    remote_shell: str = "ssh"
     gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
     allow_growth: bool = False
     soft_placement: bool = False  # an op in the scope of a device that no process has runs on another, as the plan says
+    # Of a job that launcher=slurm submits; within a job they do nothing.
+    nodes: int = field(default=1, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
+    tasks_per_node: int = field(default=1, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
+    time_limit: str | int | None = None  # as sbatch takes it: minutes, or [days-]hours:minutes:seconds
+    submit: bool = True
+    follow: bool = False
+    sbatch_options: str | tuple[str, ...] = ""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.config import slurm_allocation
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.master import Master
@@ -54,6 +55,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
 
     Raises:
         ConfigError: the first thing that is wrong, in one message.
+        SystemExit: with status 0, in a task of Slurm that is not the driver.
     """
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
     if arguments.cfg is not None:  # it only shows: what the values mean does not matter yet
@@ -61,7 +63,9 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
         return None
     command = composer.command(arguments.overrides, multirun=arguments.multirun)
     if isinstance(command, Job):
-        _validated([command])
+        (checked,) = _validated([command])
+        if checked.config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
+            raise SystemExit(0)  # srun has started several of us, and the first one is the driver
         return None
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
     hydra = command.config.hydra

@@ -21,7 +21,7 @@ from parallax_runner.config.objective import Goal, Objective
 from parallax_runner.config.resume_command import resume_command
 from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
-from parallax_runner.driver import partition_search, recovery, report, validation
+from parallax_runner.driver import partition_search, recovery, report, slurm_job, validation
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.cost_model import constants_of, cost_model
 from parallax_runner.driver.datasets import dataset_facts
@@ -87,9 +87,10 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
     state = RunState.begun(config)
     if config.action == "sync":
         raise ConfigError("action=sync does not run a job: give it plainly, as in action=sync run_dir=runs/first")
-    with Interrupts() as interrupts, _alone_in(run_dir):
+    more = slurm_job.ending_signals(config)
+    with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(run_dir):
         try:
-            return _drive(config, source, run_dir, state, interrupts, epochs)
+            objective = _drive(config, source, run_dir, state, interrupts, epochs)
         except (Exception, Interrupted) as error:
             if interrupts.received:
                 command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
@@ -99,6 +100,9 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
             report.leave_summary(run_dir, dataclasses.replace(state.known(), status="failed", error=reason))
             raise told from told.__cause__
+    if state.job_script is not None:  # it starts in this folder, perhaps at once
+        slurm_job.hand_over(config, state.job_script)
+    return objective
 
 
 @contextmanager
@@ -156,6 +160,10 @@ def _drive(
             report.show_plan(plan, constants=constants_of(config) if config.action == "plan" else None)
     if config.action == "plan":
         write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
+        return None
+    if slurm_job.is_to_submit(config):
+        command = resume_command(run_dir, has_own_checkpoint=False, resume=config.ckpt.resume)
+        state.job_script = slurm_job.write_script(config, plan, run_dir, command)
         return None
     start = Recovery.of(_with_start(config, single, dataset, run_dir), config.ckpt.resume)
     _leave_for_workers(config, single, run_dir)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.partition_search import PartitionSearch
@@ -18,6 +19,7 @@ class RunState:
     summary: RunSummary
     restarts: Restarts
     search: PartitionSearch | None = None
+    job_script: Path | None = None  # of a run that a batch system is to start
 
     @classmethod
     def begun(cls, config: RunConfig) -> RunState:

@@ -7,6 +7,7 @@ import contextlib
 import faulthandler
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from parallax_runner.errors import LaunchError, ParallaxError, ScriptError, is_of_storage
 from parallax_runner.launch import bind_address
+from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.logs import log_path, redirect_output
 from parallax_runner.process.user_code import describe_exit
@@ -21,6 +23,9 @@ from parallax_runner.process.user_code import describe_exit
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
     """Runs `body` and ends the process; a failure goes to the driver, and with its traceback to the process's log."""
+    if wire.DEAF in os.environ:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         client = ControlClient.connect(role, index)
     except LaunchError as error:

@@ -30,12 +30,14 @@ class Hosts:
 
     `remote_shell`, split as a shell does, runs a command on a host. `address` is this machine's own, at which the
     others reach it; `network` ("10.0.0.0/24") is the one that it shares with them, None where a router is between.
+    `is_allocated`: a batch system starts mpirun's daemons on them, and not the remote shell.
     """
 
     places: tuple[Place, ...]
     remote_shell: str
     address: str
     network: str | None
+    is_allocated: bool = False
 
     @property
     def remote(self) -> tuple[str, ...]:
@@ -53,12 +55,15 @@ def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
     remote = next((place.name for place in places if not place.is_here), None)
     if remote is None:
         return None
-    address, network = _way_to(remote)
+    address, network = way_to(remote)
     return Hosts(tuple(places), remote_shell, address, network)
 
 
-def _way_to(host: str) -> tuple[str, str | None]:
-    """This machine's address on the way to a host, and the network of that address if the host is in it."""
+def way_to(host: str) -> tuple[str, str | None]:
+    """This machine's address on the way to a host, and the network of that address if the host is in it.
+
+    Raises LaunchError where the host's name has no address, or there is no way to it.
+    """
     try:
         target = str(socket.getaddrinfo(host, DISCARD_PORT, socket.AF_INET, socket.SOCK_DGRAM)[0][4][0])
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

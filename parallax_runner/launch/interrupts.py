@@ -32,10 +32,12 @@ class Interrupts:
     A SIGHUP is never the second one: who loses a terminal gets several, from the shell and from the kernel. Nor is the
     first SIGTERM after a SIGHUP, which is what a session manager sends to all that is left of a session.
 
-    Outside the main thread Python allows no handlers, and nothing is noted.
+    `more` are signals that end this run beside those. Outside the main thread Python allows no handlers, and nothing
+    is noted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *more: signal.Signals) -> None:
+        self._more = more
         self.first_signal: int | None = None
         self.first_secs = 0.0
         self.again = False
@@ -47,7 +49,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in ending_signals():
+            for number in (*ending_signals(), *self._more):
                 self._previous[number] = signal.signal(number, self._note)
         return self
 
@@ -67,7 +69,7 @@ class Interrupts:
 
     @property
     def signal_name(self) -> str:
-        """SIGINT, SIGTERM or SIGHUP."""
+        """SIGINT, SIGTERM, SIGHUP, or one of `more`."""
         return signal.Signals(self.first_signal or 0).name
 
     @contextmanager

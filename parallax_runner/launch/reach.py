@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import socket
 import subprocess
 import sys
@@ -112,8 +113,8 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> None:
             )
         else:
             reason = question.complaint() or f"exit status {question.status}"
-        shell = hosts.remote_shell
-        raise LaunchError(f"{where} cannot be reached: {reason}; expected «{shell} {host} true» to work unasked")
+        shell = shlex.join([*question.argv[:-1], "true"])
+        raise LaunchError(f"{where} cannot be reached: {reason}; expected «{shell}» to work unasked")
     if answer["unseen"]:
         folder = Path(answer["unseen"][0]).parent
         raise LaunchError(

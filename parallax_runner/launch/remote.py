@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from parallax_runner.launch import on_host
 
+# Where the host's name goes in a remote shell; otherwise it comes last.
+HOST = "{host}"
 # What a process on another host needs of this one's environment; what is particular to a machine stays behind.
 PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
 
@@ -42,4 +44,6 @@ def check_command(
 def _on_host(remote_shell: str, host: str, what: str, told: dict[str, Any]) -> RemoteCommand:
     # The remote shell joins its arguments by blanks and lets a shell split them again.
     command = shlex.join([sys.executable, "-I", "-S", on_host.__file__, what])
-    return RemoteCommand([*shlex.split(remote_shell), host, command], json.dumps(told).encode())
+    words = shlex.split(remote_shell)
+    words = [word.replace(HOST, host) for word in words] if HOST in remote_shell else [*words, host]
+    return RemoteCommand([*words, command], json.dumps(told).encode())

@@ -7,8 +7,8 @@ import traceback
 from parallax_runner.errors import ParallaxError
 from parallax_runner.files.credentials import masked
 
-# What a shell shows for a process that Ctrl-C, SIGTERM, or the loss of its terminal has ended.
-INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
+# What a shell shows for a process that Ctrl-C, SIGTERM, the loss of its terminal, or Slurm's warning has ended.
+INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP, 128 + signal.SIGUSR1)
 
 
 def tell(error: BaseException) -> int:

@@ -17,6 +17,9 @@ STACKS_SECS = "PARALLAX_STACKS_SECS"
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
 RANK = "PARALLAX_RANK"
 
+# Set where only the driver acts on SIGTERM and SIGUSR1, which a batch system sends to all processes of a job at once.
+DEAF = "PARALLAX_DEAF"
+
 # Words that belong to the protocol itself; a report may not use them as its kind.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
 CLUSTER, STOP, HEARD = "cluster", "stop", "heard"

@@ -66,12 +66,16 @@ class OverHosts(Mpirun):
         return Command(argv, env, said)
 
 
-def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
-    """Where the processes of a plan go. Raises LaunchError."""
+def places_of(config: RunConfig, plan: Plan) -> list[Place]:
+    """How many workers of a plan run on each host of `cluster.resource_info`."""
     hosts = read_hosts(config.cluster.resource_info or ())
     workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
-    places = [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
-    found = find_hosts(places, config.cluster.remote_shell)
+    return [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
+
+
+def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
+    """Where the processes of a plan go. Raises LaunchError."""
+    found = find_hosts(places_of(config, plan), config.cluster.remote_shell)
     if found is None:
         raise LaunchError("cluster.launcher=hosts: cluster.resource_info names no other host")
     return found

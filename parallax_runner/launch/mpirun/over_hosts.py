@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address
+from parallax_runner.launch.deaf import DEAF
 from parallax_runner.launch.hosts import Hosts
 
 # For messages of a MB and more Open MPI's own choice takes up to 1.8 times as long over TCP as a ring. With several
@@ -29,17 +30,26 @@ def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
     has the names of the user's own parameters."""
     places = ",".join(f"{place.name}:{place.workers}" for place in hosts.places if place.workers)
     options = ["--host", places, "--map-by", "slot"]
-    options += ["--prtemca", "plm_ssh_agent", hosts.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
+    if not hosts.is_allocated:
+        options += ["--prtemca", "plm_ssh_agent", hosts.remote_shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
     # Open MPI refuses a parameter that is given twice.
     if hosts.network is not None and not _has_any(by_user, DAEMONS_BY):
         options += ["--prtemca", "oob_tcp_if_include", hosts.network]
     if hosts.network is not None and not _has_any(by_user, RANKS_BY):
         options += ["--mca", "btl_tcp_if_include", hosts.network]
-    if bind_environment(hosts, by_user) and "prte_launch_agent" not in by_user:
-        env = bind_address.preload({}) | bind_environment(hosts, by_user)
-        given = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-        options += ["--prtemca", "prte_launch_agent", f"env {given} prted"]
+    agent = _launch_agent(hosts, by_user)
+    if agent and "prte_launch_agent" not in by_user:
+        options += ["--prtemca", "prte_launch_agent", f"{agent} prted"]
     return options
+
+
+def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
+    """What starts mpirun's daemon on a host: with our variables, and deaf to what a batch system sends to all."""
+    words = list(DEAF) if hosts.is_allocated else []
+    if env := bind_environment(hosts, by_user):
+        env = bind_address.preload({}) | env
+        words = ["env", *(f"{name}={shlex.quote(value)}" for name, value in env.items()), *words]
+    return " ".join(words)
 
 
 def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""The nodes and tasks of the Slurm job that this process is in, as Slurm's variables tell them."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from parallax_runner.config.schema import ClusterConfig
+from parallax_runner.errors import ConfigError
+
+LAUNCHER = "slurm"
+# A name with at most one list of numbers in brackets at a time: «rack[1-2]-n[01-12,20]».
+BRACKETS = re.compile(r"\[([0-9,-]+)\]")
+REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+def job_id(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The id of the job whose allocation this process is in, None outside of one."""
+    return environ.get("SLURM_JOB_ID")
+
+
+def is_surplus_task(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether `srun` has started this process as another task beside the driver, which is the first one."""
+    in_step = environ.get("SLURM_STEP_ID", "").isdecimal()
+    return in_step and environ.get("SLURM_PROCID", "0") != "0"
+
+
+def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The allocation as lines of `cluster.resource_info`, one slot a task; outside an allocation the nodes that
+    `cluster.nodes` and `tasks_per_node` ask for. Raises ConfigError where Slurm's variables cannot be read."""
+    if job_id(environ) is None:
+        counts = [cluster.tasks_per_node] * cluster.nodes
+        names = [f"node{number}" for number in range(1, cluster.nodes + 1)]
+    else:
+        names = expand(environ.get("SLURM_JOB_NODELIST", ""))
+        counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{len(names)})")
+    if not names or len(names) != len(counts):
+        told = {name: environ.get(name) for name in ("SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE")}
+        raise ConfigError(f"cluster.launcher=slurm: expected nodes and as many numbers of tasks, and Slurm says {told}")
+    return tuple(f"{name}: {','.join(map(str, range(count)))}" for name, count in zip(names, counts, strict=True))
+
+
+def expand(node_list: str) -> list[str]:
+    """The names in Slurm's short form, such as «n[1-3,07],gpu4»."""
+    return [name for part in _parts(node_list) for name in _names(part)]
+
+
+def tasks_per_node(counts: str) -> list[int]:
+    """The numbers in Slurm's short form, such as «2(x3),1». Raises ConfigError."""
+    found = [REPEATED.fullmatch(part) for part in counts.split(",")]
+    if not all(found):
+        raise ConfigError(f"SLURM_TASKS_PER_NODE={counts!r}: expected numbers such as «2(x3),1»")
+    return [int(one[1]) for one in found if one for _ in range(int(one[2] or 1))]
+
+
+def _parts(node_list: str) -> Sequence[str]:
+    # Commas within brackets belong to a name.
+    return re.findall(r"(?:[^,\[]|\[[^\]]*\])+", node_list)
+
+
+def _names(part: str) -> Iterator[str]:
+    found = BRACKETS.search(part)
+    if found is None:
+        yield part
+        return
+    for numbers in found[1].split(","):
+        first, _, last = numbers.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield from _names(part[: found.start()] + str(number).zfill(len(first)) + part[found.end() :])

@@ -1,0 +1,192 @@
+"""A job of Slurm for a run that is not in one yet: its script, its submission, and how it ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.slurm_allocation import LAUNCHER, job_id
+from parallax_runner.errors import LaunchError
+from parallax_runner.files.whole import write_whole
+from parallax_runner.launch.interrupts import Interrupts
+from parallax_runner.plan.plan import Plan
+
+SCRIPT = "job.sbatch"
+LOG = "slurm-{job}.log"
+SUBMITTED_ACTIONS = ("train", "verify", "search")
+# Before the time limit: a last step and a checkpoint must fit.
+WARNING_SECS = 120
+# Of the predicted time, and what a run takes before its first step and after its last one.
+TIME_MARGIN = 2.0
+START_AND_END_SECS = 600
+# What a process with TensorFlow takes without variables, and how often the chief has each variable, with its slots, in
+# memory: the value, a gradient, and a copy for the checkpoint.
+PROCESS_MIB = 1500
+COPIES = 3
+POLL_SECS = 1.0
+ENDED_WELL = "COMPLETED"
+WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"})
+
+
+def is_to_submit(config: RunConfig) -> bool:
+    """Whether this run belongs into a job of Slurm, and is in none."""
+    return config.cluster.launcher == LAUNCHER and job_id() is None and config.action in SUBMITTED_ACTIONS
+
+
+def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
+    """Writes `job.sbatch`, which runs `command` in the folder that we are in; returns its path.
+
+    Raises LaunchError where nobody knows the command, as for a script that has called parallel_run.
+    """
+    if command is None or config.sweep.dir is not None:
+        raise LaunchError(
+            "cluster=slurm: neither a script nor a job of a sweep is submitted by itself: start the script in a job of "
+            "your own by sbatch, the sweep with hydra/launcher=submitit_slurm"
+        )
+    path = run_dir / SCRIPT
+    write_whole(path, script(config, plan, run_dir, command))
+    return path
+
+
+def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
+    """The text of `job.sbatch`; where the user's own options say the same, theirs come last, and count."""
+    cluster = config.cluster
+    options = {
+        "job-name": run_dir.name,
+        "chdir": os.getcwd(),
+        "output": run_dir / LOG.format(job="%j"),
+        "open-mode": "append",
+        "nodes": cluster.nodes,
+        "ntasks-per-node": cluster.tasks_per_node,
+        "cpus-per-task": cluster.threads_per_worker,
+        "mem": f"{memory_mib(cluster.tasks_per_node, plan)}M",
+        "time": cluster.time_limit or predicted_minutes(config, plan),
+        "signal": f"B:USR1@{WARNING_SECS}",
+    }
+    lines = ["#!/bin/bash", "# Written from the plan (plan.json). USR1 saves a checkpoint and requeues this job."]
+    lines += [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    lines.append("#SBATCH --requeue")
+    own = cluster.sbatch_options
+    lines += [f"#SBATCH {shlex.quote(word)}" for word in (shlex.split(own) if isinstance(own, str) else own)]
+    # A job that Slurm starts again goes on where it was, whatever it began from.
+    again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
+    words = command.split(" ", 1)[1]  # «python»: this one, whatever the job's PATH says
+    return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {words}{again}", ""])
+
+
+def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
+    """The limit that follows from the predicted time of a step; None where nothing is predicted."""
+    step_ms, steps = plan.predicted.step_ms, config.train.steps
+    if step_ms is None or steps is None:
+        return None
+    return math.ceil((START_AND_END_SECS + TIME_MARGIN * steps * step_ms / 1000) / 60)
+
+
+def memory_mib(tasks: int, plan: Plan) -> int:
+    """What a node needs for its workers, a server, and the driver that the first node has."""
+    variables = sum(one.size_bytes * (1 + len(one.slots)) for one in plan.variables)
+    processes = tasks // plan.replicas_per_worker + (1 if plan.servers else 0)
+    return (processes + 1) * PROCESS_MIB + math.ceil(processes * COPIES * variables / 2**20)
+
+
+def submit(path: Path) -> str:
+    """Hands the script to Slurm; returns the job's id. Raises LaunchError with what sbatch says."""
+    try:
+        done = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
+    except OSError as error:
+        raise LaunchError(f"cannot start sbatch: {error}; cluster.submit=false only writes {path}") from error
+    if done.returncode:
+        raise LaunchError(f"cluster=slurm: sbatch refuses {path}: {done.stderr.strip()}")
+    return done.stdout.strip().partition(";")[0]
+
+
+def hand_over(config: RunConfig, path: Path) -> None:
+    """Submits the script, if it is to be, and follows the job, if that is asked for.
+
+    Raises SystemExit with the job's status where it has not ended well, and KeyboardInterrupt on Ctrl-C, after which
+    the job goes on.
+    """
+    if not config.cluster.submit:
+        print(f"parallax_runner: written, and not submitted: {path}", file=sys.stderr)
+        return
+    job = submit(path)
+    log = path.parent / LOG.format(job=job)
+    print(f"parallax_runner: submitted as job {job}; log: {log}; scancel {job} ends it", file=sys.stderr)
+    if config.cluster.follow and (status := follow(job, log)):
+        raise SystemExit(status)
+
+
+def follow(job: str, log: Path) -> int:
+    """Copies the job's log to stderr until the job has ended; returns its exit status."""
+    shown = 0
+    while True:
+        state, exit_status = standing(job)
+        if log.exists():
+            with open(log, "rb") as file:
+                file.seek(shown)
+                new = file.read()
+            shown += len(new)
+            sys.stderr.write(new.decode(errors="replace"))
+            sys.stderr.flush()
+        if state not in WAITING:
+            print(f"parallax_runner: job {job}: {state.lower()}", file=sys.stderr)
+            return exit_status
+        time.sleep(POLL_SECS)
+
+
+def standing(job: str) -> tuple[str, int]:
+    """State and exit status of a job, as far as the controller remembers it: accounting may not exist."""
+    argv = ["scontrol", "show", "job", "--oneliner", job]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode and "Invalid job id" in done.stderr:
+        return "FORGOTTEN", 1
+    if done.returncode:  # the controller may be restarting
+        return "PENDING", 0
+    fields: Mapping[str, str] = dict(re.findall(r"(\S+?)=(\S*)", done.stdout))
+    return fields["JobState"], status_of(fields["JobState"], fields.get("ExitCode", "0:0"))
+
+
+def status_of(state: str, exit_code: str) -> int:
+    """What a shell would show: the status, or 128 and the signal; 1 where Slurm has ended a job without either."""
+    status, _, number = exit_code.partition(":")
+    if state == ENDED_WELL:
+        return 0
+    return 128 + int(number) if int(number or 0) else int(status) or 1
+
+
+def ending_signals(config: RunConfig) -> tuple[signal.Signals, ...]:
+    """What ends a run in a job of Slurm beside the usual signals."""
+    return (signal.SIGUSR1,) if config.cluster.launcher == LAUNCHER and job_id() is not None else ()
+
+
+@contextmanager
+def started_again(interrupts: Interrupts) -> Iterator[None]:
+    """After a run that SIGUSR1 has ended, which its script's --signal sends before the time limit, the job is queued
+    again."""
+    try:
+        yield
+    finally:
+        if interrupts.first_signal == signal.SIGUSR1:
+            _requeue()
+
+
+def _requeue() -> None:
+    job = job_id()
+    argv = ["scontrol", "requeue", str(job)]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True)
+        fault = done.stderr.strip() if done.returncode else None
+    except OSError as error:
+        fault = str(error)
+    told = f"job {job} is started again" if fault is None else f"job {job} is not started again: {fault}"
+    print(f"parallax_runner: {told}", file=sys.stderr)
