@@ -1,0 +1,171 @@
+"""Runs on a real Slurm of two nodes (tests/integration/slurm_cluster.py)."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.checkpoints.files import list_checkpoints, step_of
+from tests.integration.runs import LAUNCH_SECS, Run, launch
+from tests.integration.slurm_cluster import Slurm, lacks, slurm_of_two_nodes
+
+MISSING = lacks()
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+SIMPLE = ("model=simple", "data=linear", "optimizer=gradient_descent", "comm=ps", "tracking=off")
+TWO_NODES = ("cluster=slurm", "cluster.nodes=2", "cluster.tasks_per_node=1")
+ENDLESS = ("train.steps=100000000", "ckpt.save_secs=100000")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with slurm_of_two_nodes(tmp_path_factory.mktemp("slurm")) as running, pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH"):
+            patch.setenv(name, running.environ[name])
+        yield running
+
+
+def submit(*arguments: str, cwd: Path) -> tuple[Run, str]:
+    """A run that is handed to Slurm, and its job's id."""
+    run = launch(*TWO_NODES, *SIMPLE, *arguments, cwd=cwd, is_forked=False).expect_success()
+    found = re.search(r"submitted as job (\d+); log: (\S+);", run.stderr)
+    assert found and found[2] == str(run.run_dir / f"slurm-{found[1]}.log"), run.stderr
+    return run, found[1]
+
+
+def wait(until: Callable[[], bool], what: Callable[[], str]) -> None:
+    deadline = time.monotonic() + LAUNCH_SECS
+    while not until():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.2)
+
+
+def log_of(run: Run, job: str) -> str:
+    path = run.run_dir / f"slurm-{job}.log"
+    return path.read_text() if path.exists() else ""
+
+
+def wait_for_step(run: Run, job: str, start: int = 0) -> None:
+    """Waits for a line of progress in what the job has written from `start` on."""
+    wait(lambda: "\nstep " in log_of(run, job)[start:], lambda: log_of(run, job))
+
+
+def saved(run: Run) -> list[int]:
+    return [step_of(prefix) for prefix in list_checkpoints(run.ckpt_dir)]
+
+
+def test_a_run_is_submitted_trains_on_both_nodes_and_is_followed_to_its_end(slurm: Slurm, tmp_path: Path) -> None:
+    run = launch(*TWO_NODES, *SIMPLE, "train.steps=4", "cluster.follow=true", cwd=tmp_path, is_forked=False)
+    assert run.exit_status == 0, run.stderr
+    assert (run.summary["steps"], run.summary["workers"], run.summary["servers"]) == (4, 2, 2)
+    assert "finished: 4 steps" in run.stderr and ": completed" in run.stderr
+    driver = (run.run_dir / "logs" / "driver.log").read_text()
+    assert "--host n1:1,n2:1" in driver and "--nodelist=n2" in driver and "ssh" not in driver
+    assert "#SBATCH --nodes=2" in (run.run_dir / "job.sbatch").read_text()
+
+
+def test_a_job_s_failure_is_the_status_of_who_follows_it(slurm: Slurm, tmp_path: Path) -> None:
+    diverges = ("optimizer.learning_rate=1e30", "train.steps=50", "cluster.follow=true")
+    run = launch(*TWO_NODES, *SIMPLE, *diverges, cwd=tmp_path, is_forked=False)
+    assert (run.exit_status, run.summary["status"]) == (1, "failed")
+    assert ": failed" in run.stderr
+
+
+def test_what_is_not_to_be_submitted_is_only_written(slurm: Slurm, tmp_path: Path) -> None:
+    run = launch(*TWO_NODES, *SIMPLE, "cluster.submit=false", cwd=tmp_path, is_forked=False).expect_success()
+    assert "written, and not submitted: " in run.stderr
+    run.expect_nothing_started()
+    assert slurm.command("sbatch", "--test-only", str(run.run_dir / "job.sbatch")) == ""
+
+
+def test_of_several_tasks_of_srun_one_is_the_driver(slurm: Slurm, tmp_path: Path) -> None:
+    run_dir = tmp_path / "out"
+    argv = [
+        sys.executable,
+        "-m",
+        "parallax_runner",
+        "cluster=slurm",
+        *SIMPLE,
+        "train.steps=4",
+        f"hydra.run.dir={run_dir}",
+    ]
+    slurm.command("srun", "--mpi=none", "-N2", "--ntasks-per-node=1", *argv, cwd=tmp_path, timeout_secs=LAUNCH_SECS)
+    run = Run(run_dir, 0, "", "", 0.0)
+    assert (run.summary["status"], run.summary["workers"]) == ("finished", 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}, "another task has made a folder of its own"
+
+
+def test_scancel_saves_and_ends_and_the_run_can_go_on(slurm: Slurm, tmp_path: Path) -> None:
+    run, job = submit(*ENDLESS, cwd=tmp_path)
+    wait_for_step(run, job)
+    slurm.command("scancel", job)
+    slurm.wait_for(job, "CANCELLED")
+    (step,) = saved(run)
+    assert run.summary["status"] == "interrupted" and f"{step} steps are saved" in log_of(run, job)
+    again = launch(*TWO_NODES, *SIMPLE, f"train.steps={step + 3}", "cluster.follow=true", cwd=tmp_path, is_forked=False)
+    assert again.exit_status == 0, again.stderr
+    assert (again.summary["first_step"], again.summary["steps"]) == (step, step + 3)
+
+
+def test_usr1_saves_and_the_job_goes_on_in_its_folder_and_mlflow_run(slurm: Slurm, tmp_path: Path) -> None:
+    run, job = submit(*ENDLESS, "tracking=mlflow", cwd=tmp_path)
+    wait_for_step(run, job)
+    slurm.command("scancel", "--batch", "--signal=USR1", job)
+    wait(lambda: slurm.field(job, "Restarts") == "1", lambda: log_of(run, job))
+    (step,) = saved(run)
+    first = run.sidecar(step)["mlflow_run_id"]
+    before = len(log_of(run, job))
+    start_now(slurm, job)
+    wait_for_step(run, job, before)
+    slurm.command("scancel", job)
+    slurm.wait_for(job, "CANCELLED")
+    assert (run.summary["first_step"], run.summary["mlflow_run_id"]) == (step, first)
+    assert first is not None and run.summary["steps"] > step
+
+
+def test_a_job_that_is_preempted_saves_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:
+    run, job = submit(*ENDLESS, cwd=tmp_path)
+    wait_for_step(run, job)
+    urgent = slurm.command(
+        "sbatch", "--parsable", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 1", cwd=tmp_path
+    )
+    slurm.wait_for(urgent, "COMPLETED")
+    (step,) = saved(run)
+    assert slurm.field(job, "Restarts") == "1"
+    before = len(log_of(run, job))
+    start_now(slurm, job)
+    wait_for_step(run, job, before)
+    slurm.command("scancel", job)
+    slurm.wait_for(job, "CANCELLED")
+    assert run.summary["first_step"] == step
+
+
+def test_a_job_whose_node_is_lost_goes_on_when_there_are_nodes_again(slurm: Slurm, tmp_path: Path) -> None:
+    run, job = submit(*ENDLESS[:1], "ckpt.save_secs=1", cwd=tmp_path)
+    wait_for_step(run, job)
+    wait(lambda: bool(saved(run)), lambda: log_of(run, job))
+    slurm.kill_node("n2")
+    try:
+        wait(lambda: slurm.field(job, "Restarts") == "1", lambda: log_of(run, job))
+    finally:
+        slurm.start_node("n2")
+    before = len(log_of(run, job))
+    slurm.command("scontrol", "update", "NodeName=n2", "State=RESUME")
+    start_now(slurm, job)
+    wait_for_step(run, job, before)
+    slurm.command("scancel", job)
+    slurm.wait_for(job, "CANCELLED")
+    assert run.summary["first_step"] > 0
+    slurm.wait_until_idle()
+
+
+def start_now(slurm: Slurm, job: str) -> None:
+    """Slurm lets a job that was requeued wait for two minutes."""
+    slurm.wait_for(job, "PENDING", "RUNNING")
+    if slurm.field(job, "JobState") == "PENDING":
+        slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now")
