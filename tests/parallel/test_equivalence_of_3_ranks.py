@@ -3,7 +3,9 @@
 import pytest
 
 from tests.parallel.test_equivalence import (
+    test_dense_gradients_leave_in_buckets,
     test_equals_one_device,
+    test_owners_of_rows_get_and_send_no_more_than_planned,
     test_ranks_agree,
     test_sparse_gradients_travel_by_allgatherv,
     test_variables_of_16_bits_differ_from_one_device_by_rounding,
@@ -16,8 +18,10 @@ RANKS = 3
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
 
 __all__ = [
+    "test_dense_gradients_leave_in_buckets",
     "test_equals_one_device",
     "test_equals_plain_keras",
+    "test_owners_of_rows_get_and_send_no_more_than_planned",
     "test_ranks_agree",
     "test_sparse_gradients_travel_by_allgatherv",
     "test_variables_of_16_bits_differ_from_one_device_by_rounding",
