@@ -40,38 +40,54 @@ def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
 
 @contextmanager
 def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: RowProbe) -> Iterator[None]:
-    """Lets optimizers of Keras update rows meanwhile, where `mode` allows it; `gradients` are those known so far."""
+    """Lets optimizers of Keras update rows meanwhile, where `mode` allows it; `gradients` are those known so far.
+
+    Raises CaptureError at its end where `mode` is LAZY and an optimizer cannot update rows alone.
+    """
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+    refused: list[str] = []  # raised outside of Keras' branches, which write more into the message of an error
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
         dense = []
         for grad, variable in zip(grads, variables, strict=True):
             if by_rows(this, grad, variable):
-                _update_rows(this, grad, variable, learning_rate, decays=mode is SparseUpdates.LAZY)
+                _update_rows(this, grad, variable, learning_rate, lazily=mode is SparseUpdates.LAZY)
             else:
                 dense.append((grad, variable))
         if dense:
             update_all(this, *(list(part) for part in zip(*dense, strict=True)), learning_rate)
 
     def by_rows(this: Any, grad: Any, variable: Any) -> bool:
-        if not isinstance(grad, tf.IndexedSlices) or not slots_of(this, variable):
-            return False  # without slots an update by scatter is what Keras makes by itself
+        is_sparse = isinstance(grad, tf.IndexedSlices)
         if mode is SparseUpdates.EXACT:
-            return probe.keeps_untouched_rows(this)
-        if not probe.works_by_row(this):
-            raise CaptureError(
-                f"model.sparse_updates=lazy: an update by {type(this).__name__} depends on other rows of the variable "
-                f"than its own («{variable.path}»): choose exact, or another optimizer"
+            # Without slots an update by scatter is what Keras makes by itself.
+            return is_sparse and bool(slots_of(this, variable)) and probe.keeps_untouched_rows(this)
+        if not is_lazy(this, variable):
+            return False
+        kind = type(this).__name__
+        if not is_sparse:
+            refused.append(
+                f"model.sparse_updates=lazy: the gradient of «{variable.path}» is dense where {kind} updates by it, as "
+                "gradient_accumulation_steps or a train_step of your own makes it: choose exact, or leave it sparse"
             )
-        return True
+        elif not probe.works_by_row(this):
+            refused.append(
+                f"model.sparse_updates=lazy: an update by {kind} depends on other rows of the variable than its own "
+                f"(«{variable.path}»): choose exact, or another optimizer"
+            )
+        return not refused
+
+    def is_lazy(this: Any, variable: Any) -> bool:
+        """Whether the optimizer would change rows of this variable that its gradient does not touch."""
+        sparse = {one.handle_id for one in gradients if one.indices is not None}
+        return variable.handle._id in sparse and (bool(slots_of(this, variable)) or decays(this, variable))
 
     def decay(this: Any, variables: Sequence[Any]) -> None:
         if mode is SparseUpdates.LAZY:  # of a table it comes with the update of the rows
-            sparse = {one.handle_id for one in gradients if one.indices is not None}
-            variables = [one for one in variables if one.handle._id not in sparse or not slots_of(this, one)]
+            variables = [one for one in variables if not is_lazy(this, one)]
         decay_all(this, variables)
 
     all_finite = LossScaleOptimizer.check_finite
@@ -84,14 +100,30 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
         stack.enter_context(mock.patch.object(LossScaleOptimizer, "check_finite", finite))
         stack.enter_context(mock.patch.object(TFOptimizer, "_backend_update_step", update))
         stack.enter_context(mock.patch.object(TFOptimizer, "_apply_weight_decay", decay))
-        # Keras divides gradients by `loss_scale_factor`, and slices cannot be divided.
+        # Keras divides gradients by `loss_scale_factor`, and slices cannot be divided; it multiplies them for
+        # `global_clipnorm`, and a product of slices has all rows.
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__truediv__", _divided, create=True))
+        stack.enter_context(mock.patch.object(tf.IndexedSlices, "__mul__", _multiplied, create=True))
         yield
+    if refused:
+        raise CaptureError(refused[0])
 
 
 def _divided(slices: tf.IndexedSlices, divisor: Any) -> tf.IndexedSlices:
     values = slices.values / tf.cast(divisor, slices.values.dtype)
     return tf.IndexedSlices(values, slices.indices, slices.dense_shape)
+
+
+def _multiplied(slices: tf.IndexedSlices, factor: Any) -> tf.IndexedSlices:
+    return tf.IndexedSlices(slices.values * tf.cast(factor, slices.values.dtype), slices.indices, slices.dense_shape)
+
+
+def decays(optimizer: Any, variable: Any) -> bool:
+    """Whether the optimizer decays this weight."""
+    from keras.src import backend
+
+    is_keras = isinstance(variable, backend.Variable)
+    return is_keras and optimizer.weight_decay is not None and bool(optimizer._use_weight_decay(variable))
 
 
 def slots_of(optimizer: Any, variable: Any) -> list[Any]:
@@ -112,10 +144,10 @@ NO_SLOTS = frozenset(
 )
 
 
-def _update_rows(optimizer: Any, grad: tf.IndexedSlices, variable: Any, learning_rate: Any, *, decays: bool) -> None:
+def _update_rows(optimizer: Any, grad: tf.IndexedSlices, variable: Any, learning_rate: Any, *, lazily: bool) -> None:
     stateful = [variable, *slots_of(optimizer, variable)]
     rows = [one._value.sparse_read(grad.indices) for one in stateful]
-    after = updated_rows(optimizer, grad.values, variable, stateful, rows, learning_rate, decays=decays)
+    after = updated_rows(optimizer, grad.values, variable, stateful, rows, learning_rate, lazily=lazily)
     for one, before, value in zip(stateful, rows, after, strict=True):
         if value is not before:
             one._value.scatter_update(tf.IndexedSlices(value, grad.indices))
@@ -129,14 +161,14 @@ def updated_rows(
     rows: Sequence[Any],
     learning_rate: Any,
     *,
-    decays: bool = False,
+    lazily: bool = False,
 ) -> list[Any]:
     """`rows` of the variable and its slots (`stateful`) after the optimizer's own update by a `gradient` of them."""
     from keras.src import backend
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
     place = optimizer._get_variable_index(variable)
-    decays = decays and optimizer.weight_decay is not None and optimizer._use_weight_decay(variable)
+    decay = optimizer.weight_decay if lazily and decays(optimizer, variable) else None
     names = {id(one) for one in stateful}
 
     def assigned(change: Callable[[Any, Any], Any], plain: Any) -> Any:
@@ -161,8 +193,8 @@ def updated_rows(
             plain = getattr(TFOptimizer, name)
             stack.enter_context(mock.patch.object(TFOptimizer, name, assigned(change, plain)))
         stack.enter_context(mock.patch.object(optimizer, "_get_variable_index", lambda _: place))
-        if decays:
-            decay = tf.cast(optimizer.weight_decay, rows[0].dtype) * tf.cast(learning_rate, rows[0].dtype)
-            optimizer.assign_sub(variable, variable * decay)
+        if decay is not None:
+            share = tf.cast(decay, rows[0].dtype) * tf.cast(learning_rate, rows[0].dtype)
+            optimizer.assign_sub(variable, variable * share)
         optimizer.update_step(gradient, variable, learning_rate)
         return [scope.get_current_value(one) for one in stateful]

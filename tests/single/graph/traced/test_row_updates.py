@@ -69,10 +69,13 @@ def test_the_probe_knows_optimizers(made: Callable[[], Any], keeps: bool, by_row
         (optimizers.SGD, "exact", "touched"),
         (optimizers.Adagrad, "exact", "touched"),
         (lambda: optimizers.Adagrad(clipnorm=0.1), "exact", "touched"),
+        (lambda: optimizers.Adagrad(global_clipnorm=0.1), "exact", "touched"),
         (optimizers.Adam, "exact", "all"),
         (lambda: optimizers.SGD(momentum=0.9), "exact", "all"),
         (optimizers.Adam, "lazy", "touched"),
         (lambda: optimizers.AdamW(weight_decay=0.1), "lazy", "touched"),
+        (lambda: optimizers.Adam(global_clipnorm=0.1), "lazy", "touched"),
+        (lambda: optimizers.SGD(weight_decay=0.1), "lazy", "touched"),
         (lambda: optimizers.Adam(use_ema=True), "lazy", "all"),
     ],
 )
@@ -88,7 +91,15 @@ def table_after_a_step(single: SingleDeviceGraph) -> tuple[np.ndarray, np.ndarra
     return before, device.variables()[TABLE]
 
 
-@pytest.mark.parametrize("made", [lambda: optimizers.Adam(0.1), lambda: optimizers.AdamW(0.1, weight_decay=0.1)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: optimizers.Adam(0.1),
+        lambda: optimizers.AdamW(0.1, weight_decay=0.1),
+        lambda: optimizers.AdamW(0.1, weight_decay=0.1, global_clipnorm=0.1),
+        lambda: optimizers.SGD(0.1, weight_decay=0.1),
+    ],
+)
 def test_lazy_updates_are_those_of_touched_rows_alone(made: Callable[[], Any]) -> None:
     before, exact = table_after_a_step(captured(made))
     _, lazy = table_after_a_step(captured(made, mode="lazy"))
@@ -110,6 +121,13 @@ def test_adagrad_by_rows_is_adagrad_of_the_dense_gradient(monkeypatch: pytest.Mo
 def test_lazy_is_refused_where_rows_depend_on_others() -> None:
     with pytest.raises(CaptureError, match=r"sparse_updates=lazy: an update by Lamb depends on other rows.*exact"):
         captured(optimizers.Lamb, mode="lazy")
+
+
+def test_lazy_is_refused_where_the_gradient_becomes_dense() -> None:
+    """Also in a branch of Keras, which would write its own arguments into the message."""
+    accumulating = {"weight_decay": 0.1, "gradient_accumulation_steps": 2}
+    with pytest.raises(CaptureError, match=r"^model\.sparse_updates=lazy: .*«table/embeddings» is dense.*sparse$"):
+        captured(lambda: optimizers.AdamW(**accumulating), mode="lazy")
 
 
 def test_an_unknown_mode_is_refused() -> None:
