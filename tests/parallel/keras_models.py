@@ -35,6 +35,7 @@ FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
     "y": ((), "float64"),
     "z": ((), "float64"),
     "weight": ((), "float64"),
+    "clicked": ((), "float64"),
 }
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -59,6 +60,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "loss_scale": lambda: optimizers.LossScaleOptimizer(
         optimizers.Adam(0.01), initial_scale=2.0**10, dynamic_growth_steps=4
     ),
+    "loss_scale_factor": lambda: optimizers.Adagrad(0.05, loss_scale_factor=16.0),
 }
 
 
@@ -86,6 +88,7 @@ def batch(case: Case, step: int, rank: int) -> dict[str, np.ndarray]:
         "y": draw.normal(size=BATCH),
         "z": draw.normal(size=BATCH),
         "weight": draw.uniform(0.5, 1.5, size=BATCH),
+        "clicked": draw.integers(0, 2, BATCH),
     }
     if case.optimizer == "loss_scale" and (step, rank) == (4, case.ranks - 1):
         found["y"][0] = np.inf  # no rank updates then, and all halve the scale
@@ -127,7 +130,7 @@ def split(case: Case, values: dict[str, np.ndarray]) -> tuple[Any, Any, Any]:
         given = {output: values[name] for output, name in labels.items()}
     else:
         given = values[labels] if isinstance(labels, str) else [values[name] for name in labels]
-    inputs = {name: array for name, array in values.items() if name not in ("y", "z", "weight")}
+    inputs = {name: array for name, array in values.items() if name not in ("y", "z", "weight", "clicked")}
     return inputs, given, None if weight is None else values[weight]
 
 
@@ -272,6 +275,15 @@ def loaded(optimizer: str) -> Any:
         layer = model.get_layer(name)
         layer.set_weights([draw.normal(size=each.shape) for each in layer.get_weights()])
     return model
+
+
+def counted(optimizer: str) -> Any:
+    """With metrics beside the loss: some count the weights of examples, and one does not."""
+    given = _inputs("ids", "x")
+    x = layers.Dense(4, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
+    model = keras.Model(given, layers.Dense(1, activation="sigmoid")(x))
+    weighted = [keras.metrics.AUC(name="weighted"), keras.metrics.Precision(thresholds=0.4), "mse"]
+    return _compiled(model, optimizer, "binary_crossentropy", metrics=[keras.metrics.AUC()], weighted_metrics=weighted)
 
 
 class OwnStep(keras.Model):
@@ -464,6 +476,10 @@ MODELS: dict[str, TracedModel] = {
     "named_outputs": TracedModel(named_outputs, TWO, {"labels": {"first": "y", "second": "z"}}),
     "weighted": TracedModel(functional, (*BASE, "weight"), {"labels": "y", "sample_weight": "weight"}),
     "loaded": TracedModel(loaded, BASE),
+    "lazy": TracedModel(functional, BASE, {"labels": "y", "sparse_updates": "lazy"}),
+    "counted": TracedModel(
+        counted, ("ids", "x", "clicked", "weight"), {"labels": "clicked", "sample_weight": "weight"}
+    ),
     "bfloat16": TracedModel(bfloat16, BASE),
     "module": TracedModel(module, BASE, {}),
     "nested": TracedModel(nested, BASE, {}),

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.ops import CheckpointOps
+from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.rewrite import passes
@@ -78,11 +79,25 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
                 meet(run_dir, f"{number}_{segment}", case.ranks, rank)
                 continue
             save(run_dir / f"{number}_final_{rank}.npz", values(session, reads))
+            if distributed.validation_loss is not None:
+                batch = case.batch(STEPS, rank)
+                feed = {distributed.features[0][name]: array for name, array in batch.items()}
+                save(run_dir / f"{number}_validation_{rank}.npz", session.run(evaluated(single, distributed), feed))
             if case.recuts and rank == 0:
                 save(run_dir / f"{number}_saved_0.npz", checkpoints.snapshot(session))
     save(run_dir / f"{number}_losses_{rank}.npz", {"losses": np.array(losses), "sent_bytes": np.array(sent)})
     if rank == 0:
         (run_dir / f"{number}_trace.json").write_text(json.dumps(executed(metadata)))
+
+
+def evaluated(single: SingleDeviceGraph, distributed: DistributedGraph) -> dict[str, tf.Tensor]:
+    """What a batch gives without training: its loss, what it adds to metrics, and what the model predicts."""
+    found = {"loss": distributed.validation_loss}
+    found |= {f"sums/{number}": tensor for number, tensor in enumerate(distributed.validation_metric_sums)}
+    for output, name in single.outputs.items():
+        tensor = distributed.stands_for.get(name)
+        found[f"outputs/{output}"] = distributed.graph.get_tensor_by_name(name) if tensor is None else tensor
+    return found
 
 
 def meet(run_dir: Path, name: str, ranks: int, rank: int) -> None:

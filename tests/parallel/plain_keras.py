@@ -12,6 +12,7 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
 from parallax_runner.graph.generators import seeded_generators
 from tests.parallel import keras_models
@@ -22,41 +23,72 @@ Batch = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
+class Evaluated:
+    """Of one batch, without training: its loss, the variables of its metrics, and the predictions of each output."""
+
+    loss: float
+    sums: list[np.ndarray]
+    outputs: list[np.ndarray]
+
+
+@dataclass(frozen=True)
 class Trained:
-    """All variables by name, as the model's function left them and after the last step; and the loss of each step."""
+    """All variables by name, as the model's function left them and after the last step; and the loss of each step.
+
+    `evaluated` is what a Keras model then makes of a batch that it was not trained on; None of a step with a tape.
+    """
 
     first: Values
     final: Values
     losses: list[float]
+    evaluated: Evaluated | None
 
 
-def train(case: Case, initial: Values, steps: Sequence[Sequence[Values]], *, merged: bool = True) -> Trained:
-    """Trains from `initial`, one step for each of `steps`, which has the batches of all ranks.
+@dataclass(frozen=True)
+class Made:
+    """The training step of a case, and what it trains or keeps, by name; `evaluate` of a Keras model alone."""
+
+    step: Callable[[Batch], float]
+    variables: dict[str, Any]
+    evaluate: Callable[[Batch], Evaluated] | None = None
+
+
+def train(
+    case: Case, initial: Values, steps: Sequence[Sequence[Values]], last: Sequence[Values], *, merged: bool = True
+) -> Trained:
+    """Trains from `initial`, one step for each of `steps`, which has the batches of all ranks; evaluates on `last`.
 
     `initial` is by the path of a variable of Keras, or by the name of any other one. With `merged` slices of a gradient
     that have one id are added up before anything is done with them.
     """
     with ExitStack() as stack:
-        step, variables = stack.enter_context(_made(case))
+        made = stack.enter_context(_made(case))
+        variables = made.variables
         assert variables.keys() == initial.keys(), variables.keys() ^ initial.keys()
         first = _values(variables)
         for name, variable in variables.items():
             variable.assign(initial[name])
+        if keras_models.MODELS[case.model].options.get("sparse_updates") == "lazy":
+            stack.enter_context(_rows_of_the_batch_alone(variables))
         if merged:
             stack.enter_context(_merged())
-        losses = [step({name: np.concatenate([one[name] for one in each]) for name in each[0]}) for each in steps]
-        return Trained(first, _values(variables), losses)
+        losses = [made.step(_together(each)) for each in steps]
+        final = _values(variables)
+        return Trained(first, final, losses, made.evaluate(_together(last)) if made.evaluate else None)
 
 
 def made_values(case: Case) -> dict[str, np.ndarray]:
     """What the variables are when the case's function has returned and all layers are built."""
-    with _made(case) as (_, variables):
-        return _values(variables)
+    with _made(case) as made:
+        return _values(made.variables)
+
+
+def _together(batches: Sequence[Values]) -> Batch:
+    return {name: np.concatenate([one[name] for one in batches]) for name in batches[0]}
 
 
 @contextmanager
-def _made(case: Case) -> Iterator[tuple[Callable[[Batch], float], dict[str, Any]]]:
-    """The training step of a case, and all that it trains or keeps, by name."""
+def _made(case: Case) -> Iterator[Made]:
     eager = tf.config.functions_run_eagerly()
     keras.utils.clear_session()  # layers are numbered from the start
     tf.config.run_functions_eagerly(True)
@@ -65,15 +97,14 @@ def _made(case: Case) -> Iterator[tuple[Callable[[Batch], float], dict[str, Any]
             tf.random.set_seed(SEED)
             made, variables = keras_models.make(case)
             if case.kind == "keras":
-                step, variables = _keras_step(case, made)
+                yield _made_of_model(case, made)
             else:
-                step = functools.partial(_tape_step, made)
-            yield step, {keras_models.name_of(one): one for one in variables}
+                yield Made(functools.partial(_tape_step, made), _by_name(variables))
     finally:
         tf.config.run_functions_eagerly(eager)
 
 
-def _keras_step(case: Case, model: Any) -> tuple[Callable[[Batch], float], list[Any]]:
+def _made_of_model(case: Case, model: Any) -> Made:
     def split(batch: Values) -> tuple[Any, Any, Any]:
         inputs, labels, weight = keras_models.split(case, batch)
         return next(iter(inputs.values())) if isinstance(model, keras.Sequential) else inputs, labels, weight
@@ -82,11 +113,27 @@ def _keras_step(case: Case, model: Any) -> tuple[Callable[[Batch], float], list[
         model.reset_metrics()
         return float(model.train_on_batch(*split(batch), return_dict=True)["loss"])
 
+    def evaluate(batch: Batch) -> Evaluated:
+        model.reset_metrics()
+        loss = float(model.test_on_batch(*split(batch), return_dict=True)["loss"])
+        counted = [[np.array(one.numpy()) for one in metric.variables] for metric in _each_metric(model)]
+        sums = [one for variables in counted if any(map(np.any, variables)) for one in variables]
+        return Evaluated(loss, sums, [np.array(one) for one in tf.nest.flatten(model(split(batch)[0], training=False))])
+
     model(split(case.batch(0, 0))[0])
     model.optimizer.build(model.trainable_variables)
     of_metrics = {id(one) for one in model.metrics_variables}
     kept = [one for one in model.variables if id(one) not in of_metrics]
-    return step, [*kept, *model.optimizer.variables]
+    return Made(step, _by_name([*kept, *model.optimizer.variables]), evaluate)
+
+
+def _each_metric(model: Any) -> list[Any]:
+    """Those of compile too, which Keras keeps in one."""
+    return [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
+
+
+def _by_name(variables: Sequence[Any]) -> dict[str, Any]:
+    return {keras_models.name_of(one): one for one in variables}
 
 
 def _tape_step(step: Callable[[Any], Any], batch: Batch) -> float:
@@ -107,4 +154,37 @@ def _merged() -> Iterator[None]:
         return [tf.convert_to_tensor(one) for one in found]
 
     with mock.patch.object(tf.GradientTape, "gradient", gradient):
+        yield
+
+
+@contextmanager
+def _rows_of_the_batch_alone(variables: Mapping[str, Any]) -> Iterator[None]:
+    """After an update of all rows, those of a table that are not in the batch are as before the step, with slots."""
+    gradient_of, update_all = tf.GradientTape.gradient, TFOptimizer._backend_update_step
+    before: dict[str, np.ndarray] = {}
+    untouched: dict[str, np.ndarray] = {}
+
+    def gradient(this: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        found = gradient_of(this, target, sources, *args, **kwargs)
+        before.update(_values(variables))
+        for source, one in zip(sources, found, strict=True):
+            if isinstance(one, tf.IndexedSlices):
+                (name,) = [name for name, variable in variables.items() if variable.handle is source.handle]
+                untouched[name] = np.setdiff1d(np.arange(source.shape[0]), one.indices.numpy())
+        return found
+
+    def update(*args: Any) -> None:
+        update_all(*args)
+        for table, rows in untouched.items():
+            slots = f"/{table.replace('/', '_')}_"
+            for name, variable in variables.items():
+                if name == table or slots in name:
+                    values = np.array(variable.numpy())
+                    values[rows] = before[name][rows]
+                    variable.assign(values)
+
+    with (
+        mock.patch.object(tf.GradientTape, "gradient", gradient),
+        mock.patch.object(TFOptimizer, "_backend_update_step", update),
+    ):
         yield

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from tests.parallel import traced_cases
 from tests.parallel.cases import STEPS, TRACED, TRACED_FAULTY, TRACED_SHORT, Case
 from tests.parallel.conftest import Launches
 from tests.parallel.test_equivalence import compared
+
+if TYPE_CHECKING:
+    from tests.parallel.plain_keras import Evaluated  # imports Keras
 
 TOLERANCE = 1e-10
 RANKS = 2  # those of three ranks: test_equivalence_of_3_ranks.py
@@ -28,6 +33,18 @@ def test_cases_have_every_model_and_every_optimizer_in_every_mode() -> None:
     assert {(case.comm, case.ranks) for case in TRACED} == set(itertools.product(traced_cases.COMMS, (2, 3)))
 
 
+def evaluates_as(plain: Evaluated, by_rank: list[dict[str, np.ndarray]]) -> None:
+    """The mean of the ranks' losses, the sums of what they add to metrics, and their predictions one behind another."""
+    equal = functools.partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=1e-14)
+    equal(np.mean([one["loss"] for one in by_rank]), plain.loss)
+    sums = [name for name in by_rank[0] if name.startswith("sums/")]
+    for name, expected in zip(sums, plain.sums, strict=True):
+        equal(np.sum([one[name] for one in by_rank], axis=0), expected, err_msg=name)
+    outputs = [name for name in by_rank[0] if name.startswith("outputs/")]
+    for name, expected in zip(outputs, plain.outputs, strict=True):
+        equal(np.concatenate([one[name] for one in by_rank]), expected, err_msg=name)
+
+
 @pytest.mark.cases([case for case in TRACED if case.model not in traced_cases.OF_OWN_BATCH])
 def test_equals_plain_keras(case: Case, launched: Launches) -> None:
     """From the same first values, to the bit; gradients merged, but where each id is there once or the update is by
@@ -36,13 +53,17 @@ def test_equals_plain_keras(case: Case, launched: Launches) -> None:
 
     runs, merged = launched[case.ranks], case.model not in ("once", traced_cases.WITHOUT_OPTIMIZER)
     initial, steps = runs.arrays(case, "initial"), [[case.batch(n, r) for r in range(case.ranks)] for n in range(STEPS)]
-    plain = plain_keras.train(case, initial, steps, merged=merged)
+    last = [case.batch(STEPS, rank) for rank in range(case.ranks)]
+    plain = plain_keras.train(case, initial, steps, last, merged=merged)
     firsts = compare(initial, plain.first, tolerance=0.0)
     assert firsts.ok, (firsts.first_difference, firsts.missing, firsts.unexpected)
     finals = compare(runs.arrays(case, "final"), plain.final, tolerance=TOLERANCE, initial=initial)
     assert finals.ok, (finals.first_difference, finals.missing, finals.unexpected)
     by_rank = [runs.arrays(case, "losses", rank)["losses"] for rank in range(case.ranks)]
     np.testing.assert_allclose(np.mean(by_rank, axis=0), plain.losses, rtol=TOLERANCE)
+    assert (plain.evaluated is None) == (case.kind == "tape")
+    if plain.evaluated is not None:
+        evaluates_as(plain.evaluated, [runs.arrays(case, "validation", rank) for rank in range(case.ranks)])
 
 
 @pytest.mark.cases(TRACED_FAULTY)

@@ -30,6 +30,8 @@ KERAS = (
 TAPE = ("nested", "stack", "two_optimizers")
 WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
+LAZY = "lazy"
+COUNTED = "counted"
 # Draws, statistics and means over valid words of a rank's own batch are no others': plain Keras does not say what is
 # right there.
 OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
@@ -53,6 +55,7 @@ OPTIMIZERS = (
     "accumulation",
     "weight_decay",
     "loss_scale",
+    "loss_scale_factor",
 )
 
 
@@ -75,6 +78,8 @@ BASIC = [
     _case("weighted", "accumulation", "hybrid"),
     _case("two_optimizers", "clipnorm", "ps"),
     _case(WITHOUT_OPTIMIZER, "sgd", "hybrid"),
+    _case(LAZY, "adamw", "ps"),
+    _case(COUNTED, "loss_scale_factor", "sharded"),
 ]
 
 
@@ -87,8 +92,18 @@ def every() -> list[dict[str, Any]]:
         for comm, ranks in zip(COMMS, (2, 3, 3, 2) if number % 2 else (3, 2, 2, 3), strict=True)
     ]
     by_hand = [_case(WITHOUT_OPTIMIZER, "sgd", comm, ranks) for comm, ranks in (("mpi", 2), ("sharded", 3))]
-    cases = [*BASIC, *turns, *by_hand]
+    counted = [_case(COUNTED, "adam", comm, ranks) for comm, ranks in zip(COMMS, (3, 2, 3, 2), strict=True)]
+    cases = [*BASIC, *turns, *by_hand, *counted, *_lazy()]
     return [case for number, case in enumerate(cases) if case not in cases[:number]]
+
+
+def _lazy() -> list[dict[str, Any]]:
+    """Every optimizer that gets a sparse gradient updates the rows of the batch alone; modes take turns."""
+    optimizers = [optimizer for optimizer in OPTIMIZERS if optimizer != "accumulation"]
+    return [
+        _case(LAZY, optimizer, comm, 2 + number // len(COMMS) % 2)
+        for number, (optimizer, comm) in enumerate(zip(optimizers, itertools.cycle(COMMS), strict=False))
+    ]
 
 
 def faulty() -> list[dict[str, Any]]:
