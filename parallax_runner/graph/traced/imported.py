@@ -36,7 +36,7 @@ class First:
         with tf.name_scope(scope):
             if self.drawn is not None:
                 constants = {name: tf.constant(value) for name, value in self.captured.items()}
-                definition = without_captured(sorted_controls(self.drawn.as_graph_def()), constants)
+                definition = without_captured(without_colocation(self.drawn.as_graph_def()), constants)
                 (output,) = self.drawn.outputs
                 return tf.import_graph_def(definition, constants, return_elements=[output.name], name="drawn")[0]
             if self.value is not None:
@@ -93,7 +93,7 @@ def import_step(
     fed = {inner.name: features[feature] for feature, inner in trace.inputs.items() if inner.op in needed}
     fed |= {inner.name: _captured(outer, variables) for outer, inner in trace.graph.captures if inner.op in needed}
     definition = tf.graph_util.extract_sub_graph(
-        sorted_controls(trace.graph.as_graph_def()), [op.name for op in starts]
+        without_colocation(trace.graph.as_graph_def()), [op.name for op in starts]
     )
     definition = without_captured(definition, fed)
     returned = [*(tensor.name for tensor in wanted.values()), *(op.name for op in ends)]
@@ -133,12 +133,9 @@ def without_captured(definition: Any, fed: Iterable[str]) -> Any:
     return definition
 
 
-def sorted_controls(definition: Any) -> Any:
-    """Control inputs come out of sets of Python: in the order of their names every process has the same graph."""
+def without_colocation(definition: Any) -> Any:
+    """Leaves out which ops are on one device with others: some of these are placeholders that are not imported."""
     for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
         for node in nodes:
-            data = [name for name in node.input if not name.startswith("^")]
-            controls = sorted(name for name in node.input if name.startswith("^"))
-            node.input[:] = [*data, *controls]
-            node.attr.pop("_class", None)  # colocation with placeholders that are not imported
+            node.attr.pop("_class", None)
     return definition

@@ -179,6 +179,36 @@ class FromOne(metrics.Mean):
         super().update_state(y_pred)
 
 
+class InPlace(metrics.Metric):
+    """Adds to its variables by TensorFlow's own ops, where metrics of Keras assign a sum."""
+
+    def __init__(self) -> None:
+        super().__init__(name="in_place")
+        self.up = self.add_variable((), "zeros", name="up")
+        self.down = self.add_variable((), "zeros", name="down")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        for _ in range(2):
+            self.up.value.assign_add(tf2.reduce_sum(y_true))
+            self.down.value.assign_sub(tf2.reduce_sum(y_pred))
+
+    def result(self) -> Any:
+        return self.up + self.down
+
+
+def test_a_metric_that_is_added_to_in_place_is_a_sum() -> None:
+    def make() -> Any:
+        return _model(loss="binary_crossentropy", metrics=[InPlace()])
+
+    single = capture_step(make, FEATURES, seed=7, options={"labels": ONE})
+    assert single.validation_metrics is not None
+    with _session(single) as run:
+        evaluated = [run(single.validation_metrics.tensors, batch) for batch in batches()]
+    found = _results(single.validation_metrics, evaluated)
+    expected = make().evaluate(_dataset(ONE, None), verbose=0, return_dict=True)
+    assert found == pytest.approx(expected, rel=2e-6)
+
+
 @pytest.mark.parametrize("kind", [Highest, Decaying, FromOne])
 def test_what_is_no_sum_is_named_and_left_out(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
     def make() -> Any:
