@@ -182,6 +182,10 @@ class Case:
             found["y"][0] = np.nan
         return found
 
+    def validation_batch(self, rank: int) -> dict[str, np.ndarray]:
+        """What a rank evaluates a Keras model on: as many examples as no other rank has."""
+        return {name: array[rank:] for name, array in self.batch(STEPS, rank).items()}
+
     def _build(self, features: dict[str, tf.Tensor], *, batches: int) -> dict[str, Any]:
         # Servers outlive a case: names of their own keep the cases apart.
         with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):

@@ -80,8 +80,8 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
                 continue
             save(run_dir / f"{number}_final_{rank}.npz", values(session, reads))
             if distributed.validation_loss is not None:
-                batch = case.batch(STEPS, rank)
-                feed = {distributed.features[0][name]: array for name, array in batch.items()}
+                batch = case.validation_batch(rank)
+                feed = {distributed.validation_features[name]: array for name, array in batch.items()}
                 save(run_dir / f"{number}_validation_{rank}.npz", session.run(evaluated(single, distributed), feed))
             if case.recuts and rank == 0:
                 save(run_dir / f"{number}_saved_0.npz", checkpoints.snapshot(session))

@@ -24,7 +24,7 @@ Batch = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Of one batch, without training: its loss, the variables of its metrics, and the predictions of each output."""
+    """Of several batches, without training: their loss, the variables of metrics, and the predictions by output."""
 
     loss: float
     sums: list[np.ndarray]
@@ -35,7 +35,7 @@ class Evaluated:
 class Trained:
     """All variables by name, as the model's function left them and after the last step; and the loss of each step.
 
-    `evaluated` is what a Keras model then makes of a batch that it was not trained on; None of a step with a tape.
+    `evaluated` is what a Keras model then makes of batches that it was not trained on; None of a step with a tape.
     """
 
     first: Values
@@ -50,7 +50,7 @@ class Made:
 
     step: Callable[[Batch], float]
     variables: dict[str, Any]
-    evaluate: Callable[[Batch], Evaluated] | None = None
+    evaluate: Callable[[Sequence[Values]], Evaluated] | None = None
 
 
 def train(
@@ -74,7 +74,7 @@ def train(
             stack.enter_context(_merged())
         losses = [made.step(_together(each)) for each in steps]
         final = _values(variables)
-        return Trained(first, final, losses, made.evaluate(_together(last)) if made.evaluate else None)
+        return Trained(first, final, losses, made.evaluate(last) if made.evaluate else None)
 
 
 def made_values(case: Case) -> dict[str, np.ndarray]:
@@ -113,18 +113,33 @@ def _made_of_model(case: Case, model: Any) -> Made:
         model.reset_metrics()
         return float(model.train_on_batch(*split(batch), return_dict=True)["loss"])
 
-    def evaluate(batch: Batch) -> Evaluated:
+    def evaluate(batches: Sequence[Values]) -> Evaluated:
         model.reset_metrics()
-        loss = float(model.test_on_batch(*split(batch), return_dict=True)["loss"])
+        with _batches_count_alike(model):
+            loss = [float(model.test_step(split(batch))["loss"]) for batch in batches][-1]  # of all until then
         counted = [[np.array(one.numpy()) for one in metric.variables] for metric in _each_metric(model)]
         sums = [one for variables in counted if any(map(np.any, variables)) for one in variables]
-        return Evaluated(loss, sums, [np.array(one) for one in tf.nest.flatten(model(split(batch)[0], training=False))])
+        outputs = model(split(_together(batches))[0], training=False)
+        return Evaluated(loss, sums, [np.array(one) for one in tf.nest.flatten(outputs)])
 
     model(split(case.batch(0, 0))[0])
     model.optimizer.build(model.trainable_variables)
     of_metrics = {id(one) for one in model.metrics_variables}
     kept = [one for one in model.variables if id(one) not in of_metrics]
     return Made(step, _by_name([*kept, *model.optimizer.variables]), evaluate)
+
+
+@contextmanager
+def _batches_count_alike(model: Any) -> Iterator[None]:
+    """In the loss of one of several outputs: Keras weighs a batch by its size there only where a graph has the size."""
+
+    def alike(update: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda value, sample_weight=None: update(value)
+
+    with ExitStack() as stack:
+        for tracker in model._compile_loss.metrics:
+            stack.enter_context(mock.patch.object(tracker, "update_state", alike(tracker.update_state)))
+        yield
 
 
 def _each_metric(model: Any) -> list[Any]:

@@ -33,10 +33,10 @@ def test_cases_have_every_model_and_every_optimizer_in_every_mode() -> None:
     assert {(case.comm, case.ranks) for case in TRACED} == set(itertools.product(traced_cases.COMMS, (2, 3)))
 
 
-def evaluates_as(plain: Evaluated, by_rank: list[dict[str, np.ndarray]]) -> None:
-    """The mean of the ranks' losses, the sums of what they add to metrics, and their predictions one behind another."""
+def evaluates_as(plain: Evaluated, by_rank: list[dict[str, np.ndarray]], sizes: list[int]) -> None:
+    """The ranks' losses averaged by `sizes` of batches, the sums of what they add to metrics, and all predictions."""
     equal = functools.partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=1e-14)
-    equal(np.mean([one["loss"] for one in by_rank]), plain.loss)
+    equal(np.average([one["loss"] for one in by_rank], weights=sizes), plain.loss)
     sums = [name for name in by_rank[0] if name.startswith("sums/")]
     for name, expected in zip(sums, plain.sums, strict=True):
         equal(np.sum([one[name] for one in by_rank], axis=0), expected, err_msg=name)
@@ -53,7 +53,7 @@ def test_equals_plain_keras(case: Case, launched: Launches) -> None:
 
     runs, merged = launched[case.ranks], case.model not in ("once", traced_cases.WITHOUT_OPTIMIZER)
     initial, steps = runs.arrays(case, "initial"), [[case.batch(n, r) for r in range(case.ranks)] for n in range(STEPS)]
-    last = [case.batch(STEPS, rank) for rank in range(case.ranks)]
+    last = [case.validation_batch(rank) for rank in range(case.ranks)]
     plain = plain_keras.train(case, initial, steps, last, merged=merged)
     firsts = compare(initial, plain.first, tolerance=0.0)
     assert firsts.ok, (firsts.first_difference, firsts.missing, firsts.unexpected)
@@ -63,7 +63,8 @@ def test_equals_plain_keras(case: Case, launched: Launches) -> None:
     np.testing.assert_allclose(np.mean(by_rank, axis=0), plain.losses, rtol=TOLERANCE)
     assert (plain.evaluated is None) == (case.kind == "tape")
     if plain.evaluated is not None:
-        evaluates_as(plain.evaluated, [runs.arrays(case, "validation", rank) for rank in range(case.ranks)])
+        evaluated = [runs.arrays(case, "validation", rank) for rank in range(case.ranks)]
+        evaluates_as(plain.evaluated, evaluated, [len(next(iter(batch.values()))) for batch in last])
 
 
 @pytest.mark.cases(TRACED_FAULTY)
