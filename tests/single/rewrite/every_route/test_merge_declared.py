@@ -10,7 +10,7 @@ from tests.single.small_models import BATCH, Features, captured, lookup_model
 
 
 def _declaring(features: Features) -> tf.Tensor:
-    """The model, with a count of examples and the largest x so far, by what each rank adds to it."""
+    """The model, with a count of examples, and a number to which each rank adds the largest x of its batch."""
     kinds = {"seen": tf.VariableAggregation.SUM, "moved": tf.VariableAggregation.MEAN}
     made = {
         name: tf.get_variable(
