@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from parallax_runner.files.whole import write_whole
 from parallax_runner.track.mlflow.store import Point
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LoggedModels:
             with tempfile.TemporaryDirectory() as folder:
                 pointer = Path(folder) / POINTER
                 told = {"checkpoint": checkpoint, "uri": uri}
-                pointer.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+                write_whole(pointer, json.dumps(told, indent=1) + "\n")
                 self._client.log_model_artifact(model.model_id, str(pointer))
         self._close(model, checkpoint)
 
