@@ -1,4 +1,4 @@
-"""The model of models/dlrm_keras.py on plain `tf.Variable`s, with Adagrad: `ParameterServerStrategy` takes no Keras 3.
+"""The model of models/dlrm_keras.py on plain `tf.Variable`s, with its optimizer: `ParameterServerStrategy` takes no Keras 3.
 
 A variable may be sharded over servers; `tf.nn.embedding_lookup` then asks each shard for its own rows.
 """
@@ -74,6 +74,24 @@ class Adagrad:
                     tf.raw_ops.ResourceSparseApplyAdagradV2(**handles, **factors, **rows)
                 else:
                     tf.raw_ops.ResourceApplyAdagradV2(**handles, **factors, grad=gradient)
+
+
+class Sgd:
+    """Gradient descent: a gradient that is a list of rows changes those rows."""
+
+    def __init__(self, variables: Sequence[tf.Variable], learning_rate: float) -> None:
+        self._learning_rate = learning_rate
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> None:
+        """Changes the variables by their gradients."""
+        for gradient, variable in zip(gradients, variables, strict=True):
+            if isinstance(gradient, tf.IndexedSlices):
+                variable.scatter_sub(tf.IndexedSlices(self._learning_rate * gradient.values, gradient.indices))
+            else:
+                variable.assign_sub(self._learning_rate * gradient)
+
+
+OPTIMIZERS = {"adagrad": Adagrad, "sgd": Sgd}  # by Keras' names
 
 
 def make_mlp(units: Sequence[int]) -> list[tuple[tf.Variable, tf.Variable]]:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.hosts.cluster import free_ports
-from benchmarks.peers.dlrm_variables import Adagrad, Dlrm
+from benchmarks.peers.dlrm_variables import OPTIMIZERS, Dlrm
 from benchmarks.peers.keras_model import one_thread
 from benchmarks.peers.task import Task, cluster_parser, leave
 
@@ -49,7 +49,8 @@ def main() -> None:
     tf.random.set_seed(task.config.train.seed)
     with strategy.scope():
         model = Dlrm(task.config.model)
-        optimizer = Adagrad(model.variables, task.config.model.learning_rate / task.size)
+        settings = task.config.model
+        optimizer = OPTIMIZERS[settings.optimizer](model.variables, settings.learning_rate / task.size)
     batches = all_batches(task)
 
     @tf.function
