@@ -1,6 +1,7 @@
-"""The model of models/dlrm_keras.py on plain `tf.Variable`s, with its optimizer: `ParameterServerStrategy` takes no Keras 3.
+"""The model of models/dlrm_keras.py on plain `tf.Variable`s: `ParameterServerStrategy` takes no Keras 3 model.
 
-A variable may be sharded over servers; `tf.nn.embedding_lookup` then asks each shard for its own rows.
+The optimizer is the one that the model names. A variable may be sharded over servers; `tf.nn.embedding_lookup` then
+asks each shard for its own rows.
 """
 
 from __future__ import annotations
