@@ -33,7 +33,7 @@ DEFAULTS = {
 def main(arguments: Sequence[str]) -> int:
     """Measures, shows, and writes JSON, Markdown and, for modes, a plot."""
     asked = parse(arguments)
-    if asked.kind in ("hosts", "partitions"):
+    if asked.kind == "partitions" or (asked.kind == "hosts" and not asked.loopback):
         enter_network(tell)
     folder = (asked.out or Path("bench") / f"{datetime.now():%Y-%m-%d-%H%M%S}").resolve()
     folder.mkdir(parents=True)
@@ -74,6 +74,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             "--mbit", type=_positive, default=200, help="of each host's link, each way; 200 if not given"
         )
         parser.add_argument("--latency-us", type=_positive, default=0, help="added one way, where the kernel can")
+        parser.add_argument("--loopback", action="store_true", help="ranks on this host, without links between them")
     if kind == "partitions":
         parser.add_argument("--hosts", type=_positive, default=4, help="a worker and a server on each; 4 if not given")
         parser.add_argument("--mbit", type=_positive, default=1000, help="of each host's link; 1000 if not given")

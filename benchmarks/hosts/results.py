@@ -8,7 +8,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks.hosts.rounds import PEERS, Measurement
+from benchmarks.hosts.peers import PEERS
+from benchmarks.hosts.rounds import Measurement
 from benchmarks.modes import IDEAL, Spread, spread
 from benchmarks.tables import UNKNOWN, Rows
 from parallax_runner.plan.format_bytes import format_bytes

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import signal
 import statistics
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -15,20 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.hosts.cluster import Cluster, guarded, python
+from benchmarks.hosts.cluster import Cluster
 from benchmarks.hosts.occupancy import Occupancy, Onlooker, occupancy
+from benchmarks.hosts.peers import PEERS, run_peer
 from benchmarks.modes import IDEAL, STANDINGS, WARM_UP_STEPS
 from benchmarks.overlap import Told, over_common_time
-from benchmarks.runs import Predicted, Run, RunFailed, Watched
+from benchmarks.runs import Predicted, Run
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
-HOROVOD = {"horovod": (), "horovod_dense": ("--sparse-as-dense",), "horovod_grouped": ("--grouped",)}
-TENSORFLOW_PS = {"tensorflow_ps": (), "tensorflow_ps_plain": ("--plain",)}
 WITH_SERVERS = ("ps", "hybrid")
-PEERS = (*HOROVOD, *TENSORFLOW_PS)
 OURS = ("mpi", "ps", "hybrid", "sharded", "auto")
 MODES = (IDEAL, *OURS, *PEERS)
-FINISHED = re.compile(r"^finished: (\{.*\})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,8 @@ def _measure_one(
         if mode == IDEAL:
             facts = _run_ideal(cluster.count, steps, overrides, folder)
         elif mode in PEERS:
-            facts = _run_peer(mode, cluster, steps, overrides, folder, on_told)
+            common = ["--steps", str(steps), "--log-every", str(_log_every(steps)), *overrides]
+            facts = run_peer(mode, cluster, common, folder, on_told)
         else:
             facts = _run_ours(mode, cluster, steps, overrides, folder, on_told)
     warm_up_steps = min(WARM_UP_STEPS, steps // 2)
@@ -215,60 +209,6 @@ def _facts_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     if summary[key] is None:
         unit, key = "examples/s", "examples_per_sec"
     return {"unit": unit, "of_a_step": summary[key] / summary["steps_per_sec"], "loss_last": summary["loss_last"]}
-
-
-def _run_peer(
-    mode: str,
-    cluster: Cluster,
-    steps: int,
-    overrides: Sequence[str],
-    folder: Path,
-    on_told: Callable[[Told], None],
-) -> dict[str, Any]:
-    common = ["--steps", str(steps), "--log-every", str(_log_every(steps)), *overrides]
-    with ExitStack() as stack:
-        if mode in HOROVOD:
-            argv, env = cluster.mpirun(python("benchmarks.peers.horovod_allreduce", *HOROVOD[mode], *common))
-        else:
-            argv, env = _start_servers(cluster, [*TENSORFLOW_PS[mode], *common], folder, stack), {}
-        argv = guarded(argv, signal.SIGTERM)  # mpirun then ends its ranks
-        chief = stack.enter_context(Watched(folder, argv, cwd=machine.ROOT, env=env, on_told=on_told))
-        chief.wait_until_ended()
-    said = FINISHED.search(chief.said())
-    if said is None:
-        raise RunFailed(f"{' '.join(argv)}\nhas not told its facts:\n{chief.said()[-4000:]}")
-    return json.loads(said[1]) | {"told": [chief.told]}
-
-
-def _start_servers(cluster: Cluster, common: Sequence[str], folder: Path, stack: ExitStack) -> list[str]:
-    """Starts TensorFlow's servers and all workers but the chief, until the stack ends; returns the chief's command."""
-    workers, servers = cluster.addresses()
-    listed = ["--workers", ",".join(workers), "--servers", ",".join(servers), *common]
-
-    def command(job: str, index: int) -> list[str]:
-        module = "benchmarks.peers.tensorflow_ps"
-        return cluster.on(index, python(module, "--job", job, "--index", str(index), *listed))
-
-    folder.mkdir(parents=True)
-    for job, index in [
-        *(("ps", one) for one in range(cluster.count)),
-        *(("worker", one) for one in range(1, cluster.count)),
-    ]:
-        output = stack.enter_context((folder / f"{job}_{index}.log").open("wb"))
-        process = subprocess.Popen(
-            guarded(command(job, index), signal.SIGKILL),
-            cwd=machine.ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        stack.callback(_end, process)
-    return command("worker", 0)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
 
 
 def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:

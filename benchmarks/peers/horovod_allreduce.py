@@ -10,7 +10,8 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow.compat.v1 as tf
 
-from benchmarks.peers.single_device import Training, leave, parser, session_config
+from benchmarks.peers.single_device import Training, session_config
+from benchmarks.peers.task import leave, parser
 
 
 class AllreduceOptimizer:
@@ -57,7 +58,7 @@ def main() -> None:
         with tf.Session(config=session_config()) as session:
             session.run(initialize)
             session.run(agree)
-            training.run(session, returned["loss"], returned["train_op"])
+            training.train(session, returned["loss"], returned["train_op"])
     hvd.shutdown()
     leave()
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from benchmarks.peers.single_device import Training, leave, parser, session_config
+from benchmarks.peers.single_device import Training, session_config
+from benchmarks.peers.task import cluster_parser, leave
 
 # Tables are cut into a piece a server from this many rows on.
 LARGE_ROWS = 10_000
@@ -18,11 +19,7 @@ LARGE_ROWS = 10_000
 
 def main() -> None:
     """Serves until it is ended, or trains one worker."""
-    made = parser(__doc__)
-    made.add_argument("--job", choices=("worker", "ps"), required=True)
-    made.add_argument("--index", type=int, required=True)
-    made.add_argument("--workers", type=lambda text: text.split(","), required=True)
-    made.add_argument("--servers", type=lambda text: text.split(","), required=True)
+    made = cluster_parser(__doc__, "worker", "ps")
     made.add_argument("--plain", action="store_true", help="tables whole, and TensorFlow 2's kind of variables")
     arguments = made.parse_args()
     if not arguments.plain:
@@ -53,7 +50,7 @@ def main() -> None:
             save_summaries_steps=None,
             log_step_count_steps=None,
         ) as session:
-            training.run(session, returned["loss"], returned["train_op"])
+            training.train(session, returned["loss"], returned["train_op"])
             leave()  # to close the session would wait for workers that are gone
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,10 @@ WITHOUT_NAMESPACES = (
     "sh",
 )
 
+TINY_DLRM = (
+    *("experiment=dlrm_keras", "data.cardinalities=[100,3,5000]", "model.max_rows=500", "data.examples=5000"),
+    *("model.optimizer=sgd", "model.learning_rate=0.5", "data.batch_size=32"),
+)
 TINY_RESNET = ("experiment=resnet", "model.filters=4", "model.blocks_per_stage=1", "data.image_size=8")
 
 
@@ -139,3 +144,41 @@ def test_bench_of_a_dense_model_without_namespaces(tmp_path: Path) -> None:
     summary = json.loads((out / "runs" / "0_hybrid" / "summary.json").read_text())
     assert summary["loss_last"] < summary["loss_first"]
     assert (summary["comm"], summary["servers"]) == ("hybrid", 0)
+
+
+def test_bench_beside_the_peers_in_keras(tmp_path: Path) -> None:
+    """The synchronous ones begin with the weights of our ranks and take the same steps on the same batches. Keras'
+    optimizers see a row more than once, which does not matter under SGD."""
+    out = tmp_path / "keras"
+    modes = ["sharded", "keras_horovod", "keras_multi_worker", "keras_parameter_server"]
+    losses = losses_on_loopback(modes, 2, out)
+    for peer in ("keras_horovod", "keras_multi_worker"):
+        assert losses[peer] == pytest.approx(losses["sharded"], rel=1e-4), losses
+        assert loss_of(out, f"0_{peer}", 1) == pytest.approx(loss_of(out, "0_sharded", 1), abs=2e-4)
+    # It is asynchronous, with draws of its own: its loss falls.
+    assert losses["keras_parameter_server"] < loss_of(out, "0_keras_parameter_server", 1)
+
+
+def test_bench_beside_plain_fit(tmp_path: Path) -> None:
+    out = tmp_path / "fit"
+    losses = losses_on_loopback(["ideal", "keras_fit"], 1, out)
+    assert loss_of(out, "0_keras_fit", 1) == pytest.approx(loss_of(out, "0_ideal/0", 1), abs=2e-4)
+    assert losses["keras_fit"] < loss_of(out, "0_keras_fit", 1)
+
+
+def losses_on_loopback(modes: list[str], hosts: int, out: Path) -> dict[str, float]:
+    """Runs scripts/bench; returns the last loss of each mode."""
+    options = ("--hosts", str(hosts), "--loopback", "--repeats", "1", "--steps", "16", "--modes", ",".join(modes))
+    done = run_module("benchmarks", *options, "--out", str(out), *TINY_DLRM, cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    told = json.loads((out / "hosts.json").read_text())
+    assert told["mbit"] is None
+    assert [one["mode"] for one in told["measurements"]] == modes
+    return {one["mode"]: one["loss_last"] for one in told["measurements"]}
+
+
+def loss_of(out: Path, run: str, step: int) -> float:
+    """The loss that a run told of a step."""
+    said = (out / "runs" / run / "terminal.log").read_text()
+    [loss] = re.findall(rf"^step {step}/\d+ +loss ([\d.]+)", said, re.MULTILINE)
+    return float(loss)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import parse
+from benchmarks.hosts import peers
 from benchmarks.hosts.cluster import Cluster, free_ports
 from benchmarks.hosts.measure import Measured
 from benchmarks.hosts.network import Host, Link
@@ -71,6 +74,32 @@ def test_peers_are_started_as_our_ranks_are(monkeypatch: pytest.MonkeyPatch) -> 
     assert argv[-2] == "10.9.0.12"
     assert argv[-1].startswith("exec env OMP_NUM_THREADS=1 ") and argv[-1].endswith("python 'a b'")
     assert ON_LOOPBACK.on(1, ["python"])[0] == "env"
+
+
+def test_peers_of_tensorflow_have_their_jobs_on_each_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(peers, "_start", lambda argv, log, stack: started.append((argv[-2], log.name)))
+
+    def first(mode: str) -> list[str]:
+        started.clear()
+        with ExitStack() as stack:
+            [(argv, _)] = peers.PEERS[mode].commands(HOSTS, ["--steps", "5"], tmp_path, stack)
+        return argv[-1].split()
+
+    told = first("keras_parameter_server")
+    assert told[told.index("--job") + 1] == "chief" and told[-2:] == ["--steps", "5"]
+    jobs = [("10.9.0.11", "ps_0.log"), ("10.9.0.12", "ps_1.log")]
+    assert started == [*jobs, ("10.9.0.11", "worker_0.log"), ("10.9.0.12", "worker_1.log")]
+    told = first("keras_multi_worker")
+    assert told[told.index("--job") + 1 : told.index("--workers")] == ["worker", "--index", "0"]
+    assert started == [("10.9.0.12", "worker_1.log")]
+
+
+def test_plain_fits_know_nothing_of_each_other(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        commands = peers.PEERS["keras_fit"].commands(HOSTS, ["--steps", "5"], tmp_path, stack)
+    assert len(commands) == HOSTS.count
+    assert all(argv[0] == "env" and argv[-2:] == ["--steps", "5"] for argv, _ in commands)
 
 
 def test_where_the_peers_listen() -> None:

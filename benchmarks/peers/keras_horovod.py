@@ -1,0 +1,54 @@
+"""A peer: a Keras model and its optimizer, with Horovod's allreduce of each gradient; mpirun starts it once a rank.
+
+`python -m benchmarks.peers.keras_horovod --steps 100 [--sparse-as-dense] [Hydra overrides]`
+
+The loop is the one of Horovod's documentation of TensorFlow 2. `hvd.DistributedGradientTape`, which it names, calls
+`ref()` of each variable, and Keras 3 variables have none: so gradients go through `hvd.allreduce`, as they do there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from benchmarks.peers.keras_model import examples, make_model, one_thread
+from benchmarks.peers.task import Task, leave, parser
+
+
+def main() -> None:
+    """Trains one rank."""
+    made = parser(__doc__)
+    made.add_argument("--sparse-as-dense", action="store_true", help="a sparse gradient travels as its whole table")
+    arguments = made.parse_args()
+    hvd.init()
+    one_thread()
+    task = Task(arguments, rank=hvd.rank(), size=hvd.size())
+    model = make_model(task)
+    optimizer, metric = model.optimizer, tf.keras.metrics.AUC(from_logits=True)
+
+    @tf.function
+    def training_step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            logits = model(inputs, training=True)
+            loss = model.loss(labels, logits)
+        gradients: list[Any] = tape.gradient(loss, model.trainable_variables)
+        if arguments.sparse_as_dense:
+            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        # Of an IndexedSlices, indices and values are gathered.
+        gradients = [hvd.allreduce(gradient) for gradient in gradients]
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        metric.update_state(labels, logits)
+        return hvd.allreduce(loss)
+
+    optimizer.build(model.trainable_variables)
+    hvd.broadcast_variables([variable.value for variable in (*model.variables, *optimizer.variables)], root_rank=0)
+    batches = iter(examples(task))
+    task.run(lambda _: training_step(*next(batches)))
+    hvd.shutdown()
+    leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What the peers in Keras share: the configured model, and its data as a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from hydra.utils import instantiate
+
+from benchmarks.peers.task import Task
+
+OWN_KEYS = ("labels", "sparse_updates")  # of a model's group: what our runs read, and the model's function does not
+
+
+def make_model(task: Task) -> keras.Model:
+    """Return the compiled model, with the first weights that our runs have."""
+    keras.utils.set_random_seed(task.config.train.seed)
+    return instantiate({key: value for key, value in task.config.model.items() if key not in OWN_KEYS})
+
+
+def examples(task: Task) -> tf.data.Dataset:
+    """This rank's batches, (inputs, labels), in the order of our runs; made while the step before runs, as ours are."""
+    labels = task.config.model.labels
+    specs = {
+        name: tf.TensorSpec([task.config.data.batch_size, *feature.shape], feature.dtype)
+        for name, feature in task.dataset.features.items()
+    }
+
+    def batches() -> Iterator[tuple[dict[str, Any], Any]]:
+        for number in range(task.steps):
+            batch = task.batch(number)
+            yield {name: array for name, array in batch.items() if name != labels}, batch[labels]
+
+    signature = ({name: spec for name, spec in specs.items() if name != labels}, specs[labels])
+    return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(tf.data.AUTOTUNE)
+
+
+def one_thread() -> None:
+    """One compute thread, as our workers have."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)

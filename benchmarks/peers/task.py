@@ -1,0 +1,101 @@
+"""What the peers share with our runs: the configuration, its data, and what a run tells of its steps."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hydra.utils import instantiate
+
+from benchmarks.compose import compose
+from parallax_runner.data.dataset import Dataset
+
+STANDING = "step {step}/{steps}  loss {loss:.4f}  {rate:,.0f} {unit}"
+
+
+class Task:
+    """The steps of a configuration, as one rank of `size` sees them."""
+
+    def __init__(self, arguments: argparse.Namespace, *, rank: int, size: int) -> None:
+        self.config = compose(["tracking=off", "ckpt=off", "data.validation_examples=0", *arguments.overrides])
+        self.dataset: Dataset = instantiate(
+            {key: self.config.data[key] for key in self.config.data if key != "batch_size"}
+        )
+        self.rank, self.size = rank, size
+        self.steps, self.log_every = arguments.steps, arguments.log_every
+
+    def run(self, step: Callable[[int], Any]) -> None:
+        """Calls `step` with 0, 1, ... for all steps, and tells of them; it returns the loss, a scalar."""
+        standings = self.standings()
+        for number in range(self.steps):
+            standings.tell(number + 1, step(number))
+
+    def standings(self) -> Standings:
+        """What tells of this task's steps."""
+        return Standings(self)
+
+    def batch(self, number: int) -> dict[str, np.ndarray]:
+        """This rank's examples of step `number`, from 0: those that our rank has there."""
+        batch_size = self.config.data.batch_size
+        return self.dataset.train_batch((number * self.size + self.rank) * batch_size, batch_size)
+
+    @property
+    def of_a_step(self) -> int:
+        """Words, or examples where data has none, that all ranks train in a step."""
+        return self.config.data.batch_size * self.size * (self.dataset.words_per_example or 1)
+
+    @property
+    def unit(self) -> str:
+        return "words/s" if self.dataset.words_per_example else "examples/s"
+
+
+class Standings:
+    """Tells of steps as the driver of our runs does, on rank 0; speed is since the last standing, or since now."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._told_secs, self._told_step = time.perf_counter(), 0
+
+    def tell(self, step: int, loss: Any) -> None:
+        """Step `step`, from 1, has ended with `loss`, a scalar."""
+        task = self._task
+        if task.rank != 0 or (step % task.log_every and step != task.steps):
+            return
+        value, now = float(loss), time.perf_counter()
+        rate = (step - self._told_step) * task.of_a_step / (now - self._told_secs)
+        self._told_secs, self._told_step = now, step
+        print(STANDING.format(step=step, steps=task.steps, loss=value, rate=rate, unit=task.unit), flush=True)
+        if step == task.steps:
+            facts = {"of_a_step": task.of_a_step, "unit": task.unit, "loss_last": value}
+            print(f"finished: {json.dumps(facts)}", flush=True)
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """What every peer is told."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--steps", type=int, required=True)
+    made.add_argument("--log-every", type=int, default=1)
+    made.add_argument("overrides", nargs="*", help="Hydra overrides: the model, the data and the optimizer")
+    return made
+
+
+def cluster_parser(description: str | None, *jobs: str) -> argparse.ArgumentParser:
+    """What a peer is told that TensorFlow's own servers join."""
+    made = parser(description)
+    made.add_argument("--job", choices=jobs, required=True)
+    made.add_argument("--index", type=int, required=True)
+    made.add_argument("--workers", type=lambda text: text.split(","), required=True)
+    made.add_argument("--servers", type=lambda text: text.split(","), required=True)
+    return made
+
+
+def leave() -> None:
+    """Ends the process at once: threads of TensorFlow and Horovod may wait for peers that are gone."""
+    sys.stdout.flush()
+    os._exit(0)
