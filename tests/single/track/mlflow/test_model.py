@@ -68,7 +68,9 @@ def test_mlflow_loads_what_was_sent(client: MlflowClient, run_id: str, saved_mod
     assert loaded.metadata.signature.outputs is None
 
 
-def test_it_is_in_the_logged_model_of_its_checkpoint_too(client: MlflowClient, run_id: str, saved_model: Path) -> None:
+def test_it_is_in_the_logged_model_of_its_checkpoint_too(
+    client: MlflowClient, run_id: str, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logged_models = LoggedModels(client, run_id, client.get_run(run_id).info.experiment_id)
     logged_models.add_checkpoint("model.ckpt-3", "runs:/there")
     for _ in range(2):
@@ -78,7 +80,8 @@ def test_it_is_in_the_logged_model_of_its_checkpoint_too(client: MlflowClient, r
     assert (model.name, model.status) == ("step-3", "READY")
     names = {entry.path for entry in client.list_logged_model_artifacts(model.model_id)}
     assert {"MLmodel", "checkpoint.json", "saved_model"} <= names
-    mlflow.set_tracking_uri(client.tracking_uri)
+    # `mlflow.set_tracking_uri` would leave the address in the environment of later tests.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", client.tracking_uri)
     loaded = mlflow.pyfunc.load_model(f"models:/{model.model_id}")
     of_run = mlflow.pyfunc.load_model(f"runs:/{run_id}/model")
     example = loaded.input_example
