@@ -14,7 +14,7 @@ from tensorflow.core.framework import variable_pb2
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from parallax_runner.checkpoints.literal_path import literal
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, Shared
 from parallax_runner.errors import ExportError, ParallaxError, reason_in
 from parallax_runner.export.inference import InferenceGraph, inference_graph
 from parallax_runner.files.whole import write_whole
@@ -105,7 +105,7 @@ def _write(
 
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
-    if count <= dataset.validation_size:
+    if count <= dataset.validation_size and not isinstance(dataset, Shared):  # of which only a share reads those
         return dataset.validation_batch(0, count)
     return dataset.train_batch(0, count)
 

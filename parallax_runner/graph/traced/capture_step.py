@@ -41,7 +41,8 @@ def capture_step(
     """Makes a Keras model or a training step, and captures one step of it for one replica.
 
     `features` gives the type of each feature, or its shape and dtype, and `options` the keys `labels`, `sample_weight`
-    and `sparse_updates` of the model's group. Python's, NumPy's and TensorFlow's generators are seeded while the model is made.
+    and `sparse_updates` of the model's group. Python's, NumPy's and TensorFlow's generators are seeded while the model
+    is made.
 
     Raises CaptureError where the result cannot be distributed.
     """
