@@ -51,9 +51,10 @@ def export_saved_model(
             raise ExportError(f"built again, the model has other variables: {sorted(one.name for one in unlike)}")
         written = _write(served, dataset, EXAMPLES, prefix, folder, note=None)
     except (ParallaxError, tf.errors.OpError) as error:
-        size = _batch_size(trained, dataset.features)
-        if size is None:
+        found = _batch_size(trained, dataset.features)
+        if found is None:
             raise ExportError(f"it cannot be built for batches of any size: {_reason(error)}") from error
+        size = found
         note = f"takes batches of {size} examples only, as in training; for any other: {_reason(error)}"
         log.warning("the SavedModel %s", note)
     if written is None:

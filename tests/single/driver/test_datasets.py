@@ -37,7 +37,7 @@ def test_a_digest_is_of_the_data_and_not_of_how_they_are_read() -> None:
 
 
 def test_a_ragged_feature() -> None:
-    dataset = ArrayDataset({"x": np.zeros(10)}, {"x": np.zeros(5)}, words_per_example=None, seed=1)
+    dataset = ArrayDataset(train={"x": np.zeros(10)}, validation={"x": np.zeros(5)}, words_per_example=None, seed=1)
     dataset.features = {"x": Feature((None,), "int32", "ragged", 1)}
     config = {"model": {"_target_": "m"}, "data": {"_target_": "package.load", "batch_size": 4}}
     train, _ = dataset_facts(from_plain(config), dataset)
