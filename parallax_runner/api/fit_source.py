@@ -40,14 +40,14 @@ class FitSource:
         return self._capture(config, None)
 
     def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:
+        from parallax_runner.graph.components import type_spec
         from parallax_runner.graph.traced.capture_step import capture_model
         from parallax_runner.graph.traced.row_updates import sparse_updates_of
 
-        features = self.dataset.features
-        shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in features.items()}
+        features = {name: type_spec(feature, batch_size) for name, feature in self.dataset.features.items()}
         single = capture_model(
             self.model,
-            shapes,
+            features,
             self.dataset.structure.as_batch,
             seed=config.train.seed,
             sparse_updates=sparse_updates_of(config.model),

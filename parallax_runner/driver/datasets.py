@@ -8,7 +8,7 @@ from typing import Any
 
 from parallax_runner.config.frozen import FIT, SCRIPT, plain
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, numbering_of
+from parallax_runner.data.dataset import Dataset, Feature, numbering_of
 from parallax_runner.graph.build import OWN_DATA_KEYS
 from parallax_runner.track.tracker import DatasetFacts
 
@@ -28,7 +28,7 @@ def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
     name = source["_target_"]
     if target == FIT:
         name, source = "fit", {"_target_": "fit", "script": config.model["path"] or config.model["module"]}
-    features = {key: {"shape": list(one.shape), "dtype": one.dtype} for key, one in sorted(dataset.features.items())}
+    features = {key: _described(one) for key, one in sorted(dataset.features.items())}
     sizes = {"training": dataset.train_size, "validation": dataset.validation_size}
     found = []
     for context, examples in sizes.items():
@@ -37,3 +37,8 @@ def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
         if examples:
             found.append(DatasetFacts(name, digest, context, features, int(examples), source))
     return found
+
+
+def _described(feature: Feature) -> dict[str, Any]:
+    kind = {} if feature.kind == "dense" else {"kind": feature.kind}
+    return {"shape": list(feature.shape), "dtype": feature.dtype, **kind}

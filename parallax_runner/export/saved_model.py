@@ -14,7 +14,7 @@ from tensorflow.core.framework import variable_pb2
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from parallax_runner.checkpoints.literal_path import literal
-from parallax_runner.data.dataset import Dataset
+from parallax_runner.data.dataset import Dataset, Feature, Shared
 from parallax_runner.errors import ExportError, ParallaxError, reason_in
 from parallax_runner.export.inference import InferenceGraph, inference_graph
 from parallax_runner.files.whole import write_whole
@@ -51,7 +51,10 @@ def export_saved_model(
             raise ExportError(f"built again, the model has other variables: {sorted(one.name for one in unlike)}")
         written = _write(served, dataset, EXAMPLES, prefix, folder, note=None)
     except (ParallaxError, tf.errors.OpError) as error:
-        size = _batch_size(trained)
+        found = _batch_size(trained, dataset.features)
+        if found is None:
+            raise ExportError(f"it cannot be built for batches of any size: {_reason(error)}") from error
+        size = found
         note = f"takes batches of {size} examples only, as in training; for any other: {_reason(error)}"
         log.warning("the SavedModel %s", note)
     if written is None:
@@ -66,10 +69,15 @@ def _reason(error: ParallaxError | tf.errors.OpError) -> str:
     return reason_in(error.message) if isinstance(error, tf.errors.OpError) else str(error).splitlines()[0]
 
 
-def _batch_size(served: InferenceGraph) -> int:
-    (name, *_) = {tensor.split(":")[0] for tensor in served.inputs.values()}
-    (node,) = (node for node in served.graph_def.node if node.name == name)
-    return node.attr["shape"].shape.dim[0].size
+def _batch_size(served: InferenceGraph, features: Mapping[str, Feature]) -> int | None:
+    """The examples that the inputs have; None where they are sparse alone, which does not tell."""
+    for name, feature in features.items():
+        ends = 1 if feature.kind == "ragged" else 0  # of ragged examples there is one more than there are examples
+        tensor = served.inputs.get(f"{name}/row_splits" if ends else name)
+        if tensor is not None:
+            (node,) = (node for node in served.graph_def.node if node.name == tensor.split(":")[0])
+            return int(node.attr["shape"].shape.dim[0].size) - ends
+    return None
 
 
 def _write(
@@ -105,7 +113,7 @@ def _write(
 
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
-    if count <= dataset.validation_size:
+    if count <= dataset.validation_size and not isinstance(dataset, Shared):  # of which only a share reads those
         return dataset.validation_batch(0, count)
     return dataset.train_batch(0, count)
 

@@ -100,16 +100,19 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
     _reach_models()
     function = _find("model", config.model)
-    shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     arguments = {key: value for key, value in plain(config.model).items() if key not in OWN_KEYS}
     if makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")}):
+        from parallax_runner.graph.components import type_spec
         from parallax_runner.graph.traced.capture_step import capture_step
 
+        specs = {name: type_spec(feature, batch_size) for name, feature in dataset.features.items()}
         options = {key: plain(config.model[key]) for key in OWN_KEYS if key in config.model}
         with stage("graph"):
             return capture_step(
-                lambda: _unwrapped(lambda: instantiate(arguments)), shapes, seed=config.train.seed, options=options
+                lambda: _unwrapped(lambda: instantiate(arguments)), specs, seed=config.train.seed, options=options
             )
+    _refuse_all_but_dense(config, dataset)
+    shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
     _find("optimizer", config.optimizer)
 
     def build(features: dict[str, Any]) -> Any:
@@ -118,6 +121,17 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
     with stage("graph"):
         return capture(build, shapes, seed=config.train.seed)
+
+
+def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
+    """A function that builds a graph of TensorFlow 1 is given one placeholder for each feature."""
+    for name, feature in dataset.features.items():
+        if feature.kind != "dense":
+            raise ConfigError(
+                f"model._target_={config.model['_target_']} takes features, which must be dense, and «{name}» is "
+                f"{feature.kind}: let it take none and return a Keras model or a training step, or turn the feature "
+                "into a dense one in the data"
+            )
 
 
 def _reach_models() -> None:

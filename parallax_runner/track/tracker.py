@@ -51,8 +51,8 @@ class RunInfo:
 @dataclass(frozen=True)
 class DatasetFacts:
     """What is known of a data set of a run. `context` is «training» or «validation», `digest` tells it from others of
-    its name. `features` map a name to `shape` (of one example) and `dtype`, `examples` is their number, `source` what
-    it is made of: the configuration of the data."""
+    its name. `features` map a name to `shape` (of one example; None in it: not known), `dtype` and, if it is not
+    dense, `kind`. `examples` is their number, `source` what it is made of: the configuration of the data."""
 
     name: str
     digest: str

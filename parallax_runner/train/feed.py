@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parallax_runner.data.dataset import Dataset, Share, Shared
+from parallax_runner.data.dataset import Dataset, Share, Shared, examples_in
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class Feed:
     def any_batch(self) -> dict[str, np.ndarray]:
         """A replica's batch whose values do not matter. To make it does not move on where data is read in its order."""
         return self.dataset.train_batch(0, self.batch_size)
+
+    def examples_in(self, batch: dict[str, np.ndarray]) -> int:
+        """How many examples a batch has."""
+        return examples_in(batch, self.dataset.features)
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
         """This worker's share of the validation examples, in batches. The last one of all may be a small one; with

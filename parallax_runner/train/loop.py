@@ -100,7 +100,7 @@ class Loop:
             feeds = {graph.validation_features[name]: array for name, array in fed.items()}
             loss, metrics = self.runner.session.run(fetches, feeds)
             if batch is not None:
-                size = len(next(iter(batch.values())))
+                size = self.feed.examples_in(batch)
                 total, examples, sums = total + float(loss) * size, examples + size, added(sums, metrics)
             batch = next(waiting, None)
         if control.stop_requested.is_set():

@@ -19,6 +19,7 @@ from tests import forked
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "scripts" / "train_keras.py"
+RAGGED = Path(__file__).parent / "scripts" / "train_ragged.py"
 DOCUMENT = ROOT / "docs" / "fit.md"
 
 
@@ -66,6 +67,16 @@ def test_equals_plain_keras(tmp_path: Path, comm: str) -> None:
     for ours, theirs in zip(found["seen"], expected["seen"], strict=True):
         expect_equal(ours[1], theirs[1], "logs")
         np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-5)
+
+
+def test_ragged_and_sparse_features(tmp_path: Path) -> None:
+    """Two epochs of five batches, and a validation whose last batch is a small one."""
+    left = {}
+    for comm in ("plain", "sharded"):
+        done = run(RAGGED, comm, str(tmp_path / comm), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        left[comm] = json.loads((tmp_path / comm).read_text())
+    expect_equal(left["sharded"], left["plain"])
 
 
 def test_one_worker_and_checkpoints_in_another_folder(tmp_path: Path) -> None:

@@ -32,6 +32,31 @@ def make_data(rows, batch, is_seeded=True):
     ids = tf.reshape(tf.range(150) * 7 % rows, [50, 3])
     examples = tf.data.Dataset.from_tensor_slices(({"id": ids}, tf.cast(ids[:, :1], "float32") / rows))
     return examples.shuffle(50, seed=3 if is_seeded else None).batch(batch), examples.batch(batch)
+
+
+def make_step(rows):
+    table, weights = tf.Variable(tf.ones([rows, 2]) / 3, name="table"), tf.Variable([0.5, -0.3], name="weights")
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            found = tf.gather(table, batch["words"])
+            means = tf.reduce_mean(found, axis=1)
+            loss = tf.reduce_mean(tf.square(tf.linalg.matvec(means, weights) - batch["y"]))
+        slopes = tape.gradient(loss, [table, weights])
+        table.scatter_sub(tf.IndexedSlices(0.2 * slopes[0].values, slopes[0].indices))
+        weights.assign_sub(0.2 * slopes[1])
+        return loss
+
+    return step
+
+
+def make_ragged(rows, batch):
+    lengths = tf.range(50) % 4 + 1
+    words = tf.RaggedTensor.from_row_lengths(tf.range(tf.reduce_sum(lengths)) * 7 % rows, lengths)
+    examples = tf.data.Dataset.from_tensor_slices({"words": words, "y": tf.cast(lengths, "float32") / 4})
+    # The types of the batches tell nothing of their size.
+    return examples.shuffle(50, seed=3).batch(batch).map(lambda x: {"words": x["words"], "y": x["y"] * 2})
 '''
 MODEL = "_target_: rec.make_model\nrows: 20\nlabels: y\n"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fit.md"
@@ -97,6 +122,14 @@ def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
 def test_equals_one_device(project: Path) -> None:
     run = launch(*arguments(project, "action=verify", "train.steps=9"), cwd=project / "out", python_path=project)
     run.expect_success()
+    assert run.summary["verified"]
+
+
+def test_a_training_step_with_ragged_words_equals_one_device(project: Path) -> None:
+    """Over two passes, the second of which is in another order."""
+    ragged = ("~model.labels", "model._target_=rec.make_step", "~data.is_seeded", "data._target_=rec.make_ragged")
+    lines = arguments(project, *ragged, "action=verify", "train.steps=6")
+    run = launch(*lines, cwd=project / "out", python_path=project).expect_success()
     assert run.summary["verified"]
 
 

@@ -16,6 +16,7 @@ from tensorflow.python.eager import context
 from parallax_runner.data.batch_structure import BatchStructure
 from parallax_runner.data.dataset import Feature
 from parallax_runner.errors import DataError
+from parallax_runner.graph.components import components, count_rows, feature_of, rows, with_long_splits
 from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 
@@ -99,8 +100,7 @@ class TfDataset:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset is read in its order")
         with eagerly():
             (batch,) = self._train.part(self._train.copies.make(), 0, 1).take(1)
-            arrays = self._train.arrays(batch)
-        return {name: array[start : start + size] for name, array in arrays.items()}
+            return self._train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Raises IndexError: only a share can read it."""
@@ -154,8 +154,13 @@ class Batches:
         return in_whole // self.size, found - in_whole
 
     def arrays(self, element: Any) -> dict[str, np.ndarray]:
-        """The features of a batch by name."""
-        return {name: tensor.numpy() for name, tensor in self.structure.flatten(element).items()}
+        """The arrays of a batch, as `Feature` names them."""
+        features = self.structure.flatten(element).items()
+        return {
+            component: tensor.numpy()
+            for name, batch in features
+            for component, tensor in components(name, with_long_splits(batch)).items()
+        }
 
     def part(self, copy: Any, rank: int, ranks: int) -> Any:
         """Every `ranks`-th example of each whole batch, in batches. Where examples are left over, some ranks may find
@@ -164,7 +169,7 @@ class Batches:
             return copy.shard(ranks, rank).batch(self.size // ranks, drop_remainder=True)
         if self._static is None:
             copy = copy.filter(lambda *batch: self._rows(_one(batch)) == self.size)
-        return copy.map(lambda *batch: tf.nest.map_structure(lambda each: each[rank::ranks], _one(batch)))
+        return copy.map(lambda *batch: every(_one(batch), rank, ranks))
 
     def in_parts(self, copy: Any, size: int, rank: int, ranks: int, *, whole_only: bool) -> Any:
         """Batches of `size` examples, every `ranks`-th of them; with `whole_only` what is left over is not used."""
@@ -173,7 +178,7 @@ class Batches:
 
     def _rows(self, element: Any) -> Any:
         """The examples of a batch, int64 scalar."""
-        return tf.shape(next(iter(self.structure.flatten(element).values())), tf.int64)[0]
+        return count_rows(next(iter(self.structure.flatten(element).values())))
 
     @functools.cached_property
     def _counted(self) -> tuple[int, int]:
@@ -218,9 +223,10 @@ class Share:
         number, within = (0, step) if data.is_endless else divmod(step, data.pass_steps)
         with eagerly():
             self._go_to(number, within)
-            arrays = data._train.arrays(self._next(within))
-        every = self._replicas
-        return [{name: array[first::every] for name, array in arrays.items()} for first in range(every)]
+            batch, replicas = self._next(within), self._replicas
+            if replicas == 1:
+                return [data._train.arrays(batch)]
+            return [data._train.arrays(every(batch, first, replicas)) for first in range(replicas)]
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
         """This worker's share of the validation examples, in batches of a replica."""
@@ -289,6 +295,11 @@ def eagerly() -> Iterator[None]:
         yield
 
 
+def every(batch: Any, first: int, step: int) -> Any:
+    """Every `step`-th example of a batch with all its features, from `first` on."""
+    return tf.nest.map_structure(lambda each: rows(each, first, step=step), batch)
+
+
 def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
     """The batching that is the last step of the data, but for those that are `passing`; None if there is none."""
     while type(dataset).__name__ in passing:
@@ -305,8 +316,13 @@ def _is_endless(dataset: Any) -> bool:
 
 
 def _static_size(specs: dict[str, Any]) -> int | None:
-    """The batch size that the types of all features tell, None where they do not."""
-    sizes = {spec.shape[0] if spec.shape.rank else None for spec in specs.values() if isinstance(spec, tf.TensorSpec)}
+    """The batch size that the types of all features tell, None where they do not. A map of batches often forgets that
+    of ragged and sparse ones."""
+    sizes = set()
+    for spec in specs.values():
+        size = spec.shape[0] if spec.shape.rank else None
+        if size is not None or isinstance(spec, tf.TensorSpec):
+            sizes.add(size)
     return sizes.pop() if len(sizes) == 1 else None
 
 
@@ -325,16 +341,18 @@ def _batch_size(dataset: Any, batched: Any, static: int | None, what: str) -> in
 
 
 def _feature(name: str, spec: Any, what: str) -> Feature:
-    if not isinstance(spec, tf.TensorSpec):
-        raise DataError(f"{what}: «{name}» is {type(spec).__name__}: only dense tensors can be distributed yet")
-    if spec.shape.rank is None or None in spec.shape[1:]:
+    if not isinstance(spec, tf.TensorSpec | tf.RaggedTensorSpec | tf.SparseTensorSpec):
+        raise DataError(
+            f"{what}: «{name}» is {type(spec).__name__}: only dense, ragged and sparse tensors can be distributed"
+        )
+    if spec.shape.rank is None or (isinstance(spec, tf.TensorSpec) and None in spec.shape[1:]):
         raise DataError(
             f"{what}: the shape of «{name}» is {spec.shape}: all dimensions but the first must be known; set them in a "
             "map with tf.ensure_shape"
         )
     if spec.dtype in (tf.string, tf.resource, tf.variant):
         raise DataError(f"{what}: «{name}» has the type {spec.dtype.name}: turn it into numbers in a map")
-    return Feature(tuple(spec.shape[1:]), spec.dtype.name)
+    return feature_of(spec)
 
 
 def _one(batch: tuple[Any, ...]) -> Any:

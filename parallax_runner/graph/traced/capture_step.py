@@ -16,6 +16,7 @@ from tensorflow.python.eager import context
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import capture
+from parallax_runner.graph.components import Given, Specs, components, of_any_size, type_specs
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.metric import StepSums, named_in_graph
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
@@ -28,19 +29,20 @@ from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.order import keep_only_needed, wait_for_values
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, sparse_updates_of
-from parallax_runner.graph.traced.trace import Features, StepFunction, Steps, Trace, eager_on_cpu, loss_of, trace
+from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, eager_on_cpu, loss_of, trace
 from parallax_runner.graph.traced.variables import ModelVariables, Variables
 
 log = logging.getLogger(__name__)
 
 
 def capture_step(
-    make: Callable[[], Any], features: Features, *, seed: int, options: Mapping[str, Any]
+    make: Callable[[], Any], features: Given, *, seed: int, options: Mapping[str, Any]
 ) -> SingleDeviceGraph:
     """Makes a Keras model or a training step, and captures one step of it for one replica.
 
-    `features` gives shape and dtype of each feature, `options` the keys `labels`, `sample_weight` and `sparse_updates`
-    of the model's group. Python's, NumPy's and TensorFlow's generators are seeded while the model is made.
+    `features` gives the type of each feature, or its shape and dtype, and `options` the keys `labels`, `sample_weight`
+    and `sparse_updates` of the model's group. Python's, NumPy's and TensorFlow's generators are seeded while the model
+    is made.
 
     Raises CaptureError where the result cannot be distributed.
     """
@@ -50,13 +52,14 @@ def capture_step(
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
     # A function that imports Keras itself is called again: of the first call nobody saw the variables.
-    made = _made(make, features, seed, options) or _made(make, features, seed, options)
+    specs = type_specs(features)
+    made = _made(make, specs, seed, options) or _made(make, specs, seed, options)
     assert made is not None
-    return _captured(made, features, seed)
+    return _captured(made, specs, seed)
 
 
 def capture_model(
-    model: Any, features: Features, as_batch: AsBatch, *, seed: int, sparse_updates: SparseUpdates
+    model: Any, features: Specs, as_batch: AsBatch, *, seed: int, sparse_updates: SparseUpdates
 ) -> SingleDeviceGraph:
     """Captures one step of a compiled Keras model that is there already, with its present values as the first ones.
 
@@ -71,12 +74,14 @@ def capture_model(
     return _captured(made, features, seed)
 
 
-def _captured(made: _Made, features: Features, seed: int) -> SingleDeviceGraph:
+def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
     graph = tf.Graph()
     with graph.as_default():
         tf.set_random_seed(seed)
         placeholders = {
-            name: tf.placeholder(dtype, shape, name=f"features/{name}") for name, (shape, dtype) in features.items()
+            component: tf.placeholder(spec.dtype, spec.shape, name=f"features/{component}")
+            for name, batch in features.items()
+            for component, spec in components(name, batch).items()
         }
         added = add_variables(made.firsts)
         wanted = {"loss": made.train.tensor(loss_of(made.train.returned))} | _numbered(made.metrics)
@@ -140,7 +145,7 @@ class _Made:
     model: Any = None
 
 
-def _made(make: Callable[[], Any], features: Features, seed: int, options: Mapping[str, Any]) -> _Made | None:
+def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[str, Any]) -> _Made | None:
     """None where Keras was imported only while the function ran."""
     capture.begin_afresh()
     variables, had_keras = Variables(), "keras" in sys.modules
@@ -162,7 +167,7 @@ def _global_seed(seed: int) -> Iterator[None]:
         tf.random.set_random_seed(before)
 
 
-def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Variables) -> _Made:
+def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Variables) -> _Made:
     probe = RowProbe(variables.unrecorded)
     train = trace(steps.train, features, mode, probe)
     evaluate = None if steps.evaluate is None else _trace_evaluation(steps.evaluate, features, mode, probe)
@@ -179,10 +184,10 @@ def _traced(steps: Steps, features: Features, mode: SparseUpdates, variables: Va
     return _Made(train, evaluate, metrics, validation_metrics, firsts, steps.model)
 
 
-def _trace_evaluation(evaluate: StepFunction, features: Features, mode: SparseUpdates, probe: RowProbe) -> Trace:
+def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates, probe: RowProbe) -> Trace:
     """For batches of any size, since the last one of a validation may be small; of the size of training where the model
     takes no other."""
-    any_size = {name: ((None, *shape[1:]), dtype) for name, (shape, dtype) in features.items()}
+    any_size = {name: of_any_size(spec) for name, spec in features.items()}
     try:
         return trace(evaluate, any_size, mode, probe)
     except Exception as error:  # whatever a model says to a size that is not known

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parallax_runner.errors import CaptureError
-from parallax_runner.graph.traced.trace import Features, Steps
+from parallax_runner.graph.components import Specs
+from parallax_runner.graph.traced.trace import Steps
 
 log = logging.getLogger(__name__)
 # A feature, several in the order of the outputs, or by output.
@@ -23,7 +24,7 @@ def is_keras_model(made: Any) -> bool:
     return keras is not None and isinstance(made, keras.Model)
 
 
-def keras_steps(model: Any, features: Features, *, labels: Names, sample_weight: Names) -> Steps:
+def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Names) -> Steps:
     """The steps that `fit` would run on a batch; builds the model and its optimizer first where they are not built yet.
 
     Raises CaptureError where the model is not compiled, or `labels` or `sample_weight` name no feature.
@@ -42,7 +43,7 @@ def keras_steps(model: Any, features: Features, *, labels: Names, sample_weight:
     return steps_on(model, features, batch)
 
 
-def steps_on(model: Any, features: Features, as_batch: AsBatch) -> Steps:
+def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
     """The steps on what `as_batch` makes of the features by name; builds the model and its optimizer first.
 
     Raises CaptureError where the model is not compiled.
@@ -80,10 +81,11 @@ def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
     return dict(zip(names, made, strict=False))
 
 
-def _symbols(features: Features) -> dict[str, Any]:
+def _symbols(features: Specs) -> dict[str, Any]:
     import keras
 
-    return {name: keras.KerasTensor(shape, dtype) for name, (shape, dtype) in features.items()}
+    # As in Keras' own fit, a model is built as if all its inputs were dense.
+    return {name: keras.KerasTensor(tuple(spec.shape), spec.dtype.name) for name, spec in features.items()}
 
 
 def _build(model: Any, batch: tuple[Any, Any, Any]) -> None:

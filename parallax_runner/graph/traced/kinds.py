@@ -10,9 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from parallax_runner.errors import CaptureError
+from parallax_runner.graph.components import Specs
 from parallax_runner.graph.metric import StepSums, checked_metrics, step_sums
 from parallax_runner.graph.traced.keras_model import is_keras_model, keras_steps
-from parallax_runner.graph.traced.trace import Features, StepFunction, Steps, Trace, converted, loss_of
+from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, converted, loss_of
 
 # Keys of the group `model` that are not arguments of its function.
 OWN_KEYS = ("labels", "sample_weight", "sparse_updates")
@@ -32,7 +33,7 @@ def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     return True
 
 
-def steps_of(made: Any, features: Features, options: Mapping[str, Any]) -> Steps:
+def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
     """The steps of what a model's function has returned: a Keras model, a training step, or a pair of functions, of
     which the second one evaluates.
 

@@ -14,6 +14,7 @@ from tensorflow.python.eager.polymorphic_function import autograph_util, polymor
 from tensorflow.python.framework import func_graph
 
 from parallax_runner.errors import CaptureError
+from parallax_runner.graph.components import Specs, components
 from parallax_runner.graph.traced import branches
 from parallax_runner.graph.traced.gradients import TapeGradient, recorded
 from parallax_runner.graph.traced.reads import taken_before_loops
@@ -23,7 +24,6 @@ from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 # A step takes the features by name, trains once, and returns the loss, or a dict that has it as «loss», and perhaps
 # «metrics».
 StepFunction = Callable[[dict[str, Any]], Any]
-Features = Mapping[str, tuple[tuple[int | None, ...], str]]
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Steps:
 
 @dataclass(frozen=True)
 class Trace:
-    """A step's ops in `graph`; `inputs` are its placeholders by feature, `returned` what it returns, with tensors of
-    the graph."""
+    """A step's ops in `graph`; `inputs` are its placeholders by the features' components, `returned` what it returns,
+    with tensors of the graph."""
 
     graph: branches.StepGraph
     inputs: dict[str, Any]
@@ -52,13 +52,13 @@ class Trace:
         return returned.op.inputs[0] if returned.op.type == "Identity" else returned
 
 
-def trace(step: StepFunction, features: Features, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
+def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
     """The ops of `step`, ordered as they would run eagerly.
 
-    Functions that it calls, also compiled ones, are traced in line. `features` gives shape and dtype of each feature,
+    Functions that it calls, also compiled ones, are traced in line. `features` gives the type of each feature,
     `sparse_updates` which rows optimizers of Keras write.
     """
-    signature = {name: tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in sorted(features.items())}
+    signature = dict(sorted(features.items()))
     graph, gradients = branches.StepGraph("step"), list[TapeGradient]()
     with ExitStack() as stack:
         stack.enter_context(functions_in_line())
@@ -68,7 +68,8 @@ def trace(step: StepFunction, features: Features, sparse_updates: SparseUpdates,
             stack.enter_context(branches.in_line(graph))
             stack.enter_context(rows_updated(sparse_updates, gradients, probe))
         func_graph.func_graph_from_py_func("step", step, (signature,), {}, func_graph=graph)
-    return Trace(graph, dict(zip(sorted(features), graph.inputs, strict=False)), graph.structured_outputs, gradients)
+    names = [component for name, spec in signature.items() for component in components(name, spec)]
+    return Trace(graph, dict(zip(names, graph.inputs, strict=False)), graph.structured_outputs, gradients)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     tensors = [
-        {"name": name, "type": "tensor", "tensor-spec": {"dtype": feature["dtype"], "shape": [-1, *feature["shape"]]}}
+        {"name": name, "type": "tensor", "tensor-spec": {"dtype": feature["dtype"], "shape": _batch_shape(feature)}}
         for name, feature in fields["features"].items()
     ]
     dataset = Dataset(
@@ -30,3 +30,8 @@ def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
         profile=json.dumps({"num_rows": fields["examples"]}),
     )
     client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag(CONTEXT_TAG, fields["context"])])])
+
+
+def _batch_shape(feature: Mapping[str, Any]) -> list[int]:
+    """-1 where a size is not known, as a ragged one."""
+    return [-1 if size is None else size for size in (None, *feature["shape"])]

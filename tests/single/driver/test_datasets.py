@@ -8,6 +8,7 @@ import numpy as np
 
 from parallax_runner.config.frozen import FIT, SCRIPT, from_plain
 from parallax_runner.data.arrays import ArrayDataset
+from parallax_runner.data.dataset import Feature
 from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.track.tracker import DatasetFacts
 
@@ -33,6 +34,14 @@ def test_a_digest_is_of_the_data_and_not_of_how_they_are_read() -> None:
     assert facts(seed=1, batch_size=8, resume="approximate")[0].digest == digest
     assert facts(seed=2)[0].digest != digest
     assert len(facts(seed=1, validation=0)) == 1
+
+
+def test_a_ragged_feature() -> None:
+    dataset = ArrayDataset(train={"x": np.zeros(10)}, validation={"x": np.zeros(5)}, words_per_example=None, seed=1)
+    dataset.features = {"x": Feature((None,), "int32", "ragged", 1)}
+    config = {"model": {"_target_": "m"}, "data": {"_target_": "package.load", "batch_size": 4}}
+    train, _ = dataset_facts(from_plain(config), dataset)
+    assert train.features == {"x": {"shape": [None], "dtype": "int32", "kind": "ragged"}}
 
 
 def test_the_data_of_a_script() -> None:

@@ -22,7 +22,10 @@ from tests.single.track.mlflow.fake_store import FakeStore
 
 DATASET = {
     "name": "package.load",
-    "features": {"ids": {"shape": [3], "dtype": "int64"}},
+    "features": {
+        "ids": {"shape": [3], "dtype": "int64"},
+        "words": {"shape": [None], "dtype": "int32", "kind": "ragged"},
+    },
     "source": {"_target_": "package.load", "seed": 1},
 }
 
@@ -118,8 +121,11 @@ def test_a_checkpoint_is_a_model_with_the_metrics_of_its_step(uri: str, tmp_path
     _, run = the_run(uri)
     dataset = next(one.dataset for one in run.inputs.dataset_inputs if one.dataset.digest == "d1")
     assert json.loads(dataset.profile) == {"num_rows": 100}
-    (feature,) = json.loads(json.loads(dataset.schema)["mlflow_tensorspec"]["features"])
-    assert feature == {"name": "ids", "type": "tensor", "tensor-spec": {"dtype": "int64", "shape": [-1, 3]}}
+    features = json.loads(json.loads(dataset.schema)["mlflow_tensorspec"]["features"])
+    assert features == [
+        {"name": "ids", "type": "tensor", "tensor-spec": {"dtype": "int64", "shape": [-1, 3]}},
+        {"name": "words", "type": "tensor", "tensor-spec": {"dtype": "int32", "shape": [-1, -1]}},
+    ]
     assert json.loads(dataset.source)["tags"] == {"_target_": "package.load", "seed": "1"}
 
 
