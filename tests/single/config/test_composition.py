@@ -64,7 +64,7 @@ def test_defaults() -> None:
     [
         ("comm", ["auto", "hybrid", "local", "mpi", "ps", "sharded"]),
         ("partition", ["fixed", "off", "search"]),
-        ("cluster", ["hosts", "local", "slurm"]),
+        ("cluster", ["hosts", "local", "manual", "slurm"]),
         ("ckpt", ["default", "off"]),
         ("tracking", ["mlflow", "off"]),
         ("profile", ["off", "range", "steps"]),
