@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from parallax_runner.config import slurm_allocation
+from parallax_runner.config import rendezvous, slurm_allocation
 from parallax_runner.config.explain import nearest, refusal
 from parallax_runner.config.named_class import find_class, known_names
 from parallax_runner.config.origins import Origins
@@ -15,6 +15,7 @@ BUILT_IN = {
     "local": "parallax_runner.launch.launchers.local.Local",
     "hosts": "parallax_runner.launch.launchers.hosts.OverHosts",
     slurm_allocation.LAUNCHER: "parallax_runner.launch.launchers.slurm.Slurm",
+    rendezvous.LAUNCHER: "parallax_runner.launch.launchers.manual.Manual",
 }
 ENTRY_POINTS = "parallax_runner.launchers"
 BASE = "parallax_runner.launch.launchers.launcher.Launcher"

@@ -140,6 +140,9 @@ class ClusterConfig:
     submit: bool = True
     follow: bool = False
     sbatch_options: str | tuple[str, ...] = ""
+    # Of processes that somebody else starts: where they and the driver find each other, and how long it waits for them.
+    rendezvous: str | None = None
+    rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0})
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from parallax_runner.config.frozen import SCRIPT, is_of_script, run_config
 from parallax_runner.config.launchers import check_launcher
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
+from parallax_runner.config.rendezvous import check_rendezvous
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.trackers import check_tracking
@@ -38,6 +39,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     _check_steps(config, origins)
     _check_unused(config, origins)
     check_cluster(config, origins)
+    check_rendezvous(config, origins)
     _check_comm(config, origins)
     check_epochs(config, origins)
     check_launcher(config, origins)

@@ -36,4 +36,8 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1].startswith("-"):  # started by hand, and not by a launcher
+        from parallax_runner.launch.manual.stand_by import stand_by
+
+        sys.exit(stand_by("server", sys.argv[1:]))
     run_child("server", int(sys.argv[2]), Path(sys.argv[1]), serve)

@@ -1,4 +1,4 @@
-"""One rank: `python -m parallax_runner.worker RUN_DIR`, as mpirun starts it."""
+"""One rank: `python -m parallax_runner.worker RUN_DIR`, as mpirun starts it; or, with `--rendezvous`, standing by."""
 
 from __future__ import annotations
 
@@ -29,4 +29,8 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1].startswith("-"):  # started by hand, and not by a launcher
+        from parallax_runner.launch.manual.stand_by import stand_by
+
+        sys.exit(stand_by("worker", sys.argv[1:]))
     run_child("worker", rank_from_environ(), Path(sys.argv[1]), work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 from parallax_runner.graph.fingerprint import Outline
 from parallax_runner.graph.generators import seed_generators
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
+from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.proof import World, claim
 from parallax_runner.plan import plan as plans
@@ -174,14 +176,18 @@ def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
     Nothing goes on beside it, least of all a user's code: as MPI starts it reads and sets environment variables, and
     no other thread may touch them meanwhile (docs/design/0034).
     """
-    client.prove(claim(run_dir, _joined(plan) if uses_collectives(plan) else None))
+    client.prove(claim(run_dir, _joined(plan, client) if uses_collectives(plan) else None))
 
 
-def _joined(plan: Plan) -> World:
+def _joined(plan: Plan, client: ControlClient) -> World:
     with stage("import Horovod"):
         from parallax_runner.rewrite.exchange import collectives
         from parallax_runner.rewrite.routes.allgather import allgatherv
     with stage("join the ranks"):
+        if wire.GLOO in os.environ:
+            from parallax_runner.worker import gloo
+
+            gloo.find_ranks(client)
         if plan.options.use_allgatherv:
             return World(*allgatherv.join())
         return World(*collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))

@@ -50,6 +50,7 @@ class ControlClient:
         self._sending = threading.Lock()
         self._cluster: dict[str, list[str]] = {}
         self._cluster_known = threading.Event()
+        self._store: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._heard = threading.Event()
         self._leaving = False
         self._last_step_known = threading.Event()
@@ -109,6 +110,14 @@ class ControlClient:
         self._send(wire.ADDRESS, address=address)
         self._cluster_known.wait()
         return self._cluster
+
+    def publish_store(self, address: str) -> None:
+        """Rank 0 tells all workers, itself included, the `host:port` of the store by which they find each other."""
+        self._send(wire.STORE, address=address)
+
+    def store_address(self) -> str:
+        """What rank 0 has published; blocks until it has. To be asked once."""
+        return self._store.get()
 
     def prove(self, claim: dict[str, Any]) -> None:
         """Tells the driver what this process is (launch/proof.py), and goes on."""
@@ -210,6 +219,8 @@ class ControlClient:
         if kind == wire.CLUSTER:
             self._cluster = fields["addresses"]
             self._cluster_known.set()
+        elif kind == wire.STORE:
+            self._store.put(str(fields["address"]))
         elif kind == wire.LAST_STEP:
             self.last_step = int(fields["step"])
             self._last_step_known.set()

@@ -45,6 +45,7 @@ class ControlServer:
         self._strangers: dict[socket.socket, None] = {}
         self._closed = threading.Event()
         self._addresses: dict[Member, str] = {}
+        self._store: str | None = None
         self._stopping: set[str] = set()
         self._left: set[Member] = set()
         self._last_step: int | None = None
@@ -147,6 +148,8 @@ class ControlServer:
             self._messages.put(hello)
             if hello.role in self._stopping:
                 self._send((hello.role, hello.index), wire.STOP)
+            if hello.role == "worker" and self._store is not None:
+                self._send((hello.role, hello.index), wire.STORE, address=self._store)
             if hello.role == "worker" and self._last_step is not None:
                 self._send((hello.role, hello.index), wire.LAST_STEP, step=self._last_step)
             try:
@@ -185,6 +188,9 @@ class ControlServer:
         if message.kind == wire.ADDRESS:
             self._publish(member, str(message.fields["address"]))
             return
+        if message.kind == wire.STORE:
+            self._tell_store(str(message.fields["address"]))
+            return
         if message.kind == wire.LAST_STEP:
             self._tell_last_step(int(message.fields["step"]), chief=member)
             return
@@ -196,6 +202,14 @@ class ControlServer:
             self._let_leave(member)
         if message.kind in (wire.DONE, wire.FAIL, wire.PORT_TAKEN):
             self._send(member, wire.HEARD)
+
+    def _tell_store(self, address: str) -> None:
+        """To those who are there; the others hear it when they have said hello."""
+        with self._lock:
+            self._store = address
+            members = [member for member in self._connections if member[0] == "worker"]
+        for member in members:
+            self._send(member, wire.STORE, address=address)
 
     def _tell_last_step(self, step: int, *, chief: Member) -> None:
         with self._lock:

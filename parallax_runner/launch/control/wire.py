@@ -17,6 +17,9 @@ STACKS_SECS = "PARALLAX_STACKS_SECS"
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
 RANK = "PARALLAX_RANK"
 
+# Set where workers exchange gradients by Gloo, and find each other by a store that rank 0 runs.
+GLOO = "PARALLAX_GLOO"
+
 # Set where only the driver acts on SIGTERM and SIGUSR1, which a batch system sends to all processes of a job at once.
 DEAF = "PARALLAX_DEAF"
 
@@ -31,6 +34,8 @@ LEAVE, ALL_LEFT = "leave", "all_left"
 # How all workers go on after a segment of the training.
 ORDER = "order"
 CLOSED = "closed"
+# Where the ranks' store of Horovod is, which rank 0 runs; the driver passes it on to all workers.
+STORE = "store"
 # What a process is, before the first step; the driver's answer when all have proven to be what the plan says.
 PROOF, PROVEN = "proof", "proven"
 # A process that says hello as one that is connected already, or that the plan has not.
@@ -40,7 +45,7 @@ ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
         *(HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE, CLUSTER, STOP, HEARD, LAST_STEP, LEAVE, ALL_LEFT, CLOSED),
-        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS),
+        *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE),
     }
 )
 _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
@@ -48,6 +53,7 @@ _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, 
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     HELLO: {"role": str, "index": int, "secret": str, "host": str},
     ADDRESS: {"address": str},
+    STORE: {"address": str},
     PORT_TAKEN: {"address": str},
     FAIL: {"error": str, "traceback": str, "recurs": bool, "exit_status": int | None, **_STANDING},
     PROOF: {"rank": int | None, "world_size": int | None, "plan": str, "versions": dict},

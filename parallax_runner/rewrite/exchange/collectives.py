@@ -49,6 +49,16 @@ def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int
     return hvd.rank(), hvd.size()
 
 
+def start_store() -> int:
+    """Starts, in this process, the store by which Horovod's ranks find each other without MPI; returns its port."""
+    from horovod.runner.http.http_server import RendezvousServer
+
+    store = RendezvousServer()
+    port: int = store.start()
+    store.init([])
+    return port
+
+
 def runs_over_mpi() -> bool:
     """Whether MPI, and not Gloo, connects the ranks; asked after `init`."""
     return bool(hvd.mpi_built() and hvd.mpi_enabled())

@@ -59,7 +59,7 @@ COMMAND_LINES = {
     "unknown launcher": (
         "comm=ps cluster.launcher=locall",
         "cluster.launcher=locall (command line)",
-        "expected one of auto, local, hosts, slurm, or a class as package.module.Class",
+        "expected one of auto, local, hosts, slurm, manual, or a class as package.module.Class",
         "Did you mean cluster.launcher=local?",
     ),
     "launcher that is not there": (

@@ -1,0 +1,115 @@
+"""The launcher `manual`: workers and servers run in processes that somebody else has started, in any order."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.launch import bind_address, remote
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.launchers.launcher import Launcher
+from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
+from parallax_runner.plan.plan import Plan
+
+SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
+
+
+class Manual(Launcher):
+    """Each worker and server is a seat here and a process that stands by elsewhere. Ranks find each other by Gloo."""
+
+    def __init__(self, rendezvous: str, timeout_secs: float, run_dir: str, workers: int, servers: int) -> None:
+        self._rendezvous, self._timeout_secs, self._run_dir = rendezvous, timeout_secs, run_dir
+        self._wanted = {"worker": workers, "server": servers}
+        self._claimed: dict[str, list[Claim]] = {}
+
+    @classmethod
+    def from_config(cls, config: RunConfig, plan: Plan) -> Self:
+        """Nobody is waited for yet."""
+        cluster = config.cluster
+        return cls(str(cluster.rendezvous), cluster.rendezvous_timeout_secs, config.run_dir, plan.workers, plan.servers)
+
+    @classmethod
+    def unfit(cls, config: RunConfig, comm: str) -> str | None:
+        """What needs MPI."""
+        if config.comm.mpi.use_allgatherv:
+            return "comm.mpi.use_allgatherv needs MPI, and its workers exchange gradients by Gloo; leave it out"
+        if config.comm.mpi.mpirun_options:
+            return "it does not use mpirun; leave comm.mpi.mpirun_options out"
+        return None
+
+    @property
+    def address(self) -> str:
+        """The address on the way to the claimed processes."""
+        return self._claims.own_address
+
+    @property
+    def _claims(self) -> Claims:
+        return claims_at(self._rendezvous)
+
+    def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
+        """Waits until all are there. Raises LaunchError with the names of those that are missing."""
+        self._claimed = self._claims.gather(self._run_dir, self._wanted, self._timeout_secs, stopped)
+
+    def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
+        """A seat for each."""
+        places = horovod_places([claim.entry.host for claim in self._claimed["worker"]])
+        return [
+            self._seat(claim, f"worker {rank}", job, job.worker_argv(), {**place, wire.RANK: str(rank), wire.GLOO: "1"})
+            for rank, (claim, place) in enumerate(zip(self._claimed["worker"], places, strict=True))
+        ]
+
+    def servers(self, job: Job) -> list[Command]:
+        """A seat for each."""
+        return [
+            self._seat(claim, f"server {index}", job, job.server_argv(index), {})
+            for index, claim in enumerate(self._claimed["server"])
+        ]
+
+    def _seat(self, claim: Claim, name: str, job: Job, argv: list[str], env: dict[str, str]) -> Command:
+        start = {
+            "token": claim.token,
+            "argv": argv,
+            "env": {
+                **remote.passed_on(),
+                **job.env,
+                **env,
+                **bind_address.preload({}),
+                bind_address.TOWARDS: self.address,
+            },
+            "cwd": os.getcwd(),
+        }
+        told = {
+            "name": f"{name} ({claim.entry})",
+            "address": claim.entry.address,
+            "secret": self._claims.store.secret.decode(),
+            "start": start,
+        }
+        return Command([*SEAT], {}, json.dumps(told).encode())
+
+
+def horovod_places(hosts: Sequence[str]) -> list[dict[str, str]]:
+    """What Horovod's Gloo wants to know of each rank, by the ranks' hosts: its number among all, among those of its
+    host, and among those that have the same number on other hosts."""
+    local_ranks = [list(hosts[:rank]).count(host) for rank, host in enumerate(hosts)]
+    places = []
+    for rank, (host, local_rank) in enumerate(zip(hosts, local_ranks, strict=True)):
+        peers = [other for other, number in zip(hosts, local_ranks, strict=True) if number == local_rank]
+        places.append(
+            {
+                "HOROVOD_RANK": str(rank),
+                "HOROVOD_SIZE": str(len(hosts)),
+                "HOROVOD_LOCAL_RANK": str(local_rank),
+                "HOROVOD_LOCAL_SIZE": str(list(hosts).count(host)),
+                "HOROVOD_CROSS_RANK": str(peers.index(host)),
+                "HOROVOD_CROSS_SIZE": str(len(peers)),
+                "HOROVOD_HOSTNAME": host,
+            }
+        )
+    return places

@@ -1,0 +1,131 @@
+"""A connection between two processes that have proven to each other that they have the secret; each line is signed.
+
+What is said is not encrypted: docs/security.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+from typing import Any, Self
+
+from parallax_runner.launch.control.lines import Lines
+
+HANDSHAKE_SECS = 10.0
+MOST_BYTES = 1 << 20
+MOST_OF_HANDSHAKE_BYTES = 512
+# How long the other machine may leave unacknowledged what it is sent, before it counts as gone; and when it is asked.
+SILENT_SECS = 30
+ASK_AFTER_SECS = 10
+
+
+class Channel:
+    """One end. `name` tells the two ends apart, so that nothing that one says can be sent back to it."""
+
+    def __init__(self, connection: socket.socket, lines: Lines, key: bytes, name: str) -> None:
+        self._connection = connection
+        self._lines = lines
+        self._key = key
+        self._name = name
+        self._sent = self._received = 0
+
+    @classmethod
+    def connect(cls, address: str, secret: bytes, timeout_secs: float = HANDSHAKE_SECS) -> Self:
+        """Raises OSError where nobody listens, ValueError where the other end does not have the secret."""
+        host, _, port = address.rpartition(":")
+        return cls._prove(socket.create_connection((host, int(port)), timeout=timeout_secs), secret, "caller", "callee")
+
+    @classmethod
+    def accept(cls, connection: socket.socket, secret: bytes) -> Self:
+        """For whoever listens. Raises as `connect`."""
+        return cls._prove(connection, secret, "callee", "caller")
+
+    @classmethod
+    def _prove(cls, connection: socket.socket, secret: bytes, own: str, other: str) -> Self:
+        """Both say a number of their own, and then sign both: what was said in an earlier connection proves nothing."""
+        try:
+            _watch(connection)
+            lines = Lines(connection)
+            nonce = secrets.token_hex(16)
+            connection.sendall(nonce.encode() + b"\n")
+            others = _line(lines)
+            numbers = f"{nonce}{others}" if own == "caller" else f"{others}{nonce}"
+            connection.sendall(_sign(secret, own + numbers).encode() + b"\n")
+            if not hmac.compare_digest(_line(lines).encode(), _sign(secret, other + numbers).encode()):
+                raise ValueError("the other end has another secret")
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, lines, _sign(secret, "session" + numbers).encode(), own)
+
+    @property
+    def own_host(self) -> str:
+        """The address of this machine on the way to the other."""
+        return str(self._connection.getsockname()[0])
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Raises OSError where the other end is gone."""
+        body = json.dumps({"kind": kind, **fields})
+        signature = _sign(self._key, f"{self._name}{self._sent}{body}")
+        self._sent += 1
+        self._connection.sendall(json.dumps([signature, body]).encode() + b"\n")
+
+    def receive(self, timeout_secs: float | None = None) -> dict[str, Any] | None:
+        """What the other end says next, with its `kind`; None where it is gone. Raises ValueError for what it did not
+        sign, TimeoutError, and OSError where the connection is broken."""
+        line = self._lines.next(MOST_BYTES, timeout_secs)
+        if not line:
+            return None
+        signature, body = json.loads(line)
+        other = "callee" if self._name == "caller" else "caller"
+        if not hmac.compare_digest(str(signature), _sign(self._key, f"{other}{self._received}{body}")):
+            raise ValueError("a line that the other end has not signed")
+        self._received += 1
+        fields: dict[str, Any] = json.loads(body)
+        return fields
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other end is still there, as far as this machine knows; for ends that say nothing meanwhile."""
+        try:
+            self._connection.setblocking(False)
+            return bool(self._connection.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            if self._connection.fileno() >= 0:
+                self._connection.setblocking(True)
+
+    def close(self) -> None:
+        """The other end sees it at once."""
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+        finally:
+            self._connection.close()
+
+
+def _line(lines: Lines) -> str:
+    line = lines.next(MOST_OF_HANDSHAKE_BYTES, HANDSHAKE_SECS)
+    if not line:
+        raise ValueError("the other end has ended the connection: it has another secret, or is something else")
+    return line.decode().strip()
+
+
+def _sign(key: bytes, said: str) -> str:
+    return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
+
+
+def _watch(connection: socket.socket) -> None:
+    """A machine that is switched off closes no connection: then its silence ends it."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ASK_AFTER_SECS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ASK_AFTER_SECS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_SECS)

@@ -1,0 +1,138 @@
+"""The processes that stand by and that this driver has claimed. A claim is a connection: it ends with the driver."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch import bind_address
+from parallax_runner.launch.manual.channel import Channel
+from parallax_runner.launch.manual.entry import Entry
+from parallax_runner.launch.manual.stores.store import open_store
+
+log = logging.getLogger(__name__)
+
+POLL_SECS = 0.2
+CONNECT_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A process that is this driver's. Whoever starts something in it must have `token`."""
+
+    entry: Entry
+    channel: Channel
+    token: str
+
+
+class Claims:
+    """All of one rendezvous. They are kept from run to run of one driver, such as the jobs of a sweep."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.store = open_store(address, is_driver=True)
+        self._claims: dict[str, Claim] = {}
+        # By id, why an entry's process cannot be claimed.
+        self._useless: dict[str, str] = {}
+
+    def gather(
+        self, run_dir: str, wanted: dict[str, int], timeout_secs: float, stopped: Callable[[], bool]
+    ) -> dict[str, list[Claim]]:
+        """One claim for each rank of the workers and each index of the servers, once all are there.
+
+        Raises LaunchError where two processes say that they have one number, and after `timeout_secs`, with the names
+        of those that are missing. Returns what there is once `stopped()` holds.
+        """
+        deadline = time.monotonic() + timeout_secs
+        said_of: frozenset[str] = frozenset()
+        while True:
+            self._claim_new(run_dir, wanted)
+            seats = {role: _seated(role, count, self._of_role(role)) for role, count in wanted.items()}
+            missing = [name for role in seats for name in _missing(role, seats[role])]
+            if not missing or stopped():
+                return {role: [claim for claim in those if claim is not None] for role, those in seats.items()}
+            if time.monotonic() > deadline:
+                raise LaunchError(self._too_late(missing, timeout_secs))
+            if frozenset(missing) != said_of:
+                log.info("waiting at %s for %s", self._address, ", ".join(missing))
+                said_of = frozenset(missing)
+            time.sleep(POLL_SECS)
+
+    @property
+    def own_address(self) -> str:
+        """The address of this machine on the way to the claimed processes, if there are any elsewhere."""
+        hosts = [claim.channel.own_host for claim in self._claims.values() if claim.channel.is_open]
+        return next((host for host in hosts if host != bind_address.LOOPBACK), bind_address.LOOPBACK)
+
+    def _of_role(self, role: str) -> list[Claim]:
+        return [claim for claim in self._claims.values() if claim.entry.role == role]
+
+    def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> None:
+        self._claims = {id: claim for id, claim in self._claims.items() if claim.channel.is_open}
+        # Who serves another run may be free later; who is gone stays gone.
+        self._useless = {id: why for id, why in self._useless.items() if "is gone" in why}
+        for entry in self.store.entries():
+            is_known = entry.id in self._claims or entry.id in self._useless
+            has_number = entry.index is not None and entry.index < wanted.get(entry.role, 0)
+            has_place = has_number or len(self._of_role(entry.role)) < wanted.get(entry.role, 0)
+            if not is_known and has_place and (entry.index is None or has_number):
+                self._claim(entry, run_dir)
+
+    def _claim(self, entry: Entry, run_dir: str) -> None:
+        try:
+            channel = Channel.connect(entry.address, self.store.secret, CONNECT_SECS)
+            channel.send("claim", run=run_dir)
+            answer = channel.receive(CONNECT_SECS) or {}
+        except (OSError, ValueError) as error:
+            self._useless[entry.id] = f"{entry} is gone, or cannot be reached: {error}"
+            return
+        if answer.get("kind") == "busy":
+            self._useless[entry.id] = f"{entry} serves another run, {answer['run']}"
+        elif answer.get("id") != entry.id:
+            self._useless[entry.id] = f"{entry} is gone: another process listens at its address"
+        else:
+            self._claims[entry.id] = Claim(entry, channel, answer["token"])
+            return
+        channel.close()
+
+    def _too_late(self, missing: list[str], timeout_secs: float) -> str:
+        there = [str(claim.entry) for claim in self._claims.values()]
+        beside = f"; there: {', '.join(there)}" if there else "; nobody is there"
+        useless = "".join(f"; {why}" for why in self._useless.values())
+        return (
+            f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
+            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones by "
+            "python -m parallax_runner.worker or .server with --rendezvous and the same secret"
+        )
+
+
+def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
+    """By number; who has none gets what is left over. Raises LaunchError where two have one number."""
+    seats: list[Claim | None] = [None] * count
+    for claim in claims:
+        index = claim.entry.index
+        if index is None or index >= count:
+            continue
+        other = seats[index]
+        if other is not None:
+            raise LaunchError(
+                f"two processes say that they are {role} {index}: {other.entry} and {claim.entry}; expected a number "
+                "of its own for each, or none"
+            )
+        seats[index] = claim
+    unnumbered = iter([claim for claim in claims if claim.entry.index is None])
+    return [next(unnumbered, None) if seat is None else seat for seat in seats]
+
+
+def _missing(role: str, seats: list[Claim | None]) -> list[str]:
+    return [f"{role} {index}" for index, claim in enumerate(seats) if claim is None]
+
+
+@functools.cache
+def claims_at(address: str) -> Claims:
+    """This driver's claims at a rendezvous: it is opened once."""
+    return Claims(address)

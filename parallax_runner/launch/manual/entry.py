@@ -1,0 +1,53 @@
+"""What a process that stands by says of itself in the rendezvous."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from typing import Any
+
+ROLES = ("worker", "server")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One process: its `role`, its rank or index (None: any), and `host:port` where it listens for a driver.
+
+    `id` is the process's own: another process may listen at the same address later.
+    """
+
+    id: str
+    role: str
+    index: int | None
+    address: str
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        name = self.role if self.index is None else f"{self.role} {self.index}"
+        return f"{name} (pid {self.pid} on {self.host}, {self.address})"
+
+
+def signed(entry: Entry, secret: bytes) -> bytes:
+    """The entry as JSON with a signature, which says that its writer has the secret."""
+    fields = dataclasses.asdict(entry)
+    return json.dumps({**fields, "signature": _signature(fields, secret)}).encode()
+
+
+def verified(content: bytes, secret: bytes) -> Entry | None:
+    """The entry; None for whatever was not written by somebody with the secret."""
+    try:
+        fields = json.loads(content)
+        given = str(fields.pop("signature"))
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return None
+    if not hmac.compare_digest(given.encode(), _signature(fields, secret).encode()):
+        return None
+    return Entry(**fields)
+
+
+def _signature(fields: dict[str, Any], secret: bytes) -> str:
+    return hmac.new(secret, json.dumps(fields, sort_keys=True).encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,63 @@
+"""The secret that the processes of a rendezvous share. It is never on a command line."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from parallax_runner.errors import LaunchError
+
+VARIABLE = "PARALLAX_RENDEZVOUS_SECRET"
+FILE_NAME = "secret"
+LEAST_LENGTH = 16
+
+
+def from_environment() -> bytes:
+    """Raises LaunchError where the variable is not set, or is too short to be a secret."""
+    value = os.environ.get(VARIABLE, "")
+    if len(value) < LEAST_LENGTH:
+        wrong = "is not set" if not value else f"has {len(value)} characters"
+        raise LaunchError(
+            f"{VARIABLE} {wrong}: expected the same {LEAST_LENGTH} characters or more in the environment of the driver "
+            "and of all workers and servers; `openssl rand -hex 16` makes some"
+        )
+    return value.encode()
+
+
+def of_folder(folder: Path) -> bytes:
+    """The variable's where it is set; otherwise that of the file in `folder`, which the first to come makes.
+
+    Raises LaunchError where the file belongs to another user or others can read it.
+    """
+    if VARIABLE in os.environ:
+        return from_environment()
+    path = folder / FILE_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            _make(path)
+        found = path.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise LaunchError(
+                f"{path}: expected a file of this user that nobody else can read (chmod 600), or {VARIABLE} in the "
+                "environment"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise LaunchError(f"cluster.rendezvous: {path}: {error.strerror}") from error
+
+
+def _make(path: Path) -> None:
+    """Whole at once, and only if there is none: of several who come first, one makes it."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(secrets.token_hex(16).encode())
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return
+    finally:
+        partial.unlink()

@@ -1,0 +1,205 @@
+"""A worker or server that somebody has started by hand or by a scheduler: it stands by for a driver, and runs what that
+driver starts in it, once or several times. It ends when its driver ends."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from parallax_runner.config.rendezvous import EXPECTED
+from parallax_runner.errors import ParallaxError
+from parallax_runner.launch import guard
+from parallax_runner.launch.family import end_family
+from parallax_runner.launch.manual.channel import Channel
+from parallax_runner.launch.manual.entry import Entry
+from parallax_runner.launch.manual.stores.store import Store, open_store
+
+log = logging.getLogger(__name__)
+
+KEEP_SECS = 5.0
+POLL_SECS = 0.1
+DEFAULT_TIMEOUT_SECS = 600.0
+# Nothing is sent there: the kernel only says by which of its addresses it would (RFC 5737).
+ELSEWHERE = ("192.0.2.1", 9)
+# In the environment of what runs here: finds all of it, however it has forked.
+MARK = "PARALLAX_STANDS_BY"
+# As a shell has it for a program that was ended by SIGTERM.
+TERMINATED = 128 + signal.SIGTERM
+
+
+class StandBy:
+    """This process. At most one driver has claimed it, and at most one worker or server runs in it."""
+
+    def __init__(self, store: Store, listener: socket.socket, entry: Entry) -> None:
+        self.entry = entry
+        self.was_claimed = threading.Event()
+        self.over = threading.Event()
+        self.exit_status = 1
+        self._store, self._listener = store, listener
+        self._lock = threading.Lock()
+        self._run: str | None = None
+        self._token = ""
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def listen(self) -> None:
+        """Serves drivers until the process ends."""
+        while True:
+            with suppress(OSError):
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), name="driver", daemon=True).start()
+
+    def keep_entry(self) -> None:
+        """Once claimed, the entry is taken back: it is of no use to another driver."""
+        while not self.over.is_set():
+            try:
+                self._store.keep(self.entry)
+            except Exception as error:  # whatever a store's library raises: the next time may be better
+                log.warning("cluster.rendezvous cannot be written: %s", error)
+            self.over.wait(KEEP_SECS)
+
+    def end_child(self) -> None:
+        """Ends what runs here."""
+        child = self._child
+        if child is not None and child.poll() is None:
+            end_family([child], self.entry.id)
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError, ValueError):
+            channel = Channel.accept(connection, self._store.secret)
+            said = channel.receive()
+            if said is not None and said["kind"] == "claim":
+                self._be_claimed(channel, str(said["run"]))
+            elif said is not None and said["kind"] == "start":
+                self._start(channel, said)
+
+    def _be_claimed(self, channel: Channel, run: str) -> None:
+        with self._lock:
+            if self._run is not None:
+                channel.send("busy", run=self._run)
+                return
+            self._run, self._token = run, uuid.uuid4().hex
+        channel.send("claimed", id=self.entry.id, token=self._token)
+        self.was_claimed.set()
+        log.info("claimed by the driver of %s", run)
+        try:
+            said = channel.receive()
+        except (OSError, ValueError):
+            said = None
+        if said is not None and said["kind"] == "release":
+            with self._lock:
+                self._run = None
+            self.was_claimed.clear()
+            return
+        log.info("the driver of %s has ended", run)
+        self.end_child()
+        self.over.set()
+
+    def _start(self, channel: Channel, said: dict[str, Any]) -> None:
+        if said["token"] != self._token:
+            channel.send("refused", reason="another driver has claimed this process")
+            return
+        self.end_child()  # An earlier attempt's, of which the driver knows that it is over.
+        try:
+            child = self._child = _spawn(said["argv"], {**said["env"], MARK: self.entry.id}, said["cwd"])
+        except OSError as error:
+            channel.send("refused", reason=f"{error.strerror}: {error.filename}: all hosts need the same folders")
+            return
+        channel.send("started", pid=child.pid)
+        # The kernel kills the child with this thread, so it stays.
+        while child.poll() is None and channel.is_open:
+            time.sleep(POLL_SECS)
+        self.end_child()
+        self.exit_status = child.wait()
+        channel.send("exited", exit_status=self.exit_status)
+
+
+def _spawn(argv: Sequence[str], env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
+    """Raises OSError where this host lacks the folder or the program."""
+    guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(signal.SIGKILL)), *argv]
+    return subprocess.Popen(guarded, env=os.environ | env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def stand_by(role: str, argv: Sequence[str]) -> int:
+    """Runs what a driver starts here; returns the exit status of the last worker or server, 1 where there was none."""
+    asked = _parser(role).parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format=f"parallax_runner.{role}: %(message)s")
+    try:
+        return _until_over(role, asked)
+    except ParallaxError as error:
+        print(f"parallax_runner.{role}: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def _until_over(role: str, asked: argparse.Namespace) -> int:
+    store = open_store(asked.rendezvous, is_driver=False)
+    host = asked.address or store.own_host() or _address_on_the_way_out()
+    listener = socket.create_server((host, 0))
+    entry = Entry(
+        id=uuid.uuid4().hex,
+        role=role,
+        index=asked.rank if role == "worker" else asked.index,
+        address=f"{host}:{listener.getsockname()[1]}",
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )
+    waiting = StandBy(store, listener, entry)
+
+    def terminate(*_: object) -> None:
+        waiting.exit_status = TERMINATED
+        waiting.over.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, terminate)
+    threading.Thread(target=waiting.listen, name="listen", daemon=True).start()
+    threading.Thread(target=waiting.keep_entry, name="entry", daemon=True).start()
+    log.info("%s stands by at %s", entry, asked.rendezvous)
+    deadline = time.monotonic() + asked.timeout_secs
+    try:
+        while not waiting.over.wait(POLL_SECS):
+            if waiting.was_claimed.is_set():
+                deadline = time.monotonic() + asked.timeout_secs
+            elif time.monotonic() > deadline:
+                log.error("no driver has come to %s within %g s (--timeout-secs)", asked.rendezvous, asked.timeout_secs)
+                return 1
+    finally:
+        waiting.end_child()
+        with suppress(Exception):  # A store that is gone has no entries.
+            store.withdraw(entry)
+    return waiting.exit_status if waiting.exit_status >= 0 else 128 - waiting.exit_status
+
+
+def _address_on_the_way_out() -> str:
+    """Of this machine; the loopback address of one that has no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(ELSEWHERE)
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def _parser(role: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m parallax_runner.{role}",
+        description=f"Stands by as a {role} for a driver with cluster=manual, in any order of starts.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--rendezvous", required=True, metavar="ADDRESS", help=EXPECTED.removeprefix("expected "))
+    number = "--rank" if role == "worker" else "--index"
+    parser.add_argument(number, type=int, default=None, help="its number, from 0; without it the driver chooses one")
+    parser.add_argument("--address", default=None, help="of this machine, at which the driver and the others reach it")
+    parser.add_argument(
+        "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long it waits for a driver (%(default)g)"
+    )
+    return parser

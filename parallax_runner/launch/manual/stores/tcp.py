@@ -1,0 +1,91 @@
+"""The driver is the store: it listens at the address, and each process that stands by keeps a connection to it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Self
+from urllib.parse import SplitResult
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch.manual import secret
+from parallax_runner.launch.manual.channel import Channel
+from parallax_runner.launch.manual.entry import Entry, signed, verified
+from parallax_runner.launch.manual.stores.store import Store
+
+BACKLOG = 256
+
+
+class Tcp(Store):
+    """An entry is there as long as its process's connection. Other runs have other addresses."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.secret = secret.from_environment()
+        self._host, self._port = host, port
+        self._lock = threading.Lock()
+        self._entries: dict[str, Entry] = {}
+        self._channel: Channel | None = None
+
+    @classmethod
+    def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
+        """Raises LaunchError where this machine does not have the address, or the port is taken."""
+        store = cls(address.hostname or "", address.port or 0)
+        if is_driver:
+            store._listen()
+        return store
+
+    def own_host(self) -> str | None:
+        """As the kernel would send; the driver need not be there."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((self._host, self._port))
+            return str(probe.getsockname()[0])
+
+    def keep(self, entry: Entry) -> None:
+        """Connects, unless there is a connection already. A driver that is not there is tried again next time."""
+        if self._channel is not None and self._channel.is_open:
+            return
+        with suppress(OSError, ValueError):
+            self._channel = Channel.connect(f"{self._host}:{self._port}", self.secret)
+            self._channel.send("entry", content=signed(entry, self.secret).decode())
+
+    def withdraw(self, entry: Entry) -> None:
+        """Ends the connection."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def entries(self) -> list[Entry]:
+        """In the order in which they came."""
+        with self._lock:
+            return list(self._entries.values())
+
+    def _listen(self) -> None:
+        try:
+            listener = socket.create_server((self._host, self._port), backlog=BACKLOG)
+        except OSError as error:
+            raise LaunchError(
+                f"cluster.rendezvous: cannot listen at {self._host}:{self._port}: {error.strerror}; expected an "
+                "address of the driver's machine and a free port"
+            ) from error
+        threading.Thread(target=self._accept, args=(listener,), name="rendezvous", daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            with suppress(OSError):
+                connection, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), name="entry", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError, ValueError):
+            channel = Channel.accept(connection, self.secret)
+            said = channel.receive()
+            entry = None if said is None else verified(str(said.get("content")).encode(), self.secret)
+            if entry is None:
+                return
+            with self._lock:
+                self._entries[entry.id] = entry
+            try:
+                channel.receive()  # It says nothing more.
+            finally:
+                with self._lock:
+                    del self._entries[entry.id]

@@ -1,0 +1,33 @@
+"""How ranks that no mpirun has started find each other: by Horovod's own store, which rank 0 runs."""
+
+import os
+
+import psutil
+
+from parallax_runner.launch.control.client import ControlClient
+from parallax_runner.rewrite.exchange import collectives
+
+
+def find_ranks(client: ControlClient) -> None:
+    """Sets what Horovod reads when it connects the ranks by Gloo; the launcher has set each rank's place.
+
+    Gloo listens at this host's address on the way to the driver alone. Blocks until rank 0 runs the store.
+    """
+    if os.environ["HOROVOD_RANK"] == "0":
+        client.publish_store(f"{client.own_address}:{collectives.start_store()}")
+    host, _, port = client.store_address().rpartition(":")
+    os.environ |= {
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": host,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
+        "HOROVOD_GLOO_IFACE": interface_of(client.own_address),
+    }
+
+
+def interface_of(address: str) -> str:
+    """The name of the network interface that has an address. Raises LookupError where none has it."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address == address for one in addresses):
+            return name
+    raise LookupError(f"no network interface of this host has the address {address}")

@@ -1,0 +1,127 @@
+"""Workers and servers that a test starts one by one, as a scheduler would: they find the driver, train, and end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.hosts.cluster import guarded
+from tests.free_port import pick_free_port
+from tests.integration.runs import launch, started
+
+QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1")
+ENDS_SECS = 60.0
+
+
+class StandBy:
+    """Processes that stand by at a rendezvous, by name."""
+
+    def __init__(self, address: str, folder: Path, env: dict[str, str]) -> None:
+        self.address, self.folder, self.env = address, folder, env
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, role: str, *arguments: str) -> psutil.Process:
+        name = " ".join([role, *arguments, str(len(self.processes))])
+        argv = [sys.executable, "-m", f"parallax_runner.{role}", f"--rendezvous={self.address}", *arguments]
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.processes[name] = subprocess.Popen(
+                guarded(argv, signal.SIGTERM),
+                env={**os.environ, **self.env},
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return psutil.Process(self.processes[name].pid)
+
+    def exit_statuses(self) -> dict[str, int]:
+        deadline = time.monotonic() + ENDS_SECS
+        return {name: process.wait(deadline - time.monotonic()) for name, process in self.processes.items()}
+
+
+@contextlib.contextmanager
+def standing_by(address: str, folder: Path, env: dict[str, str]) -> Iterator[StandBy]:
+    folder.mkdir(parents=True, exist_ok=True)
+    made = StandBy(address, folder, env)
+    try:
+        yield made
+    finally:
+        for process in made.processes.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def at_folder(tmp_path: Path) -> Iterator[StandBy]:
+    with standing_by(f"file://{tmp_path / 'meet'}", tmp_path / "logs", {}) as made:
+        yield made
+
+
+def overrides(made: StandBy, *more: str) -> Sequence[str]:
+    return (*QUICK, "cluster=manual", f"cluster.rendezvous={made.address}", *more)
+
+
+def test_they_train_as_processes_of_mpirun_do_whoever_comes_first(tmp_path: Path, at_folder: StandBy) -> None:
+    at_folder.start("worker", "--rank=1")
+    with started(*overrides(at_folder, "comm=hybrid"), cwd=tmp_path / "manual") as running:
+        at_folder.start("server")
+        at_folder.start("worker")
+        manual = running.wait().expect_success()
+    assert set(at_folder.exit_statuses().values()) == {0}
+    assert [path.name for path in (tmp_path / "meet").iterdir()] == ["secret"]
+    by_mpirun = launch(*QUICK, "comm=hybrid", cwd=tmp_path / "mpirun").expect_success()
+    assert manual.summary["loss_last"] == pytest.approx(by_mpirun.summary["loss_last"], rel=1e-5)
+    assert manual.summary["steps"] == 4
+
+
+def test_a_driver_that_listens_itself_and_jobs_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARALLAX_RENDEZVOUS_SECRET", secrets.token_hex(16))
+    with standing_by(f"tcp://127.0.0.1:{pick_free_port()}", tmp_path / "logs", {}) as made:
+        for _ in range(2):
+            made.start("worker")
+        sweep = ("comm=sharded", "train.seed=1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+        launch("-m", *overrides(made, *sweep), cwd=tmp_path, is_forked=False).expect_success()
+        assert set(made.exit_statuses().values()) == {0}
+    assert len(list((tmp_path / "sweep").glob("*/summary.json"))) == 2
+
+
+def test_a_killed_worker_ends_the_run_and_all_that_stand_by(tmp_path: Path, at_folder: StandBy) -> None:
+    victim = at_folder.start("worker", "--rank=1")
+    for role in ("worker", "server"):
+        at_folder.start(role)
+    with started(*overrides(at_folder, "comm=hybrid", "train.steps=100000"), cwd=tmp_path / "run") as running:
+        running.wait_for_step()
+        victim.kill()
+        run = running.wait(ENDS_SECS)
+        running.seconds_until_none_left(ENDS_SECS)
+    assert run.exit_status == 1
+    assert "worker 1" in run.summary["error"]
+    assert all(at_folder.exit_statuses().values()), "none of them says that all was well"
+
+
+def test_nobody_outlives_a_killed_driver(tmp_path: Path, at_folder: StandBy) -> None:
+    for role in ("worker", "worker", "server"):
+        at_folder.start(role)
+    with started(*overrides(at_folder, "comm=hybrid", "train.steps=100000"), cwd=tmp_path / "run") as running:
+        running.wait_for_step()
+        running.process.kill()
+        running.seconds_until_none_left(ENDS_SECS)
+    assert all(at_folder.exit_statuses().values())
+
+
+def test_the_driver_names_those_that_do_not_come(tmp_path: Path, at_folder: StandBy) -> None:
+    at_folder.start("worker", "--rank=1")
+    more = ("comm=hybrid", "cluster.rendezvous_timeout_secs=8")
+    run = launch(*overrides(at_folder, *more), cwd=tmp_path / "run", is_forked=False)
+    assert run.exit_status == 1
+    assert "(cluster.rendezvous_timeout_secs): worker 0, server 0; there: worker 1" in run.stderr
+    assert set(at_folder.exit_statuses().values()) == {1}

@@ -1,0 +1,270 @@
+"""Processes that stand by: what the driver and they say to each other, without a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parallax_runner.config.rendezvous import split_address
+from parallax_runner.errors import ConfigError, LaunchError
+from parallax_runner.launch.launchers.manual import horovod_places
+from parallax_runner.launch.manual import claims as claiming
+from parallax_runner.launch.manual import secret
+from parallax_runner.launch.manual.channel import Channel
+from parallax_runner.launch.manual.claims import Claims
+from parallax_runner.launch.manual.entry import Entry, signed, verified
+from parallax_runner.launch.manual.stand_by import StandBy
+from parallax_runner.launch.manual.stores.folder import Folder
+from parallax_runner.launch.manual.stores.store import open_store
+from tests.free_port import pick_free_port
+
+SECRET = b"0123456789abcdef"
+OTHER_SECRET = b"another secret of 16"
+StandsBy = Callable[..., StandBy]
+
+
+def never() -> bool:
+    return False
+
+
+def entry(address: str, *, id: str = "a", role: str = "worker", index: int | None = None) -> Entry:
+    return Entry(id=id, role=role, index=index, address=address, host="n1", pid=7)
+
+
+@pytest.fixture
+def stands_by(tmp_path: Path) -> StandsBy:
+    """Makes processes that stand by, each a few threads of this one."""
+
+    def make(id: str, role: str = "worker", index: int | None = None) -> StandBy:
+        store = open_store(f"file://{tmp_path}", is_driver=False)
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        made = StandBy(store, listener, entry(address, id=id, role=role, index=index))
+        store.keep(made.entry)
+        threading.Thread(target=made.listen, daemon=True).start()
+        return made
+
+    return make
+
+
+def pair(own: bytes, other: bytes) -> tuple[Channel | Exception, Channel | Exception]:
+    """Both ends of a connection, or why an end gave up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ends: list[Channel | Exception] = []
+
+        def accept() -> None:
+            try:
+                ends.append(Channel.accept(listener.accept()[0], other))
+            except (OSError, ValueError) as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            caller: Channel | Exception = Channel.connect(f"127.0.0.1:{listener.getsockname()[1]}", own)
+        except (OSError, ValueError) as error:
+            caller = error
+        thread.join()
+    return caller, ends[0]
+
+
+def test_who_has_the_secret_is_heard() -> None:
+    caller, callee = pair(SECRET, SECRET)
+    assert isinstance(caller, Channel)
+    assert isinstance(callee, Channel)
+    caller.send("start", argv=["a"])
+    assert callee.receive() == {"kind": "start", "argv": ["a"]}
+    callee.send("started", pid=3)
+    assert caller.receive() == {"kind": "started", "pid": 3}
+    assert callee.is_open
+    caller.close()
+    assert not callee.is_open
+    assert callee.receive() is None
+
+
+def test_who_has_another_secret_is_not() -> None:
+    assert [type(end) for end in pair(SECRET, OTHER_SECRET)] == [ValueError, ValueError]
+
+
+def test_a_line_that_somebody_changes_or_repeats_on_the_way_is_not_believed() -> None:
+    caller, callee = pair(SECRET, SECRET)
+    assert isinstance(caller, Channel)
+    assert isinstance(callee, Channel)
+    caller.send("start", argv=["a"])
+    line = callee._lines.next(1000)
+    caller._connection.sendall(line.replace(b'"a', b'"b'))
+    with pytest.raises(ValueError, match="not signed"):
+        callee.receive()
+    caller._connection.sendall(line)
+    assert callee.receive() == {"kind": "start", "argv": ["a"]}
+    caller._connection.sendall(line)
+    with pytest.raises(ValueError, match="not signed"):
+        callee.receive()
+
+
+def test_an_entry_is_believed_if_its_signature_is_right() -> None:
+    own = entry("127.0.0.1:1")
+    assert verified(signed(own, SECRET), SECRET) == own
+    assert verified(signed(own, OTHER_SECRET), SECRET) is None
+    assert verified(signed(own, SECRET).replace(b"127.0.0.1", b"127.0.0.2"), SECRET) is None
+    for nothing in (b"", b"{}", b"[]", b"\xff"):
+        assert verified(nothing, SECRET) is None
+
+
+def test_the_secret_of_a_folder_is_made_once_and_kept_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(secret.VARIABLE, raising=False)
+    made = secret.of_folder(tmp_path / "meet")
+    assert len(made) == 32
+    assert secret.of_folder(tmp_path / "meet") == made
+    assert [path.name for path in (tmp_path / "meet").iterdir()] == ["secret"]
+    os.chmod(tmp_path / "meet" / "secret", 0o644)
+    with pytest.raises(LaunchError, match="nobody else can read"):
+        secret.of_folder(tmp_path / "meet")
+    monkeypatch.setenv(secret.VARIABLE, SECRET.decode())
+    assert secret.of_folder(tmp_path / "meet") == SECRET
+
+
+@pytest.mark.parametrize(("value", "wrong"), [(None, "is not set"), ("short", "has 5 characters")])
+def test_without_a_secret_nothing_starts(value: str | None, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(secret.VARIABLE, raising=False)
+    if value is not None:
+        monkeypatch.setenv(secret.VARIABLE, value)
+    with pytest.raises(LaunchError, match=wrong):
+        open_store(f"tcp://127.0.0.1:{pick_free_port()}", is_driver=True)
+
+
+def test_all_are_claimed_whatever_order_they_come_in(tmp_path: Path, stands_by: StandsBy) -> None:
+    for made in (("c", "server"), ("b", "worker"), ("a", "worker", 0), ("d", "worker", 7)):
+        stands_by(*made)
+    found = Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 2, "server": 1}, 5.0, never)
+    assert {role: [claim.entry.id for claim in those] for role, those in found.items()} == {
+        "worker": ["a", "b"],
+        "server": ["c"],
+    }
+
+
+def test_those_that_are_missing_are_named(tmp_path: Path, stands_by: StandsBy) -> None:
+    stands_by("a", "worker", 1)
+    gone = entry(f"127.0.0.1:{pick_free_port()}", id="b", index=0)
+    Folder(tmp_path).keep(gone)
+    with pytest.raises(LaunchError) as raised:
+        Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 2, "server": 1}, 0.5, never)
+    assert "missing after 0.5 s (cluster.rendezvous_timeout_secs): worker 0, server 0; there: worker 1" in str(
+        raised.value
+    )
+    assert f"worker 0 (pid 7 on n1, {gone.address}) is gone" in str(raised.value)
+
+
+def test_two_runs_at_one_rendezvous_are_told_apart(tmp_path: Path, stands_by: StandsBy) -> None:
+    stands_by("a")
+    first, second = Claims(f"file://{tmp_path}"), Claims(f"file://{tmp_path}")
+    first.gather("runs/1", {"worker": 1}, 5.0, never)
+    with pytest.raises(LaunchError, match="serves another run, runs/1"):
+        second.gather("runs/2", {"worker": 1}, 0.5, never)
+
+
+def test_two_processes_with_one_rank_are_named(tmp_path: Path, stands_by: StandsBy) -> None:
+    for id in "ab":
+        stands_by(id, "worker", 0)
+    stands_by("c", "worker", 1)
+    with pytest.raises(LaunchError, match=r"two processes say that they are worker 0: worker 0 .* and worker 0"):
+        Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 2}, 5.0, never)
+
+
+def test_another_process_at_the_address_of_one_that_is_gone_is_not_taken_for_it(
+    tmp_path: Path, stands_by: StandsBy
+) -> None:
+    there = stands_by("a")
+    Folder(tmp_path).keep(dataclasses.replace(there.entry, id="0 gone"))
+    Folder(tmp_path).withdraw(there.entry)
+    with pytest.raises(LaunchError, match="another process listens at its address"):
+        Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 1}, 0.5, never)
+
+
+def test_what_is_not_signed_is_left_alone(tmp_path: Path, stands_by: StandsBy) -> None:
+    stands_by("a")
+    (tmp_path / "worker-b.json").write_bytes(signed(entry("127.0.0.1:9", id="b"), OTHER_SECRET))
+    assert [one.id for one in open_store(f"file://{tmp_path}", is_driver=True).entries()] == ["a"]
+
+
+def test_only_the_driver_that_has_claimed_a_process_starts_something_in_it(tmp_path: Path, stands_by: StandsBy) -> None:
+    there = stands_by("a")
+    (claim,) = Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 1}, 5.0, never)["worker"]
+    other = Channel.connect(there.entry.address, Folder(tmp_path).secret)
+    other.send("start", token="guessed", argv=["true"], env={}, cwd="/")
+    assert other.receive() == {"kind": "refused", "reason": "another driver has claimed this process"}
+    own = Channel.connect(there.entry.address, Folder(tmp_path).secret)
+    own.send("start", token=claim.token, argv=["sh", "-c", "exit 3"], env={}, cwd="/")
+    assert (own.receive() or {})["kind"] == "started"
+    assert own.receive() == {"kind": "exited", "exit_status": 3}
+
+
+def test_a_process_ends_when_its_driver_does(tmp_path: Path, stands_by: StandsBy) -> None:
+    there = stands_by("a")
+    (claim,) = Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 1}, 5.0, never)["worker"]
+    channel = Channel.connect(there.entry.address, Folder(tmp_path).secret)
+    channel.send("start", token=claim.token, argv=["sleep", "60"], env={}, cwd="/")
+    channel.receive()
+    assert not there.over.is_set()
+    claim.channel.close()
+    assert there.over.wait(10.0)
+    assert there._child is not None
+    assert there._child.wait(10.0) < 0
+
+
+def test_tcp_knows_those_who_are_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(secret.VARIABLE, SECRET.decode())
+    address = f"tcp://127.0.0.1:{pick_free_port()}"
+    stander = open_store(address, is_driver=False)
+    stander.keep(entry("127.0.0.1:9"))  # the driver is not there yet
+    driver = open_store(address, is_driver=True)
+    assert driver.entries() == []
+    stander.keep(entry("127.0.0.1:9"))
+    wait_until(lambda: [one.id for one in driver.entries()] == ["a"])
+    stander.withdraw(entry("127.0.0.1:9"))
+    wait_until(lambda: driver.entries() == [])
+    with pytest.raises(LaunchError, match="cannot listen"):
+        open_store(address, is_driver=True)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(500):
+        if holds():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it never holds")
+
+
+def test_places_of_ranks_among_hosts() -> None:
+    places = horovod_places(["a", "b", "a"])
+    assert [place["HOROVOD_LOCAL_RANK"] for place in places] == ["0", "0", "1"]
+    assert [place["HOROVOD_LOCAL_SIZE"] for place in places] == ["2", "1", "2"]
+    assert [place["HOROVOD_CROSS_RANK"] for place in places] == ["0", "1", "0"]
+    assert [place["HOROVOD_CROSS_SIZE"] for place in places] == ["2", "2", "1"]
+    assert [(place["HOROVOD_RANK"], place["HOROVOD_SIZE"]) for place in places] == [("0", "3"), ("1", "3"), ("2", "3")]
+
+
+@pytest.mark.parametrize(
+    "address", ["meet", "file://host/meet", "tcp://host", "tcp://host:1/x", "ftp://h:1", "tcp://h:x"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected file:///shared/folder or tcp://host:port"):
+        split_address(address)
+
+
+def test_a_password_in_an_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match="everybody on this host can read"):
+        split_address("tcp://me:secret@host:1")
+
+
+def test_a_driver_opens_a_rendezvous_once(tmp_path: Path) -> None:
+    assert claiming.claims_at(f"file://{tmp_path}") is claiming.claims_at(f"file://{tmp_path}")
