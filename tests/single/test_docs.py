@@ -1,4 +1,4 @@
-"""What the README and the design notes name exists, and the README's tables say what conf/ says."""
+"""What the README, the pages and the design notes name exists, and the configuration's tables say what conf/ says."""
 
 import dataclasses
 import re
@@ -17,19 +17,22 @@ from tests.single.test_imports import STAGES
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+CONFIGURATION = ROOT / "docs" / "configuration.md"
+DEVELOPMENT = ROOT / "docs" / "development.md"
 NOTES = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 PATH = re.compile(r"(?<![\w/.-])(?:parallax_runner|conf|models|scripts|tests|docs)/[\w./-]*")
 NOTE = re.compile(r"docs/design/[\w.-]+\.md")
+LIST_ITEM = re.compile(r"( *)(?:[-*]|\d+\.) ")
 OF_THE_EXAMPLE = {"models/bigram.py", "conf/model/bigram.yaml"}
 FREE_GROUPS = ("model", "data", "optimizer")
 
 
 def table(name: str) -> list[list[str]]:
-    """The rows, without head, of the README's table that follows the comment `<!-- name: … -->`."""
-    _, _, after = README.read_text(encoding="utf-8").partition(f"<!-- {name}: ")
+    """The rows, without head, of the table in docs/configuration.md that follows the comment `<!-- name: … -->`."""
+    _, _, after = CONFIGURATION.read_text(encoding="utf-8").partition(f"<!-- {name}: ")
     _, _, *rows = after.partition("-->")[2].strip().partition("\n\n")[0].splitlines()
-    assert rows, f"README.md has no table {name}"
+    assert rows, f"docs/configuration.md has no table {name}"
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
 
 
@@ -72,6 +75,42 @@ def test_named_paths_exist(document: Path) -> None:
     assert [link for link in sorted(linked) if not (document.parent / link).exists()] == []
 
 
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_readme_leads_to_every_page() -> None:
+    """To each directly, or by way of a page that it names."""
+    reached, waiting = set(), [README]
+    while waiting:
+        page = waiting.pop()
+        links = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        fresh = {(page.parent / link).resolve() for link in links} - reached
+        reached |= fresh
+        waiting += fresh
+    assert [page.name for page in PAGES if page not in reached] == []
+
+
+@pytest.mark.parametrize("document", [*NOTES, *PAGES], ids=lambda path: path.name)
+def test_lists_and_tables_are_such_on_the_site_too(document: Path) -> None:
+    """MkDocs' Markdown, unlike GitHub's, wants a blank line before a list or a table, and four spaces a level."""
+    text = re.sub(r"^ *```.*?^ *```$", "```", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    unlike = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        first, *others = [line for line in paragraph.strip("\n").splitlines() if not line.startswith("#")] or [""]
+        if not LIST_ITEM.match(first) and not first.startswith("|"):
+            unlike += [line for line in others if LIST_ITEM.match(line) or line.startswith("|")]
+        unlike += [line for line in (first, *others) if (found := LIST_ITEM.match(line)) and len(found[1]) % 4]
+    assert unlike == []
+
+
+def test_every_design_note_is_listed() -> None:
+    listed = (ROOT / "docs" / "design-notes.md").read_text(encoding="utf-8")
+    named = dict(re.findall(r"^\| \[\d+\]\(design/([^)]+)\) \| (.+) \|$", listed, re.MULTILINE))
+    titles = {note.name: note.read_text(encoding="utf-8").splitlines()[0].split(" ", 2)[2] for note in NOTES}
+    assert named == titles
+
+
 def test_named_design_notes_exist() -> None:
     sources = [ROOT / "pyproject.toml", *(ROOT / "parallax_runner").rglob("*.py")]
     named = {path for source in sources for path in NOTE.findall(source.read_text(encoding="utf-8"))}
@@ -85,7 +124,7 @@ def test_design_notes_are_numbered_without_gaps() -> None:
 
 
 def test_reading_order_begins_with_the_pipeline() -> None:
-    _, _, order = README.read_text(encoding="utf-8").partition("## Reading the code")
+    _, _, order = DEVELOPMENT.read_text(encoding="utf-8").partition("## Reading the code")
     files = [path for path in PATH.findall(order.partition("\n## ")[0]) if path.endswith(".py")]
     assert files[0] == "parallax_runner/driver/pipeline.py"
     assert len(files) > 8
@@ -143,7 +182,7 @@ def test_what_a_bare_choice_brings_along() -> None:
 
 
 def test_named_actions_are_those_of_the_schema() -> None:
-    named = re.search(r"stand `action` \(([^)]*)\)", README.read_text(encoding="utf-8"))
+    named = re.search(r"stand `action` \(([^)]*)\)", CONFIGURATION.read_text(encoding="utf-8"))
     assert named is not None
     assert tuple(codes(named[1])) == RunConfig.__dataclass_fields__["action"].metadata["choices"]
 
