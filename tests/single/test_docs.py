@@ -1,23 +1,18 @@
-"""What the README, the pages and the design notes name exists, and the configuration's tables say what conf/ says."""
+"""What the README, the pages and the design notes name exists."""
 
-import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from parallax_runner.config.compose import register_schema
 from parallax_runner.config.location import conf_dir
-from parallax_runner.config.schema import RunConfig
 from tests.single.test_imports import STAGES
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-CONFIGURATION = ROOT / "docs" / "configuration.md"
 DEVELOPMENT = ROOT / "docs" / "development.md"
 NOTES = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -25,45 +20,16 @@ PATH = re.compile(r"(?<![\w/.-])(?:parallax_runner|conf|models|scripts|tests|doc
 NOTE = re.compile(r"docs/design/[\w.-]+\.md")
 LIST_ITEM = re.compile(r"( *)(?:[-*]|\d+\.) ")
 OF_THE_EXAMPLE = {"models/bigram.py", "conf/model/bigram.yaml"}
-FREE_GROUPS = ("model", "data", "optimizer")
-
-
-def table(name: str) -> list[list[str]]:
-    """The rows, without head, of the table in docs/configuration.md that follows the comment `<!-- name: … -->`."""
-    _, _, after = CONFIGURATION.read_text(encoding="utf-8").partition(f"<!-- {name}: ")
-    _, _, *rows = after.partition("-->")[2].strip().partition("\n\n")[0].splitlines()
-    assert rows, f"docs/configuration.md has no table {name}"
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
 
 
 def codes(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def fields(cell: str) -> dict[str, object]:
-    """`steps=200` `name="off"` to values, read as the configuration's own YAML is."""
-    pairs = [code.split("=", 1) for code in codes(cell) if "=" in code]
-    return {key: OmegaConf.create(f"value: {value}")._get_node("value")._value() for key, value in pairs}
-
-
 def composed(*overrides: str) -> DictConfig:
     register_schema()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return compose("config", list(overrides))
-
-
-def leaves(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted names and values, interpolations as they are written; an empty mapping is a value."""
-    for key in node:
-        child = node._get_node(key)
-        if isinstance(child, DictConfig) and len(child):
-            yield from leaves(child, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", OmegaConf.to_container(child) if isinstance(child, DictConfig) else child._value()
-
-
-def choices_in_conf(group: str) -> set[str]:
-    return {path.stem for path in (conf_dir() / group).glob("*.yaml")}
 
 
 @pytest.mark.parametrize("document", [README, *NOTES, *PAGES], ids=lambda path: path.name)
@@ -136,55 +102,6 @@ def test_stages_of_the_design_note_are_the_folders_in_their_order() -> None:
     folders = {path.parent.name for path in (ROOT / "parallax_runner").glob("*/__init__.py")}
     assert named == [stage for stage in STAGES if stage in folders]
     assert set(named) == folders
-
-
-def test_table_has_every_group_and_choice() -> None:
-    listed = {codes(group)[0]: set(codes(choices)) for group, choices, _ in table("groups")}
-    groups = {path.name for path in conf_dir().iterdir() if path.is_dir() and path.name != "hydra"}
-    assert listed == {group: choices_in_conf(group) for group in groups}
-
-
-def test_first_choice_is_the_default() -> None:
-    defaults = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
-    chosen = {group: name for entry in defaults if isinstance(entry, dict) for group, name in entry.items()}
-    for group, choices, _ in table("groups"):
-        name = chosen[codes(group)[0]]
-        assert choices.startswith("none") if name is None else codes(choices)[0] == name, group
-
-
-def test_fields_and_defaults_of_the_typed_groups() -> None:
-    config = composed()
-    typed = {codes(group)[0]: fields(cell) for group, _, cell in table("groups") if "see below" not in cell}
-    typed.pop("experiment")
-    schema_groups = {field.name for field in dataclasses.fields(RunConfig) if dataclasses.is_dataclass(field.type)}
-    assert set(typed) == schema_groups - {"sweep", "simulate"}  # no groups: they stand in config.yaml itself
-    assert {group: dict(leaves(config[group])) for group in typed} == typed
-
-
-def test_fields_and_defaults_of_the_free_groups() -> None:
-    listed = {codes(choice)[0]: fields(cell) for choice, cell in table("choices") if not cell.startswith("none")}
-    bare = {codes(choice)[0] for choice, cell in table("choices") if cell.startswith("none")}
-    in_conf = {f"{group}={choice}" for group in FREE_GROUPS for choice in choices_in_conf(group)}
-    assert listed.keys() | bare == in_conf
-    for choice in in_conf:
-        group = choice.split("=")[0]
-        values = {key: value for key, value in leaves(composed(choice)[group]) if key != "_target_"}
-        assert values == listed.get(choice, {}), choice
-
-
-def test_what_a_bare_choice_brings_along() -> None:
-    bare = {codes(choice)[0]: codes(cell) for choice, cell in table("choices") if cell.startswith("none")}
-    assert any(bare.values())
-    for choice, brought in bare.items():
-        config = composed(choice)
-        for group, name in (code.split("=") for code in brought):
-            assert config[group] == composed(f"{group}={name}")[group]
-
-
-def test_named_actions_are_those_of_the_schema() -> None:
-    named = re.search(r"stand `action` \(([^)]*)\)", CONFIGURATION.read_text(encoding="utf-8"))
-    assert named is not None
-    assert tuple(codes(named[1])) == RunConfig.__dataclass_fields__["action"].metadata["choices"]
 
 
 COMING_FROM = ROOT / "docs" / "coming-from.md"
