@@ -1,8 +1,9 @@
 """One frozen dataclass for each group of the configuration: types, units and ranges.
 
 A validated configuration is a `RunConfig`; `dataclasses.replace` makes one with other values. The values stand in
-`conf/`; those that all choices of `comm` share stand here. A field's metadata holds what its type cannot say:
-`minimum` (the least value), `maximum`, `above` (a bound the value must exceed) or `choices`; `validate.py` checks them.
+`conf/`; those that all choices of `comm` share stand here. The comment that says what a field means stands beside the
+value: docs/configuration.md has both. A field's metadata holds what its type cannot say: `minimum` (the least value),
+`maximum`, `above` (a bound the value must exceed) or `choices`, which `validate.py` checks, and `unit`.
 """
 
 from collections.abc import Mapping
@@ -20,20 +21,16 @@ MOST_PROCESSES = 100_000  # of a kind: the driver has a list of them, and a slip
 class TrainConfig:
     """Group `train`: how long, from which seed."""
 
-    steps: int | None = field(default=MISSING, metadata={"minimum": 1})  # null: the script of model=script decides
+    steps: int | None = field(default=MISSING, metadata={"minimum": 1, "unit": "steps"})
     seed: int = field(default=MISSING, metadata={"minimum": 0})
-    log_every: int = field(default=MISSING, metadata={"minimum": 1})  # steps
-    validate_steps: int | None = field(default=None, metadata={"minimum": 1})
-    # What validations, checkpoints and the jobs of a sweep are compared by: loss, or the name of a metric. null: what
-    # the model names, otherwise the loss.
+    log_every: int = field(default=MISSING, metadata={"minimum": 1, "unit": "steps"})
+    validate_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     objective: str | None = None
-    # Which of its values are better; null: what the metric says of itself.
     direction: str | None = field(default=None, metadata={"choices": DIRECTIONS})
-    # Validations in a row without a better objective after which the training ends; null: it goes on.
-    patience: int | None = field(default=None, metadata={"minimum": 1})
-    hang_timeout_secs: float = field(default=MISSING, metadata={"minimum": 2})
-    stall_timeout_secs: float | None = field(default=None, metadata={"minimum": 10})
-    max_restarts: int = field(default=MISSING, metadata={"minimum": 0})
+    patience: int | None = field(default=None, metadata={"minimum": 1, "unit": "validations"})
+    hang_timeout_secs: float = field(default=MISSING, metadata={"minimum": 2, "unit": "seconds"})
+    stall_timeout_secs: float | None = field(default=None, metadata={"minimum": 10, "unit": "seconds"})
+    max_restarts: int = field(default=MISSING, metadata={"minimum": 0, "unit": "restarts"})
     on_nan: str = field(default=MISSING, metadata={"choices": ("stop", "skip")})
 
     @property
@@ -68,17 +65,17 @@ class PsConfig:
     # Lookups and casts run where less travels for it; false: on the worker.
     boundary_between_workers_and_servers: bool = True
     # Steps that a worker may be ahead of the slowest one; null: any number. Needs sync=false.
-    staleness: int | None = field(default=None, metadata={"minimum": 1})
+    staleness: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     # A step is complete without this many workers; gradients that they bring late are dropped. Needs sync=true.
-    backup_workers: int = field(default=0, metadata={"minimum": 0})
+    backup_workers: int = field(default=0, metadata={"minimum": 0, "unit": "workers"})
 
 
 @dataclass(frozen=True)
 class RoutesConfig:
     """`comm.routes`: the route of gradients of each kind, by its name."""
 
-    dense: str = MISSING
-    sparse: str = MISSING
+    dense: str = MISSING  # The route of dense gradients.
+    sparse: str = MISSING  # The route of sparse gradients.
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class CommConfig:
     Without `routes` the cost model chooses one for each variable.
     """
 
-    name: str = MISSING
+    name: str = MISSING  # The mode, as the choice is called.
     routes: RoutesConfig | None = None
     # Every step waits for every worker; false, with ps: each worker applies its own gradients at once.
     sync: bool = True
@@ -106,43 +103,44 @@ class CommConfig:
 
 @dataclass(frozen=True)
 class PartitionConfig:
-    """Group `partition`: into how many pieces the variables of sparse gradients are cut."""
+    """Group `partition`: into how many shards the variables of sparse gradients are cut."""
 
+    # The choice.
     name: str = field(default=MISSING, metadata={"choices": ("off", "fixed", "search")})
-    num: int = field(default=MISSING, metadata={"minimum": 1})
+    num: int = field(default=MISSING, metadata={"minimum": 1, "unit": "shards"})
     cut: str = field(default="alike", metadata={"choices": ("alike", "by_bytes")})
-    min: int | None = field(default=None, metadata={"minimum": 1})
-    max: int | None = field(default=None, metadata={"minimum": 1})
-    steps_per_trial: int | None = field(default=None, metadata={"minimum": 2})
+    min: int | None = field(default=None, metadata={"minimum": 1, "unit": "shards"})
+    max: int | None = field(default=None, metadata={"minimum": 1, "unit": "shards"})
+    steps_per_trial: int | None = field(default=None, metadata={"minimum": 2, "unit": "steps"})
 
 
 @dataclass(frozen=True)
 class ClusterConfig:
     """Group `cluster`: which processes run, and where."""
 
-    workers: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
-    servers: int = field(default=MISSING, metadata={"minimum": 0, "maximum": MOST_PROCESSES})
-    replicas_per_worker: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
-    cpu_devices: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
-    threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1})
-    # null, the path of a file of lines «host: id,id», or a list of such lines
+    workers: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "workers"})
+    servers: int = field(default=MISSING, metadata={"minimum": 0, "maximum": MOST_PROCESSES, "unit": "servers"})
+    replicas_per_worker: int = field(
+        default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "replicas"}
+    )
+    cpu_devices: int | None = field(default=None, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "devices"})
+    threads_per_worker: int = field(default=MISSING, metadata={"minimum": 1, "unit": "threads"})
     resource_info: str | tuple[str, ...] | None = MISSING
-    launcher: str = "auto"  # auto, a launcher's name, or the dotted path of a class: who starts the processes
-    # With arguments, split as a shell does: starts a process on another host, whose name stands for {host} or is added.
+    launcher: str = "auto"
     remote_shell: str = "ssh"
-    gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0})
+    gpu_memory_fraction: float | None = field(default=None, metadata={"above": 0, "unit": "share"})
     allow_growth: bool = False
-    soft_placement: bool = False  # an op in the scope of a device that no process has runs on another, as the plan says
-    # Of a job that launcher=slurm submits; within a job they do nothing.
-    nodes: int = field(default=1, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
-    tasks_per_node: int = field(default=1, metadata={"minimum": 1, "maximum": MOST_PROCESSES})
-    time_limit: str | int | None = None  # as sbatch takes it: minutes, or [days-]hours:minutes:seconds
+    soft_placement: bool = False
+    nodes: int = field(default=1, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "nodes"})
+    tasks_per_node: int = field(default=1, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "tasks"})
+    time_limit: str | int | None = None
     submit: bool = True
     follow: bool = False
     sbatch_options: str | tuple[str, ...] = ""
-    # Of processes that somebody else starts: where they and the driver find each other, and how long it waits for them.
+    # Where the driver and processes that somebody else starts find each other: file:///FOLDER or tcp://HOST:PORT.
     rendezvous: str | None = None
-    rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0})
+    # How long the driver waits for these processes; then it names those that are missing.
+    rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0, "unit": "seconds"})
 
 
 @dataclass(frozen=True)
@@ -151,9 +149,9 @@ class CkptConfig:
 
     enabled: bool = MISSING
     dir: str | None = None
-    save_steps: int | None = field(default=None, metadata={"minimum": 1})
-    save_secs: float | None = field(default=None, metadata={"above": 0})
-    keep: int | None = field(default=None, metadata={"minimum": 1})
+    save_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
+    save_secs: float | None = field(default=None, metadata={"above": 0, "unit": "seconds"})
+    keep: int | None = field(default=None, metadata={"minimum": 1, "unit": "checkpoints"})
     resume: str = "never"
 
     @property
@@ -167,10 +165,11 @@ class CkptConfig:
 class ProfileConfig:
     """Group `profile`: of which steps RunMetadata is taken; `steps` and `range` go with the choice of that name."""
 
+    # The choice.
     name: str = field(default=MISSING, metadata={"choices": ("off", "steps", "range")})
     dir: str | None = None
     steps: tuple[int, ...] = ()
-    range: tuple[int, ...] = ()  # [start, end): the end is not profiled
+    range: tuple[int, ...] = ()
     worker: int | None = field(default=None, metadata={"minimum": 0})
 
 
@@ -179,7 +178,7 @@ class TrackingConfig:
     """Group `tracking`: where parameters and metrics are recorded."""
 
     enabled: bool = MISSING
-    tracker: str = "mlflow"  # a name of config/trackers.py, an entry point's, or package.module.Class
+    tracker: str = "mlflow"
     options: dict[str, Any] = field(default_factory=dict)  # for trackers of other packages
     uri: str | None = None
     experiment: str | None = None
@@ -193,16 +192,16 @@ class SweepConfig:
     """What concerns the jobs of a sweep together."""
 
     fail_fast: bool = MISSING
-    dir: str | None = None  # the sweep's folder, in a job that belongs to one
+    dir: str | None = None
 
 
 @dataclass(frozen=True)
 class SimulateConfig:
     """The cluster of action=simulate, beside cluster.workers."""
 
-    bandwidth_gbit_per_sec: float | None = field(default=None, metadata={"above": 0})
-    latency_us: float | None = field(default=None, metadata={"minimum": 0})
-    workers_per_host: int = field(default=1, metadata={"minimum": 1})
+    bandwidth_gbit_per_sec: float | None = field(default=None, metadata={"above": 0, "unit": "Gbit/s"})
+    latency_us: float | None = field(default=None, metadata={"minimum": 0, "unit": "µs"})
+    workers_per_host: int = field(default=1, metadata={"minimum": 1, "unit": "workers"})
     profile: str | None = None
 
 

@@ -53,8 +53,8 @@ class VerifySummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All fields of `summary.json` (README.md, «What a run leaves behind»), in their order; a part that is made of
-    several fields stands among the others. What is `optional` and None is left out.
+    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in their order; a part that is made
+    of several fields stands among the others. What is `optional` and None is left out.
 
     `observed` are counts of staleness and dropped gradients, `training` the metrics of the last
     training steps, `validation` the last validation's numbers.

@@ -1,12 +1,13 @@
-"""Every command in README.md runs, in the order of the README (MLflow's server last), in a copy of the project.
+"""Every command in README.md and the pages below runs, in their order (MLflow's server last), in a copy of the project.
 
 Training commands are shortened by SHORTER, and nothing else is changed but where `scripts/` and `.venv/` are: those
-of this checkout. The copy first gets the README's own model, word for word.
+of this checkout. The copy first gets the pages' own model, word for word.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -24,8 +25,13 @@ from tests.free_port import pick_free_port
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ("index", "concepts", "modes", "models", "data", "sweeps", "checkpoints", "clusters", "profiling", "plan")
+DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in PAGES))
+TEXT = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
 BIN = Path(sys.executable).parent
+
+# Of docs/clusters.md; tests/integration/test_slurm.py and test_manual.py run such.
+TRIED_ELSEWHERE = ("cluster=slurm", "salloc", "cluster=manual", "--rendezvous=")
 
 # What is appended to a command: the first line whose pattern is found in it.
 SMALL = "train.steps=2 data.batch_size=8 data.validation_examples=64"
@@ -40,6 +46,7 @@ SHORTER = (
     ("data=text", "action=plan"),
     ("hosts.txt", "action=plan cluster.remote_shell=sh"),
     ("model=simple", SMALL),
+    ("experiment=two_tower", SMALL),
     ("profile=steps", f"{SMALL} data.vocab_size=2000 profile.steps=[1,2]"),
     ("profile=range", f"{SMALL} data.vocab_size=2000 profile.range=[1,3]"),
     ("ckpt.resume=", f"{SMALL} data.vocab_size=2000 train.steps=4"),
@@ -48,10 +55,17 @@ SHORTER = (
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-COMMANDS = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
+def commands() -> list[str]:
+    """Each once, where it stands first."""
+    lines = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
+    found = [line for line in lines if line and not line.startswith("#")]
+    return [line for line in dict.fromkeys(found) if not any(word in line for word in TRIED_ELSEWHERE)]
+
+
+COMMANDS = commands()
 
 
 def shortened(command: str) -> str:
@@ -71,8 +85,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (script,) = [block for block in blocks("python") if "parallel_run(" in block]
     (folder / "models" / "bigram.py").write_text(model, encoding="utf-8")
     (folder / "train.py").write_text(script, encoding="utf-8")
-    (folder / "conf" / "model" / "bigram.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
-    (folder / "hosts.txt").write_text(blocks("text")[0], encoding="utf-8")
+    (choice,) = [block for block in blocks("yaml") if "models.bigram" in block]
+    (hosts,) = blocks("text")
+    (folder / "conf" / "model" / "bigram.yaml").write_text(choice, encoding="utf-8")
+    (folder / "hosts.txt").write_text(hosts, encoding="utf-8")
     (folder / "corpus.txt").write_text("the cat sat on the mat , and the dog did not .\n" * 500, encoding="utf-8")
     return folder
 
@@ -82,6 +98,12 @@ def environment() -> dict[str, str]:
     # In the copy `python -m` finds the copy's modules, since the folder one is in comes first.
     inherited.pop("PYTHONPATH", None)
     return inherited | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+
+
+def jobs_of(command: str) -> int:
+    """How many jobs a sweep has: the product of the numbers of values; 1 of another command."""
+    swept = [word.partition("=")[2] for word in command.split(" -m ")[-1].split() if "[" not in word]
+    return math.prod(len(values.split(",")) for values in swept) if " parallax_runner -m " in command else 1
 
 
 def runs_of(project: Path) -> set[Path]:
@@ -104,7 +126,7 @@ def test_command(command: str, project: Path) -> None:
     assert done.returncode == 0, done.stdout
     summaries = [json.loads(path.read_text(encoding="utf-8")) for path in runs_of(project) - before]
     trains = any(word in command for word in ("parallax_runner", "scripts/train", "train.py"))
-    assert len(summaries) == (2 if " -m model=" in command else int(trains))
+    assert len(summaries) == (jobs_of(command) if trains else 0)
     assert {summary["status"] for summary in summaries} <= {"finished"}
     if "action=search" in command:
         assert summaries[0]["partition_choice"] >= 1
@@ -125,8 +147,8 @@ def test_command(command: str, project: Path) -> None:
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("mlflow")])
 def test_mlflow_ui_shows_the_runs(command: str, project: Path) -> None:
     port = pick_free_port()
-    # The rest is what the README advises on a small machine.
-    assert "`MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false` before it and `--workers 1` behind it" in README
+    # The rest is what the page advises on a small machine.
+    assert "`MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false` before it and `--workers 1` behind it" in TEXT
     server = subprocess.Popen(
         ["bash", "-c", f"exec {command} --workers 1 --port {port}"],
         cwd=project,
@@ -168,6 +190,12 @@ def test_no_command_is_left_out() -> None:
         "ckpt.resume=",
         "-m",
         "model=bigram",
+        "hosts.txt",
+        "train.py",
+        "profile=range",
+        "scripts/calibrate",
+        "action=simulate",
+        "action=search",
     ]:
         assert any(word in command for command in COMMANDS), word
-    assert len(blocks("yaml")) == 1
+    assert max(map(jobs_of, COMMANDS)) > 1

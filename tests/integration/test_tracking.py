@@ -12,7 +12,7 @@ from mlflow.entities import Run as MlflowRun
 
 from tests.integration.runs import BATCH_SIZE, SEQUENCE_LENGTH, Broken, Run, launch
 
-# All of them, in every run (README.md, «What a run leaves behind»).
+# All of them, in every run (docs/concepts.md, «What a run leaves behind»).
 SUMMARY_FIELDS = {
     *("status", "action", "comm", "model", "workers", "servers", "steps", "first_step", "global_batch"),
     *("loss_first", "loss_last", "steps_per_sec", "examples_per_sec", "words_per_sec", "step_ms_p50", "step_ms_p90"),

@@ -1,66 +1,35 @@
-"""What the README and the design notes name exists, and the README's tables say what conf/ says."""
+"""What the README, the pages and the design notes name exists."""
 
-import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from parallax_runner.config.compose import register_schema
 from parallax_runner.config.location import conf_dir
-from parallax_runner.config.schema import RunConfig
 from tests.single.test_imports import STAGES
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+DEVELOPMENT = ROOT / "docs" / "development.md"
 NOTES = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 PATH = re.compile(r"(?<![\w/.-])(?:parallax_runner|conf|models|scripts|tests|docs)/[\w./-]*")
 NOTE = re.compile(r"docs/design/[\w.-]+\.md")
+LIST_ITEM = re.compile(r"( *)(?:[-*]|\d+\.) ")
 OF_THE_EXAMPLE = {"models/bigram.py", "conf/model/bigram.yaml"}
-FREE_GROUPS = ("model", "data", "optimizer")
-
-
-def table(name: str) -> list[list[str]]:
-    """The rows, without head, of the README's table that follows the comment `<!-- name: … -->`."""
-    _, _, after = README.read_text(encoding="utf-8").partition(f"<!-- {name}: ")
-    _, _, *rows = after.partition("-->")[2].strip().partition("\n\n")[0].splitlines()
-    assert rows, f"README.md has no table {name}"
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
 
 
 def codes(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def fields(cell: str) -> dict[str, object]:
-    """`steps=200` `name="off"` to values, read as the configuration's own YAML is."""
-    pairs = [code.split("=", 1) for code in codes(cell) if "=" in code]
-    return {key: OmegaConf.create(f"value: {value}")._get_node("value")._value() for key, value in pairs}
-
-
 def composed(*overrides: str) -> DictConfig:
     register_schema()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return compose("config", list(overrides))
-
-
-def leaves(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted names and values, interpolations as they are written; an empty mapping is a value."""
-    for key in node:
-        child = node._get_node(key)
-        if isinstance(child, DictConfig) and len(child):
-            yield from leaves(child, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", OmegaConf.to_container(child) if isinstance(child, DictConfig) else child._value()
-
-
-def choices_in_conf(group: str) -> set[str]:
-    return {path.stem for path in (conf_dir() / group).glob("*.yaml")}
 
 
 @pytest.mark.parametrize("document", [README, *NOTES, *PAGES], ids=lambda path: path.name)
@@ -70,6 +39,42 @@ def test_named_paths_exist(document: Path) -> None:
     linked = {link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
     assert [link for link in sorted(linked) if not (document.parent / link).exists()] == []
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_readme_leads_to_every_page() -> None:
+    """To each directly, or by way of a page that it names."""
+    reached, waiting = set(), [README]
+    while waiting:
+        page = waiting.pop()
+        links = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        fresh = {(page.parent / link).resolve() for link in links} - reached
+        reached |= fresh
+        waiting += fresh
+    assert [page.name for page in PAGES if page not in reached] == []
+
+
+@pytest.mark.parametrize("document", [*NOTES, *PAGES], ids=lambda path: path.name)
+def test_lists_and_tables_are_such_on_the_site_too(document: Path) -> None:
+    """MkDocs' Markdown, unlike GitHub's, wants a blank line before a list or a table, and four spaces a level."""
+    text = re.sub(r"^ *```.*?^ *```$", "```", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    unlike = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        first, *others = [line for line in paragraph.strip("\n").splitlines() if not line.startswith("#")] or [""]
+        if not LIST_ITEM.match(first) and not first.startswith("|"):
+            unlike += [line for line in others if LIST_ITEM.match(line) or line.startswith("|")]
+        unlike += [line for line in (first, *others) if (found := LIST_ITEM.match(line)) and len(found[1]) % 4]
+    assert unlike == []
+
+
+def test_every_design_note_is_listed() -> None:
+    listed = (ROOT / "docs" / "design-notes.md").read_text(encoding="utf-8")
+    named = dict(re.findall(r"^\| \[\d+\]\(design/([^)]+)\) \| (.+) \|$", listed, re.MULTILINE))
+    titles = {note.name: note.read_text(encoding="utf-8").splitlines()[0].split(" ", 2)[2] for note in NOTES}
+    assert named == titles
 
 
 def test_named_design_notes_exist() -> None:
@@ -85,7 +90,7 @@ def test_design_notes_are_numbered_without_gaps() -> None:
 
 
 def test_reading_order_begins_with_the_pipeline() -> None:
-    _, _, order = README.read_text(encoding="utf-8").partition("## Reading the code")
+    _, _, order = DEVELOPMENT.read_text(encoding="utf-8").partition("## Reading the code")
     files = [path for path in PATH.findall(order.partition("\n## ")[0]) if path.endswith(".py")]
     assert files[0] == "parallax_runner/driver/pipeline.py"
     assert len(files) > 8
@@ -97,55 +102,6 @@ def test_stages_of_the_design_note_are_the_folders_in_their_order() -> None:
     folders = {path.parent.name for path in (ROOT / "parallax_runner").glob("*/__init__.py")}
     assert named == [stage for stage in STAGES if stage in folders]
     assert set(named) == folders
-
-
-def test_table_has_every_group_and_choice() -> None:
-    listed = {codes(group)[0]: set(codes(choices)) for group, choices, _ in table("groups")}
-    groups = {path.name for path in conf_dir().iterdir() if path.is_dir() and path.name != "hydra"}
-    assert listed == {group: choices_in_conf(group) for group in groups}
-
-
-def test_first_choice_is_the_default() -> None:
-    defaults = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
-    chosen = {group: name for entry in defaults if isinstance(entry, dict) for group, name in entry.items()}
-    for group, choices, _ in table("groups"):
-        name = chosen[codes(group)[0]]
-        assert choices.startswith("none") if name is None else codes(choices)[0] == name, group
-
-
-def test_fields_and_defaults_of_the_typed_groups() -> None:
-    config = composed()
-    typed = {codes(group)[0]: fields(cell) for group, _, cell in table("groups") if "see below" not in cell}
-    typed.pop("experiment")
-    schema_groups = {field.name for field in dataclasses.fields(RunConfig) if dataclasses.is_dataclass(field.type)}
-    assert set(typed) == schema_groups - {"sweep", "simulate"}  # no groups: they stand in config.yaml itself
-    assert {group: dict(leaves(config[group])) for group in typed} == typed
-
-
-def test_fields_and_defaults_of_the_free_groups() -> None:
-    listed = {codes(choice)[0]: fields(cell) for choice, cell in table("choices") if not cell.startswith("none")}
-    bare = {codes(choice)[0] for choice, cell in table("choices") if cell.startswith("none")}
-    in_conf = {f"{group}={choice}" for group in FREE_GROUPS for choice in choices_in_conf(group)}
-    assert listed.keys() | bare == in_conf
-    for choice in in_conf:
-        group = choice.split("=")[0]
-        values = {key: value for key, value in leaves(composed(choice)[group]) if key != "_target_"}
-        assert values == listed.get(choice, {}), choice
-
-
-def test_what_a_bare_choice_brings_along() -> None:
-    bare = {codes(choice)[0]: codes(cell) for choice, cell in table("choices") if cell.startswith("none")}
-    assert any(bare.values())
-    for choice, brought in bare.items():
-        config = composed(choice)
-        for group, name in (code.split("=") for code in brought):
-            assert config[group] == composed(f"{group}={name}")[group]
-
-
-def test_named_actions_are_those_of_the_schema() -> None:
-    named = re.search(r"stand `action` \(([^)]*)\)", README.read_text(encoding="utf-8"))
-    assert named is not None
-    assert tuple(codes(named[1])) == RunConfig.__dataclass_fields__["action"].metadata["choices"]
 
 
 COMING_FROM = ROOT / "docs" / "coming-from.md"

@@ -1,0 +1,86 @@
+"""Comments of YAML files and dataclasses, by key."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+from collections.abc import Iterable
+from typing import Any
+
+from parallax_runner.config.structured import group_in
+
+KEY = re.compile(r"^( *)([\w.]+):(?: |$)")
+TRAILING = re.compile(r"\s#\s(.*)$")
+
+
+def head_comment(text: str) -> str:
+    """The comment at the top of a YAML file, without Hydra's `# @package`."""
+    return _joined(line for line in _head(text).splitlines() if not line.startswith("# @package"))
+
+
+def key_comments(text: str) -> dict[str, str]:
+    """The comment of each key of a YAML file: the lines above it, and behind its value. Keys are dotted."""
+    body = text[len(_head(text)) :]
+    found: dict[str, str] = {}
+    above: list[str] = []
+    path: list[tuple[int, str]] = []
+    for line in body.splitlines():
+        if line.lstrip().startswith("#"):
+            above.append(line)
+            continue
+        key = KEY.match(line)
+        if key:
+            indent = len(key[1])
+            path = [(depth, name) for depth, name in path if depth < indent] + [(indent, key[2])]
+            behind = TRAILING.search(line)
+            comment = _joined([*above, *([f"# {behind[1]}"] if behind else [])])
+            if comment:
+                found[".".join(name for _, name in path)] = comment
+        above = []
+    return found
+
+
+def class_comments(kind: Any, prefix: str = "") -> dict[str, str]:
+    """The comment of each field of a dataclass, those of dataclasses in it too, by dotted names."""
+    source = textwrap.dedent(inspect.getsource(kind))
+    by_line = {
+        token.start[0]: token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    lines = source.splitlines()
+    found: dict[str, str] = {}
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    for statement in definition.body:
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        above = []
+        number = statement.lineno - 1
+        while number in by_line and lines[number - 1].lstrip().startswith("#"):
+            above.insert(0, by_line[number])
+            number -= 1
+        behind = [by_line[statement.end_lineno]] if statement.end_lineno in by_line else []
+        comment = _joined([*above, *behind])
+        if comment:
+            found[prefix + statement.target.id] = comment
+    for entry in dataclasses.fields(kind):
+        inner = entry.type if dataclasses.is_dataclass(entry.type) else group_in(entry.type)
+        if inner is not None:
+            found |= class_comments(inner, f"{prefix}{entry.name}.")
+    return found
+
+
+def _head(text: str) -> str:
+    found = re.match(r"(?:#.*\n)*", text)
+    return found[0] if found else ""
+
+
+def _joined(lines: Iterable[str]) -> str:
+    """Comment lines as one text."""
+    return " ".join(line.strip().removeprefix("#").strip() for line in lines)
