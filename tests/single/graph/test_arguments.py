@@ -79,6 +79,6 @@ def test_an_error_that_names_no_argument_is_not_blamed_on_one() -> None:
     for message in ("units must be positive", "3 is odd", "subunits=3", "units=30", "the name of 3 things"):
         with pytest.raises(ValueError, match=message), blamed("model", content):
             raise ValueError(message)
-    with pytest.raises(ConfigError, match=r"model.units=3 \(default\): mine.build fails with it at .*: units=3"):
-        with blamed("model", content):
-            raise ValueError("units=3 are too few")
+    expected = r"model.units=3 \(default\): mine.build fails with it at .*: units=3"
+    with pytest.raises(ConfigError, match=expected), blamed("model", content):
+        raise ValueError("units=3 are too few")
