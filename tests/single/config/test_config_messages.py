@@ -163,6 +163,17 @@ COMMAND_LINES = {
         "choose comm=hybrid, or another name",
     ),
     "the name of another choice": ("comm=hybrid comm.name=mpi", "comm.name=mpi (command line)", "choose comm=mpi"),
+    "a name of no choice": (
+        "comm=local comm.name=mine",
+        "comm.name=mine (command line)",
+        "the group's choice says it, and this is comm=local",
+    ),
+    "the name of another cut": (
+        "partition.name=fixed",
+        "partition.name=fixed (command line)",
+        "this is partition=off",
+        "Did you mean partition=fixed?",
+    ),
     "routes for auto": ("comm=hybrid comm.name=auto", "comm.routes", "comm=auto chooses a route for each variable"),
     "no routes": ("comm=auto comm.name=mine", "comm.name=mine", "or comm.routes with it"),
     "script under auto": (

@@ -90,6 +90,6 @@ def test_an_address_with_a_slash_short_is_refused(tmp_path: Path, monkeypatch: p
     assert message.startswith("tracking.uri=sqlite://mlflow.db (command line): a path stands behind three slashes")
     assert message.endswith("Did you mean tracking.uri=sqlite:///mlflow.db?")
     assert r"job 1 (tracking.uri=sqlite\://b): " in refused("-m", "tracking.uri=sqlite:///a,sqlite://b")
-    with pytest.raises(ConfigError, match="three slashes: sqlite:///mlflow.db"):  # as the environment may have it
+    with pytest.raises(ConfigError, match=r"three slashes: sqlite:///mlflow\.db"):  # as the environment may have it
         check_store("sqlite://mlflow.db", "runs")
     assert list(tmp_path.iterdir()) == []
