@@ -144,6 +144,19 @@ COMMAND_LINES = {
     "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
     "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),
     "no time": ("ckpt.save_secs=0", "ckpt.save_secs=0 (command line)", "expected a number, more than 0, or null"),
+    "negative rate": (
+        "optimizer.learning_rate=-0.1",
+        "optimizer.learning_rate=-0.1 (command line)",
+        "expected a finite number, at least 0",
+    ),
+    "negative rate of a model": (
+        "model=two_tower model.learning_rate=-1",
+        "model.learning_rate=-1 (command line)",
+        "at least 0",
+    ),
+    "rate that is no number": ("optimizer.learning_rate=nan", "optimizer.learning_rate=nan", "expected a finite"),
+    "infinite rate": ("optimizer.learning_rate=inf", "optimizer.learning_rate=inf", "expected a finite"),
+    "negative rate in a sweep": ("-m optimizer.learning_rate=0,-1", "job 1", "optimizer.learning_rate=-1"),
     "batch": ("data.batch_size=0", "data.batch_size=0 (command line)", "expected an integer, at least 1"),
     "action": ("action=trian", "action=trian (command line)", "expected one of train, plan, verify"),
     "hot rows": (
