@@ -9,10 +9,12 @@ from hydra._internal.utils import get_args_parser
 from parallax_runner.config import completion
 from parallax_runner.config.command_line import with_more
 from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
+from parallax_runner.config.flags import parsed
 from parallax_runner.config.help import help_text
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.sync_command import sync_command
 from parallax_runner.driver.check import CheckedSweep, check
+from parallax_runner.errors import ConfigError
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.job import run
@@ -76,21 +78,21 @@ def first_job(words: list[str], overrides: list[str]) -> list[str]:
 
 
 def parse() -> argparse.Namespace:
-    """Hydra's own arguments; combinations that make it fail with a traceback are refused as its parser would.
+    """Hydra's own arguments; combinations that make it fail with a traceback are refused.
 
     What shows a configuration shows that of a sweep's first job: `-m` goes, and of swept values the first stays.
     """
     parser = get_args_parser()
-    arguments = parser.parse_args()
+    arguments = parsed(parser, sys.argv[1:])
     if arguments.multirun and (arguments.cfg or arguments.info or arguments.help):
         words = [word for word in sys.argv if word not in ("-m", "--multirun")]
         sys.argv[:] = first_job(words, arguments.overrides)
-        arguments = parser.parse_args()
+        arguments = parsed(parser, sys.argv[1:])
     asked = [arguments.run, arguments.multirun, arguments.cfg, arguments.shell_completion, arguments.info]
     if sum(map(bool, asked)) > 1:
-        parser.error("only one of --run, --multirun, --cfg, --info and --shell-completion can be given")
+        raise ConfigError("only one of --run, --multirun, --cfg, --info and --shell-completion can be given")
     if arguments.resolve and not (arguments.cfg or arguments.help):
-        parser.error("--resolve goes with --cfg or --help")
+        raise ConfigError("--resolve goes with --cfg or --help")
     return arguments
 
 

@@ -16,6 +16,7 @@ from parallax_runner.config.frozen import plain
 from parallax_runner.config.origins import COMMAND_LINE, Origins, flatten
 from parallax_runner.config.schema import FREE_GROUPS, REMOVED_KEYS, RunConfig
 from parallax_runner.config.structured import STRUCTURED
+from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
 from parallax_runner.errors import ConfigError
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
@@ -42,14 +43,23 @@ def written(value: Any) -> str:
 
 
 def nearest(word: str, valid: Iterable[str]) -> str | None:
-    """The valid word that looks most like this one, if any does."""
-    matches = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    """The valid word that looks most like this one, if any does; capital letters make no difference."""
+    words = {other.lower(): other for other in valid}
+    matches = difflib.get_close_matches(word.lower(), list(words), n=1, cutoff=0.5)
+    return words[matches[0]] if matches else None
 
 
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
-    """The known key that was most likely meant: one beside it, one of the same name elsewhere, or one spelt like it."""
+    """The known key that was most likely meant: one beside it, one of the same name elsewhere, or one spelt like it.
+
+    Another program's word for a name counts as the name.
+    """
     parent, _, name = key.rpartition(".")
+    meant = key_meant(name)
+    if meant is not None and name not in {other.rpartition(".")[2] for other in known if not _is_of_hydra(other)}:
+        name = meant
+        if (key := f"{parent}.{name}" if parent else name) in known:
+            return key
     elsewhere = [other for other in known if other.rpartition(".")[2] == name]
     if elsewhere:
         return nearest(key, elsewhere) or elsewhere[0]
@@ -58,6 +68,10 @@ def nearest_key(key: str, known: Sequence[str]) -> str | None:
         match = nearest(name, beside)
         return beside[match] if match is not None else None
     return nearest(key, known)
+
+
+def _is_of_hydra(key: str) -> bool:
+    return key.startswith("hydra.")
 
 
 def known_keys(config: DictConfig) -> list[str]:
@@ -161,8 +175,12 @@ def check_removal(override: Override) -> None:
 
 
 def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) -> str:
-    hint = nearest(value, options)
+    needed = remedy(group, value)
+    meant = choice_meant(group, value)
+    hint = meant if meant in options else nearest(value, options)
     suggestion = f" Did you mean {group}={hint}?" if hint else ""
+    if needed is not None:
+        suggestion = f" {needed[0].upper()}{needed[1:]}."
     return f"{group}={value} ({where}): no such choice, expected one of {', '.join(sorted(options))}.{suggestion}"
 
 

@@ -6,7 +6,7 @@ from parallax_runner.config.explain import nearest, refusal
 from parallax_runner.config.named_class import find_class, known_names
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.tracking_uri import password_remedy
+from parallax_runner.config.tracking_uri import corrected_sqlite, password_remedy
 from parallax_runner.files.credentials import has_credentials, masked_uri
 
 KEY = "tracking.tracker"
@@ -29,6 +29,9 @@ def check_tracking(config: RunConfig, origins: Origins) -> None:
     uri = config.tracking.uri
     if uri is not None and has_credentials(uri):
         raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
+    if config.tracking.tracker in BUILT_IN and uri is not None and (meant := corrected_sqlite(uri)) is not None:
+        reason = "a path stands behind three slashes, and an absolute one behind four"
+        raise refusal("tracking.uri", origins, reason, value=uri, hint=f"tracking.uri={meant}")
 
 
 def _check_tracker(name: str, origins: Origins) -> None:

@@ -1,4 +1,4 @@
-"""The address of a tracking store in the configuration: no password may stand in it."""
+"""The address of a tracking store in the configuration: no password may stand in it, and SQLite's has three slashes."""
 
 import re
 
@@ -7,6 +7,20 @@ from parallax_runner.files.credentials import WEB
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 # SQLAlchemy takes a port for the begin of a password where an @ follows, even one in the options.
 _PORT_OR_PASSWORD = re.compile(r"\A(?!https?:)[A-Za-z][\w+.-]*://[^:/]*:\d{1,5}/.*@", re.IGNORECASE | re.DOTALL)
+
+_SQLITE = re.compile(r"\A(sqlite(?:\+\w+)?):(?!///)(?!//(?:\?|\Z))(/*)(.*)", re.DOTALL)
+
+
+def corrected_sqlite(uri: str) -> str | None:
+    """The address that was meant where slashes are missing, None where none are.
+
+    SQLAlchemy takes what stands behind two slashes for a host, and nothing behind them for a database in memory.
+    """
+    match = _SQLITE.match(uri)
+    if match is None:
+        return None
+    dialect, slashes, path = match.groups()
+    return f"{dialect}:///{'/' if len(slashes) == 1 else ''}{path}"
 
 
 def password_remedy(uri: str) -> str:

@@ -14,6 +14,7 @@ from parallax_runner.config.cluster_size import check_cluster
 from parallax_runner.config.explain import describe, known_keys, refusal, unknown_key, written
 from parallax_runner.config.frozen import SCRIPT, is_of_script, run_config
 from parallax_runner.config.launchers import check_launcher
+from parallax_runner.config.learning_rates import check_learning_rates
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.rendezvous import check_rendezvous
@@ -46,6 +47,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     check_backup(config, origins)
     check_partition(config, origins)
     _check_data(config, origins)
+    check_learning_rates(config, origins)
     check_profile(config, origins)
     _check_resume(config, origins)
     _check_folders(config, origins)

@@ -1,12 +1,14 @@
 """Validates every job of a command line, before Hydra runs the first."""
 
 import argparse
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parallax_runner.config import slurm_allocation
+from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.master import Master
@@ -15,7 +17,7 @@ from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate, validate_sweep
 from parallax_runner.errors import ConfigError
-from parallax_runner.planning.routes.check import check_routes
+from parallax_runner.planning.routes.check import check_routes, unused
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,14 @@ def validated(job: Job) -> RunConfig:
     """The resolved configuration of a job. Raises ConfigError with the first thing that is wrong."""
     config = validate(resolve(job), job.origins)
     check_routes(config, job.origins)
+    check_choice_names(job.origins)
     return config
 
 
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:
     folders: set[Path] = set()
     checked = []
+    notes: dict[str, str] = {}  # by key: of many jobs one is told
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
         direction = job.config.hydra.sweeper.get("direction")
@@ -126,7 +130,11 @@ def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[Ch
                 raise refusal("action", job.origins, "this sweeper needs an objective, which only action=train has")
         except ConfigError as error:
             raise ConfigError(f"{job.title}{error}") from error
+        for key, note in unused(config, job.origins).items():
+            notes.setdefault(key, f"{job.title}{note}")
         checked.append(CheckedJob(config, title, overrides))
+    for note in notes.values():
+        print(f"parallax_runner: {note}", file=sys.stderr)
     return checked
 
 

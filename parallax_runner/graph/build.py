@@ -14,6 +14,7 @@ from parallax_runner.config.frozen import plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, DataError
+from parallax_runner.graph.arguments import blamed, check_call, check_callable, check_names
 from parallax_runner.process.stage_times import stage
 from parallax_runner.process.tensorflow_import import import_tensorflow
 from parallax_runner.process.user_code import must_not_exit
@@ -31,10 +32,11 @@ def load_dataset(config: RunConfig) -> Dataset:
     """The data that `config.data` describes."""
     from hydra.utils import instantiate
 
-    _find("data", config.data)
+    function = _find("data", config.data)
     arguments = {key: plain(value) for key, value in config.data.items() if key not in OWN_DATA_KEYS}
+    check_call("data", arguments, function)
     try:
-        with must_not_exit(f"data._target_={config.data['_target_']}", DataError):
+        with must_not_exit(f"data._target_={config.data['_target_']}", DataError), blamed("data", arguments):
             return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
         raise DataError(f"data._target_={config.data['_target_']}: its data do not fit into memory: {error}") from error
@@ -101,25 +103,28 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
     _reach_models()
     function = _find("model", config.model)
     arguments = {key: value for key, value in plain(config.model).items() if key not in OWN_KEYS}
+    check_names("model", arguments, function)
     if makes_a_step(function, {key: value for key, value in arguments.items() if not key.startswith("_")}):
         from parallax_runner.graph.components import type_spec
         from parallax_runner.graph.traced.capture_step import capture_step
 
         specs = {name: type_spec(feature, batch_size) for name, feature in dataset.features.items()}
         options = {key: plain(config.model[key]) for key in OWN_KEYS if key in config.model}
-        with stage("graph"):
+        with stage("graph"), blamed("model", arguments):
             return capture_step(
                 lambda: _unwrapped(lambda: instantiate(arguments)), specs, seed=config.train.seed, options=options
             )
     _refuse_all_but_dense(config, dataset)
     shapes = {name: ((batch_size, *feature.shape), feature.dtype) for name, feature in dataset.features.items()}
-    _find("optimizer", config.optimizer)
+    check_call("model", config.model, function, given=2)
+    check_call("optimizer", config.optimizer, _find("optimizer", config.optimizer))
 
     def build(features: dict[str, Any]) -> Any:
-        optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
+        with blamed("optimizer", config.optimizer):
+            optimizer = _unwrapped(lambda: instantiate(plain(config.optimizer)))
         return _unwrapped(lambda: instantiate(plain(config.model), features, optimizer))
 
-    with stage("graph"):
+    with stage("graph"), blamed("model", config.model):
         return capture(build, shapes, seed=config.train.seed)
 
 
@@ -151,11 +156,13 @@ def _find(group: str, content: Mapping[str, Any]) -> Any:
     target = content["_target_"]
     try:
         with must_not_exit(f"{group}._target_={target}: cannot be imported", ConfigError):
-            return _locate(target)
+            found = _locate(target)
     except (ImportError, ValueError) as error:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split()) or type(cause).__name__
         raise ConfigError(f"{group}._target_={target}: cannot be imported: {type(cause).__name__}: {reason}") from error
+    check_callable(group, content, found)
+    return found
 
 
 @contextmanager

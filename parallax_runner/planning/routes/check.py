@@ -26,6 +26,20 @@ def check_routes(config: RunConfig, origins: Origins) -> None:
         raise refusal(chosen, origins, needed, value="search")
 
 
+def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
+    """The keys of the command line that this mode has no use for, each with the sentence that says so.
+
+    They are no mistake: a sweep over modes gives all of them the same number of servers.
+    """
+    name, given = config.comm.name, origins.given("cluster")
+    found = {}
+    if "cluster.workers" in given and name == "local" and config.cluster.workers > 1:
+        found["cluster.workers"] = f"comm={name} is one process"
+    if "cluster.servers" in given and config.cluster.servers > 0 and not uses_servers(config):
+        found["cluster.servers"] = f"comm={name} has no servers"
+    return {key: str(refusal(key, origins, f"it does nothing, since {reason}")) for key, reason in found.items()}
+
+
 def uses_servers(config: RunConfig) -> bool:
     """Whether variables of this configuration may live on servers."""
     preset = preset_of(config.comm)

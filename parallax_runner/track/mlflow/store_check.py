@@ -8,6 +8,7 @@ from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from parallax_runner.config.tracking_uri import corrected_sqlite
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.files.regular import kind_of
@@ -53,6 +54,8 @@ def _reason(uri: str) -> str | None:
         return f"{scheme}: is none of {', '.join(f'{one}:' for one in SCHEMES)}"
     if scheme in ("http", "https") and not rest.strip("/"):
         return "it names no host"
+    if (meant := corrected_sqlite(uri)) is not None:  # of the environment: the configuration's was checked before
+        return f"a path stands behind three slashes: {meant}"
     database = sqlite_path(uri)
     return None if database is None else _reason_against(database)
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from hydra._internal.utils import get_args_parser
 
+from parallax_runner.config.tracking_uri import corrected_sqlite
 from parallax_runner.driver.check import check
 from parallax_runner.errors import ConfigError
 from parallax_runner.track.mlflow.destination import chosen_uri
+from parallax_runner.track.mlflow.store_check import check_store
 
 WEB, DATABASE = "http://me:s3cret@host:5000", "postgresql://me:s3cret@host/db"
 
@@ -60,3 +62,34 @@ def test_null_is_the_store_of_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert chosen_uri("http://host") == "http://host", "what is given counts"
     with pytest.raises(ConfigError, match=r"me:\*\*\*@host"):
         chosen_uri(DATABASE)
+
+
+@pytest.mark.parametrize(
+    ("uri", "meant"),
+    [
+        ("sqlite://mlflow.db", "sqlite:///mlflow.db"),
+        ("sqlite://runs/mlflow.db?timeout=5", "sqlite:///runs/mlflow.db?timeout=5"),
+        ("sqlite:/srv/mlflow.db", "sqlite:////srv/mlflow.db"),
+        ("sqlite:mlflow.db", "sqlite:///mlflow.db"),
+        ("sqlite+pysqlite://mlflow.db", "sqlite+pysqlite:///mlflow.db"),
+        ("sqlite:///mlflow.db", None),
+        ("sqlite:////srv/mlflow.db", None),
+        ("sqlite://", None),
+        ("sqlite://?timeout=5", None),
+        ("postgresql://host/db", None),
+        ("http://host", None),
+    ],
+)
+def test_missing_slashes_are_given_back(uri: str, meant: str | None) -> None:
+    assert corrected_sqlite(uri) == meant
+
+
+def test_an_address_with_a_slash_short_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused("tracking.uri=sqlite://mlflow.db")
+    assert message.startswith("tracking.uri=sqlite://mlflow.db (command line): a path stands behind three slashes")
+    assert message.endswith("Did you mean tracking.uri=sqlite:///mlflow.db?")
+    assert r"job 1 (tracking.uri=sqlite\://b): " in refused("-m", "tracking.uri=sqlite:///a,sqlite://b")
+    with pytest.raises(ConfigError, match=r"three slashes: sqlite:///mlflow\.db"):  # as the environment may have it
+        check_store("sqlite://mlflow.db", "runs")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,40 @@
+"""Words on the command line that begin with a dash and that Hydra's parser does not take."""
+
+import argparse
+import difflib
+from collections.abc import Sequence
+
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.explain import known_keys, nearest_key
+from parallax_runner.errors import ConfigError
+
+
+def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """What the parser makes of the words. Raises ConfigError, in one line, where it does not take one of them."""
+    parser.exit_on_error = False
+    try:
+        arguments, unknown = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        setting = next((word for word in words if word.startswith("-") and "=" in word and "." in word), None)
+        if setting is not None:
+            raise _refusal(setting, words, parser) from error
+        raise ConfigError(f"{error} (--help shows what there is)") from error
+    if unknown:
+        raise _refusal(unknown[0], words, parser)
+    return arguments
+
+
+def _refusal(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> ConfigError:
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    name, has_value, value = word.lstrip("-").partition("=")
+    behind = words[words.index(word) + 1 :]
+    if not has_value and behind and not behind[0].startswith("-") and "=" not in behind[0]:
+        value, has_value = behind[0], " "
+    key = nearest_key(name, known_keys(Composer().job([]).config))
+    typed = word if has_value != " " else f"{word} {value}"
+    near = difflib.get_close_matches(f"--{name}", flags, n=1, cutoff=0.75)
+    if near or key is None:
+        hint = f"Did you mean {near[0]}?" if near else "Settings are written key=value; --help shows all."
+        return ConfigError(f"{typed} (command line): there is no such flag. {hint}")
+    hint = f"Did you mean {key}={value or 'VALUE'}?"
+    return ConfigError(f"{typed} (command line): a setting is written key=value, without dashes. {hint}")

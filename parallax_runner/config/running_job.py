@@ -1,0 +1,19 @@
+"""Who set which key of the job that Hydra runs in this process, for a mistake that is found after its start."""
+
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.origins import COMMAND_LINE, Origins
+
+
+def origins_of_running_job() -> Origins | None:
+    """The origins of the running job's keys; None where Hydra runs none, as in a worker or a test."""
+    settings: Any = HydraConfig.instance().cfg
+    if settings is None or not settings.hydra.job.config_name:
+        return None
+    hydra = settings.hydra
+    folders = {source.provider: source.path for source in hydra.runtime.config_sources if source.schema == "file"}
+    composer = Composer(hydra.job.config_name, folders.get("main"), folders.get(COMMAND_LINE.replace(" ", "-")))
+    return composer.job([*hydra.overrides.hydra, *hydra.overrides.task]).origins

@@ -1,0 +1,94 @@
+"""Words that other programs have for choices and keys of this one: what was probably meant by them."""
+
+CHOICES = {
+    "model": {
+        "languagemodel": "lm",
+        "lstm": "lm",
+        "rnn": "lm",
+        "dlrm": "dlrm_keras",
+        "recommender": "two_tower",
+        "retrieval": "two_tower",
+        "cnn": "resnet",
+        "resnet50": "resnet",
+        "linear": "simple",
+        "regression": "simple",
+    },
+    "optimizer": {
+        "sgd": "gradient_descent",
+        "gd": "gradient_descent",
+        "adamw": "adam",
+        "nesterov": "momentum",
+    },
+    "data": {
+        "criteo": "clicks",
+        "ctr": "clicks",
+        "lm1b": "text",
+        "txt": "text",
+        "corpus": "text",
+        "file": "text",
+        "files": "text",
+        "synthetic": "zipf",
+        "cifar": "images",
+        "cifar10": "images",
+        "imagenet": "images",
+    },
+    "comm": {
+        "horovod": "mpi",
+        "allreduce": "mpi",
+        "nccl": "mpi",
+        "parameterserver": "ps",
+        "single": "local",
+        "none": "local",
+        "alltoall": "sharded",
+    },
+}
+_OWN_READER = (
+    "no choice reads such files: write {group}/mine.yaml in a folder, with _target_: package.module.function, its "
+    "arguments and batch_size, and give --config-dir FOLDER {group}=mine"
+)
+# Where no choice is what was meant.
+REMEDIES = {"data": dict.fromkeys(("csv", "tsv", "json", "jsonl", "parquet", "tfrecord", "tfrecords"), _OWN_READER)}
+# By the last part of a key, which may stand in several groups.
+KEYS = {
+    "lr": "learning_rate",
+    "rate": "learning_rate",
+    "stepsize": "learning_rate",
+    "bs": "batch_size",
+    "batch": "batch_size",
+    "numsteps": "steps",
+    "maxsteps": "steps",
+    "trainsteps": "steps",
+    "iterations": "steps",
+    "numworkers": "workers",
+    "worldsize": "workers",
+    "nproc": "workers",
+    "np": "workers",
+    "numservers": "servers",
+    "numps": "servers",
+    "hosts": "resource_info",
+    "hostfile": "resource_info",
+    "outputdir": "run_dir",
+    "outdir": "run_dir",
+    "logdir": "run_dir",
+}
+
+
+def plain_word(word: str) -> str:
+    """In lower case, without what some put between the parts of a name."""
+    return word.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
+def choice_meant(group: str, word: str) -> str | None:
+    """The choice that another program calls so."""
+    return CHOICES.get(group, {}).get(plain_word(word))
+
+
+def remedy(group: str, word: str) -> str | None:
+    """What to do where a group has no such choice, and none that comes near."""
+    told = REMEDIES.get(group, {}).get(plain_word(word))
+    return None if told is None else told.format(group=group)
+
+
+def key_meant(name: str) -> str | None:
+    """The last part of the key that another program calls so."""
+    return KEYS.get(plain_word(name))

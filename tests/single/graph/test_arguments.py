@@ -1,0 +1,84 @@
+"""What is said of arguments that a model's, an optimizer's or the data's function does not take."""
+
+from collections.abc import Iterator
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+
+from parallax_runner.config.compose import Composer, Job
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.check import validated
+from parallax_runner.errors import ConfigError
+from parallax_runner.graph.build import build_graph, load_dataset
+
+
+@pytest.fixture(autouse=True)
+def _without_a_job() -> Iterator[None]:
+    before = HydraConfig.instance().cfg
+    yield
+    HydraConfig.instance().cfg = before
+
+
+def running(*overrides: str) -> RunConfig:
+    """The configuration of a job that Hydra runs in this process."""
+    job: Job = Composer().job([*overrides, "run_dir=nowhere", "comm=local"])
+    hydra = job.config.copy()
+    config = validated(job)
+    HydraConfig.instance().set_config(hydra)
+    return config
+
+
+WRONG = {
+    "model": (
+        ("model=simple", "+model.dimm=3"),
+        r"model.dimm=3 \(command line\): no such argument, models.simple.build takes features, optimizer",
+    ),
+    "Keras model": (
+        ("model=two_tower", "+model.temprature=3"),
+        r"model.temprature=3 \(command line\): no such argument, .*Did you mean model.temperature=3\?",
+    ),
+    "key of Keras models for a graph": (
+        ("model=simple", "+model.labels=y"),
+        r"model.labels=y \(command line\): no such argument, models.simple.build takes no argument, beside features",
+    ),
+    "optimizer": (
+        ("model=simple", "+optimizer.momentun=0.9"),
+        r"optimizer.momentun=0.9 \(command line\): no such argument, .*GradientDescentOptimizer takes learning_rate, ",
+    ),
+    "argument that is missing": (
+        ("model=simple", "optimizer=momentum", "~optimizer.momentum"),
+        r"optimizer._target_=\S*MomentumOptimizer \(.*momentum.yaml:1\): missing a required argument: 'momentum'",
+    ),
+    "value of the model": (
+        ("model=lm", "data=zipf", "data.vocab_size=50", "model.num_sampled=0"),
+        r"model.num_sampled=0 \(command line\): models.lm.build fails with it at .*lm.py:\d+ .* less than minimum 1",
+    ),
+    "data": (
+        ("model=simple", "+data.exampels=3"),
+        r"data.exampels=3 \(command line\): no such argument, .*Did you mean data.examples=3\?",
+    ),
+    "data of a module": (
+        ("model=simple", "data._target_=os.path"),
+        r"data._target_=os.path \(command line\): expected a function or class, and this is of type module",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_argument_is_refused_with_its_place(name: str) -> None:
+    overrides, expected = WRONG[name]
+    config = running(*overrides)
+    with pytest.raises(ConfigError, match=expected):
+        build_graph(config, load_dataset(config))
+
+
+def test_an_error_that_names_no_argument_is_not_blamed_on_one() -> None:
+    from parallax_runner.graph.arguments import blamed
+
+    content = {"_target_": "mine.build", "units": 3, "name": "x"}
+    for message in ("units must be positive", "3 is odd", "subunits=3", "units=30", "the name of 3 things"):
+        with pytest.raises(ValueError, match=message), blamed("model", content):
+            raise ValueError(message)
+    expected = r"model.units=3 \(default\): mine.build fails with it at .*: units=3"
+    with pytest.raises(ConfigError, match=expected), blamed("model", content):
+        raise ValueError("units=3 are too few")
