@@ -20,7 +20,7 @@ from benchmarks.runs import Predicted, Run
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 WITH_SERVERS = ("ps", "hybrid")
-OURS = ("mpi", "ps", "hybrid", "sharded", "auto")
+OURS = ("mpi", "ps", "hybrid", "sharded", "auto", "sharded_off")
 MODES = (IDEAL, *OURS, *PEERS)
 
 
@@ -187,6 +187,8 @@ def _run_ours(
     folder: Path,
     on_told: Callable[[Told], None],
 ) -> dict[str, Any]:
+    if mode == "sharded_off":
+        overrides, mode = [*overrides, "comm.lookahead=off"], "sharded"
     given = [f"comm={mode}", *cluster.overrides(), *_pieces(mode, cluster, overrides), *_fixed(steps), *overrides]
     with Run(folder, given, cwd=folder.parent, on_told=on_told) as run:
         summary = run.wait()

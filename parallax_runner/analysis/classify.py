@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.effects import Effects
+from parallax_runner.analysis.known_ahead import unknown_ahead
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
 from parallax_runner.analysis.update_region.whole_tables import whole_tables
@@ -95,6 +96,13 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             appears_at=appear_at.get(variable.name, 1.0),
             rows_written=_rows_written(graph, boundary, variable.name, owners),
             whole_tables=tuple(tables.get(variable.name, ())),
+            unknown_ahead=unknown_ahead(
+                graph,
+                boundary,
+                [variable.name, *(slot for slot, owner in owners.items() if owner == variable.name)],
+                in_step,
+                single.features.values(),
+            ),
         )
         for variable in single.variables
         if variable.name not in owners

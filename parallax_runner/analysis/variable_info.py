@@ -43,7 +43,8 @@ class VariableInfo:
     without. `server` is the one that the variable's device scope names, None where it names none. `needed_at` and
     `appears_at` say where in a step's computing (0 to 1) its values are first used, and its gradient is there.
     `rows_written` says which rows the update writes. `whole_tables` are the ops for which a worker needs all rows, or
-    sends them, though the gradient is sparse.
+    sends them, though the gradient is sparse. `unknown_ahead` says why nobody can ask for its rows one step ahead, None
+    where they can.
     """
 
     name: str
@@ -64,6 +65,7 @@ class VariableInfo:
     appears_at: float = 1.0
     rows_written: RowsWritten = RowsWritten.NOTHING
     whole_tables: tuple[WholeTable, ...] = ()
+    unknown_ahead: str | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -97,6 +97,9 @@ class CommConfig:
     # measured rows, not by bounds; the plan predicts bytes, and the time of synchronous steps of all workers; auto
     # chooses routes by it.
     measure_rows: bool = False
+    # Whether rows that are spread over the ranks are fetched while the step before runs, as far as it does not write
+    # them; the result is the same. auto: where their ids are known by then.
+    lookahead: str = field(default="auto", metadata={"choices": ("auto", "off", "1")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
 

@@ -18,6 +18,14 @@ class Compression(StrEnum):
     BF16 = "bf16"
 
 
+class Lookahead(StrEnum):
+    """For how many steps ahead owners are asked for rows; `AUTO`: for one, where that is no loss."""
+
+    AUTO = "auto"
+    OFF = "off"
+    ONE = "1"
+
+
 @dataclass(frozen=True)
 class PsOptions:
     """Where work beside the servers' variables is done; the keys of the same names in `comm.ps` (docs/design/0022)."""
@@ -43,6 +51,7 @@ class CommOptions:
     sync: bool = True
     staleness: int | None = None
     backup_workers: int = 0
+    lookahead: Lookahead = Lookahead.AUTO
 
     @classmethod
     def of(cls, comm: CommConfig) -> CommOptions:
@@ -55,13 +64,14 @@ class CommOptions:
             sync=comm.sync,
             staleness=comm.ps.staleness,
             backup_workers=comm.ps.backup_workers,
+            lookahead=Lookahead(comm.lookahead),
         )
 
     @classmethod
     def of_json(cls, fields: dict[str, Any]) -> CommOptions:
         """The options that `dataclasses.asdict` has made plain."""
-        compression, ps = Compression(fields["compression"]), PsOptions(**fields["ps"])
-        return cls(**fields | {"compression": compression, "ps": ps})
+        enums = {"compression": Compression(fields["compression"]), "lookahead": Lookahead(fields["lookahead"])}
+        return cls(**fields | enums | {"ps": PsOptions(**fields["ps"])})
 
     @property
     def waits_for_all(self) -> bool:

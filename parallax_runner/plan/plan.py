@@ -73,7 +73,8 @@ class VariablePlan:
     is unknown too, and the mean where rows were measured. `reason` is one sentence for people. `costs` are those of all
     routes that it could take; `alpha` is the fraction of rows that a step touches, merged over ranks, None if unknown.
     `rows_written` is «touched» where updates write only rows that a step touches, «all» where they write all, and empty
-    where there is no gradient. What `whole_tables` names travels beside `sent_bytes_per_step`.
+    where there is no gradient. What `whole_tables` names travels beside `sent_bytes_per_step`. `is_ahead`: its rows are
+    asked for one step before they are needed.
     """
 
     name: str
@@ -90,6 +91,7 @@ class VariablePlan:
     alpha: float | None = None
     rows_written: str = ""
     whole_tables: tuple[WholeTable, ...] = ()
+    is_ahead: bool = False
 
     @property
     def partitions(self) -> int:

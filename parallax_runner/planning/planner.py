@@ -11,6 +11,7 @@ from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_rows
+from parallax_runner.planning.lookahead import is_ahead, lookahead_notes
 from parallax_runner.planning.placement import held_unevenly, place
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.presets import Preset, preset_named
@@ -52,11 +53,13 @@ def make_plan(request: PlanRequest) -> Plan:
             reason=choice.reasons[variable.name],
             rows_written=variable.rows_written.value,
             whole_tables=_whole_tables(variable, routes[variable.name]),
+            is_ahead=is_ahead(variable, routes[variable.name], request),
         )
         for variable in variables
     )
     notes = [*choice.notes, *_notes(variables, comm, preset, request.partitions, routes)]
     notes += _notes_on_options(request, routes, served)
+    notes += lookahead_notes(variables, routes, request)
     notes += _notes_on_whole_tables(planned, served, options)
     if (uneven := held_unevenly(served, shards, request.servers)) is not None:
         notes.append(uneven)

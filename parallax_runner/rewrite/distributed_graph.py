@@ -87,6 +87,27 @@ class Admission:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """What is fetched as `fetched`, the next step is fed as `fed`."""
+
+    fed: tf.Tensor
+    fetched: tf.Tensor
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What is prepared for a step before it runs: its draws, and rows that no step before it changes any more.
+
+    `features` are fed the step's batch, by feature. `first` prepares the first step, `later` any other while the one
+    before it runs, fed what this one was fed.
+    """
+
+    features: dict[str, tf.Tensor]
+    first: tuple[Carried, ...]
+    later: tuple[Carried, ...]
+
+
+@dataclass(frozen=True)
 class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
@@ -142,6 +163,7 @@ class DistributedGraph:
     device: str
     vote: tf.Tensor | None = None
     votes: tf.Tensor | None = None
+    ahead: Ahead | None = None
     mutex: tf.Tensor | None = None
     staleness: tf.Tensor | None = None
     may_start: tf.Operation | None = None

@@ -148,6 +148,7 @@ def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
         device=first.worker_device,
         vote=vote,
         votes=votes,
+        ahead=first.ahead,
         mutex=first.coordination.mutex,
         staleness=staleness,
         may_start=bounded,

@@ -10,11 +10,12 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.plan.plan import Plan
-from parallax_runner.rewrite.distributed_graph import Admission
+from parallax_runner.rewrite.distributed_graph import Admission, Ahead
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.placement import Placement
 
 if TYPE_CHECKING:
+    from parallax_runner.rewrite.routes.alltoall.ahead import Wave
     from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
 
 # No pass changes these.
@@ -110,6 +111,8 @@ class Rewrite:
     pulled: dict[str, tf.Tensor] = field(default_factory=dict)
     updated: tf.Operation | None = None
     known_ids: list[KnownIds] = field(default_factory=list)
+    waves: list[Wave] = field(default_factory=list)
+    ahead: Ahead | None = None
     row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
 
     @property

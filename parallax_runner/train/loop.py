@@ -56,9 +56,9 @@ class Loop:
             while goes_on and not runner.is_last():
                 runner.control.doing = f"step {runner.step + 1}"
                 started_secs = time.perf_counter()
-                feeds = self._fed(batches.next(runner.passed - 1))
+                batch = batches.next(runner.passed - 1)
                 runner.peers.wait_to_start(runner.step + 1)
-                runner.run(runner.distributed.train_op, feeds, started_secs=started_secs)
+                self._step(batch, batches, started_secs)
                 runner.report_if_due()
                 is_end = runner.is_last()
                 if runner.distributed.leave is None or not is_end:  # else `end` saves it, when all have pushed
@@ -67,6 +67,15 @@ class Loop:
                     goes_on = self._begin_segment()
         runner.end(self._validate)
         return runner.outcome() | {"skipped_steps": runner.skipped}
+
+    def _step(self, batch: Batches, batches: Prefetch, started_secs: float) -> None:
+        """A step; the next one is prepared meanwhile, where the graph can."""
+        runner, feeds = self.runner, self._fed(batch)
+        if runner.ahead is not None:
+            following = batches.peek()
+            is_traced = runner.is_profiled(runner.step + 1)
+            feeds |= runner.ahead.start(batch[0], None if following is None else following[0], is_traced=is_traced)
+        runner.run(runner.distributed.train_op, feeds, started_secs=started_secs)
 
     def _begin_segment(self) -> bool:
         """Whether the training goes on; then by the plan of the next segment, where there are any."""

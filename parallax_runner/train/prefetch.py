@@ -27,6 +27,7 @@ class Prefetch:
         self._make = make
         self._count = count
         self._wanted = 0
+        self._peeked: Batches | None = None
         self._made: queue.Queue[tuple[int, Batches | BaseException]] = queue.Queue(AHEAD)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
@@ -43,8 +44,19 @@ class Prefetch:
             self._made.get_nowait()
         self._thread.join()
 
+    def peek(self) -> Batches | None:
+        """What `next` will return; None where there is no more."""
+        if self._peeked is None and self._wanted < self._count:
+            self._peeked = self.next()
+            self._wanted -= 1
+        return self._peeked
+
     def next(self, skip: int = 0) -> Batches:
         """The next batch but `skip`; raises what making it raised."""
+        if self._peeked is not None and not skip:
+            peeked, self._peeked = self._peeked, None
+            self._wanted += 1
+            return peeked
         wanted = self._wanted + skip
         self._wanted = wanted + 1
         while True:

@@ -14,6 +14,7 @@ from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
+from parallax_runner.train.ahead import give_pools
 from parallax_runner.train.cluster import device_filters, join_cluster, merged, session_config
 from parallax_runner.train.gpu_limits import GpuLimits
 
@@ -58,6 +59,8 @@ def open_session(
     """
     if not plan.servers:
         config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)
+        if distributed.ahead is not None:
+            give_pools(config)
         return tf.Session(graph=distributed.graph, config=merged(config, sess_config))
     server = join_cluster(
         client,

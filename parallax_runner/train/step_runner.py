@@ -18,6 +18,7 @@ from parallax_runner.errors import TrainingError
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
+from parallax_runner.train.ahead import StepsAhead
 from parallax_runner.train.metric_sums import added, as_field
 from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
@@ -78,6 +79,11 @@ class StepRunner:
         """The other workers."""
         return Peers(self.session, self.distributed, self.control)
 
+    @functools.cached_property
+    def ahead(self) -> StepsAhead | None:
+        """What a step prepares for the next one; None where it prepares nothing."""
+        return None if self.distributed.ahead is None else StepsAhead(self.distributed.ahead, self.session)
+
     @property
     def examples(self) -> int:
         """How many examples all ranks have consumed."""
@@ -137,6 +143,10 @@ class StepRunner:
         self.losses += [loss if is_in_step else None, *[None] * (passed - 1)][:passed]
         return values
 
+    def is_profiled(self, step: int) -> bool:
+        """Whether the step is traced."""
+        return self.profiler is not None and self.profiler.wants(step)
+
     def is_last(self) -> bool:
         """Whether no step is left: `last_step` are done, or all ranks end after this one."""
         return (self.last_step is not None and self.step >= self.last_step) or self.peers.is_last(self.step)
@@ -182,7 +192,8 @@ class StepRunner:
     def go_on_with(self, graph: Graph) -> None:
         """Runs steps of another graph from now on."""
         self.session, self.distributed = graph.session, graph.distributed
-        self.__dict__.pop("peers", None)
+        for of_graph in ("peers", "ahead"):
+            self.__dict__.pop(of_graph, None)
         if isinstance(self.saver, CheckpointSaver):
             self.saver.go_on_with(graph.checkpoints, self.session)
 
@@ -208,11 +219,13 @@ class StepRunner:
         return self.throughput.figures() | {"steps": self.step, "ckpt_path": ckpt_path}
 
     def _run_once(self, fetches: Any, feeds: dict[tf.Tensor, Any], step: int, options: Any, run_metadata: Any) -> Any:
-        is_profiled = run_metadata is None and self.profiler is not None and self.profiler.wants(step)
+        is_profiled = run_metadata is None and self.is_profiled(step)
         if is_profiled:
             options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
             run_metadata = tf.RunMetadata()
         values = self.session.run(fetches, feeds, options=options, run_metadata=run_metadata)
+        if self.ahead is not None:
+            self.ahead.finish(run_metadata)
         if is_profiled and self.profiler is not None:
             self.profiler.write(step, run_metadata)
         return values

@@ -222,6 +222,15 @@ def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.reduce_sum(tf.reshape(x, [BATCH, WIDTH]) * features["x"], axis=1) * scale * 0.1
 
 
+def sampled_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Rows by the batch's ids and by ids that are drawn, as of a sampled softmax."""
+    table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
+    classes = tf.expand_dims(tf.cast(features["ids"], tf.int64), 1)
+    drawn, _, _ = tf.random.log_uniform_candidate_sampler(classes, 1, num_sampled=3, unique=True, range_max=ROWS)
+    x = features["x"] * tf.nn.embedding_lookup(table, features["ids"])
+    return tf.reduce_sum(x, axis=1) - 0.3 * tf.reduce_sum(tf.gather(table, drawn))
+
+
 def deep_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Layers of 135 kB each, whose gradients leave in several buckets while others are computed."""
     x = plain_model(case, features)[:, tf.newaxis] * tf.ones([1, DEEP_WIDTH], tf.float64)
@@ -248,6 +257,7 @@ MODELS = {
     "unseeded": unseeded_model,
     "normalized": plain_model,
     "two_waves": two_waves_model,
+    "sampled": sampled_model,
     "halves": halves_model,
     "on_tasks": on_tasks_model,
     "mixed": mixed_model,

@@ -7,6 +7,7 @@ import functools
 import importlib
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.comm_options import CommOptions, Compression, PsOptions
+from parallax_runner.plan.comm_options import CommOptions, Compression, Lookahead, PsOptions
 from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import Choice
 from parallax_runner.planning.plan_request import PlanRequest
@@ -83,6 +84,7 @@ class Case:
     partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
     `reroute`, such as "other.allgather", sparse variables with that in their names go by another route. With `recuts`,
     such as "1_3", variables are cut anew into as many pieces on the way, each time in a session of its own. A
+    Of the `rows` of a step the next one touches some, all or none. A
     `kind` other than «graph» is captured from plain Keras, or from a step with a tape: `model` and `optimizer` are then
     those of `keras_models`.
     """
@@ -109,6 +111,8 @@ class Case:
     compression: str = "off"
     recuts: str = ""
     kind: str = "graph"
+    lookahead: str = "auto"
+    rows: str = "some"
 
     @property
     def name(self) -> str:
@@ -162,6 +166,7 @@ class Case:
                 ),
                 use_allgatherv=self.use_allgatherv,
                 compression=Compression(self.compression),
+                lookahead=Lookahead(self.lookahead),
             ),
             partitions=self.partitions,
             choice=choice,
@@ -174,13 +179,17 @@ class Case:
             return _keras_models().batch(self, step, rank)
         draw = np.random.default_rng([SEED, step, rank])
         found = {
-            "ids": draw.integers(0, ROWS, BATCH).astype(np.int32),
+            "ids": draw.choice(self._ids(step), BATCH).astype(np.int32),
             "x": draw.normal(size=(BATCH, WIDTH)),
             "y": draw.normal(size=BATCH),
         }
         if step == self.spoilt_step and rank == self.ranks * self.replicas - 1:
             found["y"][0] = np.nan
         return found
+
+    def _ids(self, step: int) -> Sequence[int]:
+        """From which a step's ids are drawn; models also look up rows by twice such an id and one."""
+        return {"some": range(ROWS), "all": (2, 5, 11), "none": ((0, 1), (2, 5))[step % 2]}[self.rows]
 
     def validation_batch(self, rank: int) -> dict[str, np.ndarray]:
         """What a rank evaluates a Keras model on: as many examples as no other rank has."""
@@ -304,6 +313,7 @@ def special_cases() -> list[Case]:
         *densified_cases(),
         *sharded_cases(),
         *recut_cases(),
+        *ahead_cases(),
         *keras_cases(),
         *(Case(comm=comm, model="unseeded", ranks=ranks) for comm, ranks in (("mpi", 3), ("hybrid", 2))),
         Case(comm="sharded", model="unseeded"),
@@ -417,6 +427,29 @@ def sharded_cases() -> list[Case]:
     ]
 
 
+def ahead_cases() -> list[Case]:
+    """Rows that are asked for one step ahead: of which none, some or all wait for an update; ids that are drawn."""
+    return [
+        *(
+            Case(comm="sharded", model=model, optimizer=optimizer, ranks=ranks, rows=rows)
+            for model, rows, ranks, optimizer in (
+                ("plain", "none", 2, "momentum"),
+                ("plain", "all", 2, "adagrad"),
+                ("plain", "none", 3, "adagrad"),
+                ("plain", "all", 3, "rmsprop"),
+                ("sampled", "some", 2, "adagrad"),
+                ("sampled", "none", 3, "momentum"),
+            )
+        ),
+        Case(comm="sharded", model="sampled", lookahead="off"),
+        Case(
+            comm="sharded", model="sampled", optimizer="gradient_descent", clip=True, average_sparse=False, rows="none"
+        ),
+        Case(comm="sharded", model="sampled", optimizer="momentum", user_parts=3),
+        Case(comm="sharded", optimizer="momentum", ranks=3, clip=True, rows="none", spoilt_step=4),
+    ]
+
+
 def replicated_cases() -> list[Case]:
     """Several replicas in one process, one process or more of them."""
     two = {"comm": "ps", "replicas": 2, "partitions": 4}
@@ -518,6 +551,8 @@ def device_cases() -> list[Case]:
     ]
 
 
+# Of a step that prepares the next one (tests/parallel/ahead_faults.py).
+AHEAD_FAULTS = ("rows_before_their_update", "draws_made_twice")
 FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_rank_0")
 
 
@@ -528,7 +563,10 @@ def faulty_cases() -> list[Case]:
         Case(comm=comm, clip=fault == "clip_before_aggregating", fault=fault)
         for comm in ("mpi", "ps", "hybrid", "sharded")
         for fault in FAULTS
-    ] + [Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS]
+    ] + [
+        *(Case(comm="ps", replicas=2, clip=fault == "clip_before_aggregating", fault=fault) for fault in FAULTS),
+        *(Case(comm="sharded", model="sampled", fault=fault) for fault in AHEAD_FAULTS),
+    ]
 
 
 def compressed_cases() -> list[Case]:

@@ -20,10 +20,11 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph, Piece
 from parallax_runner.rewrite.exchange import collectives
 from parallax_runner.rewrite.routes.alltoall.over_ranks import RankRows
 from parallax_runner.rewrite.routes.ps.reshard import reshard
+from parallax_runner.train.ahead import StepsAhead, give_pools
 from parallax_runner.train.cluster import device_filters, join_cluster, session_config
 from parallax_runner.train.sessions import initialize
 from parallax_runner.worker.segments import take_over
-from tests.parallel import traced_faults
+from tests.parallel import ahead_faults, traced_faults
 from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 
@@ -35,7 +36,7 @@ def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
     for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
         try:
             case = Case(**fields)
-            with traced_faults.planted(case.fault):
+            with traced_faults.planted(case.fault), ahead_faults.planted(case.fault):
                 run_case(run_dir, number, case, rank, server.target)
         except Exception as error:
             raise RuntimeError(f"case {number}: {fields}") from error
@@ -47,6 +48,7 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
     single = case.single()
     plans = case.plans(single)
     losses, sent, metadata = [], 0.0, tf.RunMetadata()
+    of_rank_0 = case.fault == "data_of_rank_0"
     for segment, plan in enumerate(plans):
         steps = range(segment * STEPS // len(plans), (segment + 1) * STEPS // len(plans))
         original = passes.all_passes
@@ -60,7 +62,10 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
         config = session_config(
             1, cpu_devices=CPU_DEVICES, device_filters=device_filters(distributed) if plan.servers else None
         )
+        if distributed.ahead is not None:
+            give_pools(config)
         with tf.Session(target if plan.servers else "", graph=distributed.graph, config=config) as session:
+            ahead = None if distributed.ahead is None else StepsAhead(distributed.ahead, session)
             if recut is not None:
                 take_over(session, distributed, recut)
             else:
@@ -69,11 +74,16 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
             for step in steps:
                 feed = {}
                 for replica, features in enumerate(distributed.features, start=rank * case.replicas):
-                    batch = case.batch(step, 0 if case.fault == "data_of_rank_0" else replica)
+                    batch = case.batch(step, 0 if of_rank_0 else replica)
                     feed |= {features[name]: array for name, array in batch.items()}
                 trace = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if rank == 0 and step == STEPS - 1 else None
                 fetches = [distributed.loss, distributed.sent_bytes, distributed.train_op]
+                if ahead is not None:
+                    following = None if step == STEPS - 1 else case.batch(step + 1, 0 if of_rank_0 else rank)
+                    feed |= ahead.start(batch, following)
                 loss, sent, _ = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
+                if ahead is not None:
+                    ahead.finish()
                 losses.append(loss)
             if plan is not plans[-1]:
                 meet(run_dir, f"{number}_{segment}", case.ranks, rank)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from parallax_runner.analysis.variable_info import GradientKind, VariableInfo
+from parallax_runner.plan.comm_options import CommOptions, Lookahead
 from parallax_runner.plan.plan import Plan, VariablePlan
 from parallax_runner.planning.cost.constants import Constants
 from parallax_runner.planning.cost.touched import Touched
@@ -26,11 +28,18 @@ class Alltoall(Route):
     }
     is_collective = True
     has_owners = True
+    asks_ahead = True
     all_of_it = "all alltoalls"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
         """A sparse gradient of what can be moved."""
         return variable.gradient is GradientKind.SPARSE and variable.immovable_op is None
+
+    def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
+        """Where rows are asked for ahead, owners say of each in a byte whether it comes before the step."""
+        parts = super().traffic(variable, touched, options)
+        is_ahead = options.lookahead is not Lookahead.OFF and variable.unknown_ahead is None
+        return dataclasses.replace(parts, pulled=parts.pulled + parts.ids) if is_ahead else parts
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
         """What does not stay with the rank itself."""

@@ -55,6 +55,7 @@ class Route(ABC):
         is_collective: whether ranks exchange something among themselves, by Horovod.
         on_servers: whether values live on servers.
         has_owners: whether each row has an owner that asks and answers. A plan has one kind of owner, or none.
+        asks_ahead: whether owners can be asked for rows while the step before runs.
         sends_whole: whether the bytes are known though nobody knows how many rows a step touches.
         all_of_it: what a plan's table calls all exchanges of this route together.
     """
@@ -65,6 +66,7 @@ class Route(ABC):
     is_collective: ClassVar[bool] = False
     on_servers: ClassVar[bool] = False
     has_owners: ClassVar[bool] = False
+    asks_ahead: ClassVar[bool] = False
     sends_whole: ClassVar[bool] = False
     all_of_it: ClassVar[str] = ""
 

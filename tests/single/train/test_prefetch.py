@@ -51,6 +51,16 @@ def test_what_is_skipped_is_not_waited_for() -> None:
     assert len(made) < 20
 
 
+def test_a_look_at_the_next_one_takes_nothing() -> None:
+    with Prefetch(numbered, 3) as batches:
+        found = []
+        while (ahead := batches.peek()) is not None:
+            assert batches.peek() is ahead
+            found.append(batches.next())
+            assert found[-1] is ahead
+    assert [int(one["number"][0]) for one in found] == [0, 1, 2]
+
+
 def test_an_error_comes_in_its_turn() -> None:
     def make(number: int) -> Batches:
         if number == 1:

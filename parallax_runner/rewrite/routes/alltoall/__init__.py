@@ -1,7 +1,10 @@
 """The route alltoall: each rank owns some rows of a variable, and ranks exchange rows with their owners."""
 
 from parallax_runner.rewrite.route import RouteRewriting
+from parallax_runner.rewrite.routes.alltoall.ask_ahead import ask_ahead
 from parallax_runner.rewrite.routes.alltoall.own_rows import spread_over_ranks
 from parallax_runner.rewrite.routes.alltoall.update_own_rows import update_own_rows
 
-REWRITING = RouteRewriting(place=(spread_over_ranks,), update=(update_own_rows,), needs_all_ranks=True)
+REWRITING = RouteRewriting(
+    place=(spread_over_ranks,), update=(update_own_rows,), after=(ask_ahead,), needs_all_ranks=True
+)

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tensorflow.compat.v1 as tf
-
 from parallax_runner.graph import edit
+from parallax_runner.graph.handed_on import sources
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 
-# Ops that hand on the numbers of their first input, and of all their inputs but the axis.
-OF_ONE = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
-OF_ALL = "ConcatV2"
 OF_ANY_LENGTH = "PlaceholderWithDefault"  # around a raw gradient's ids (graph/gradients_hook.py)
 
 
@@ -25,15 +21,6 @@ class KnownIds:
     sources: frozenset[str]
     exchange: Exchange
     number: int
-
-
-def sources(ids: tf.Tensor) -> frozenset[str]:
-    """The names of tensors that together have exactly these numbers, whatever their order and repetitions."""
-    if ids.op.type in OF_ONE:
-        return sources(ids.op.inputs[0])
-    if ids.op.type == OF_ALL:
-        return frozenset().union(*(sources(each) for each in ids.op.inputs[:-1]))
-    return frozenset({ids.name})
 
 
 def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *, name: str) -> Exchange | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
@@ -16,10 +17,60 @@ if TYPE_CHECKING:
     from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Rows of variables that their owners were asked for, by `ids` of any shape.
+
+    `places[t]` (int32, flat) says for each of table t's ids where its row stands among those that come.
+    """
+
+    placements: tuple[OverRanks, ...]
+    ids: tuple[tf.Tensor, ...]
+    exchange: Exchange
+    places: tuple[tf.Tensor, ...]
+
+    def of(self, members: Sequence[int], *, name: str) -> Asked:
+        """The same of some of its tables alone."""
+        chosen = (tuple(each[member] for member in members) for each in (self.placements, self.ids, self.places))
+        placements, ids, places = chosen
+        return Asked(placements, ids, self.exchange.of(members, name=name), places)
+
+    def own_rows(self, table: int, places: tf.Tensor) -> tf.Tensor:
+        """Rows of this rank's own part of a table."""
+        return _gather(self.placements[table].own, places)
+
+    def results(self, came: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The looked-up rows, [*shape of ids, ...], of the distinct ones that came, by table."""
+        found = []
+        for number, (ids, places) in enumerate(zip(self.ids, self.places, strict=True)):
+            result = tf.gather(came[number], tf.reshape(places, tf.shape(ids)))
+            result.set_shape(ids.shape.concatenate(self.exchange.tables[number].row_shape))
+            found.append(result)
+        return found
+
+
 def table_of(placement: OverRanks) -> Table:
     """The variable as an exchange must know it."""
     shape = tf.TensorShape(placement.own.handle.op.get_attr("shape")).as_list()
     return Table(placement.variable, placement.rows, row_shape=tuple(shape[1:]), dtype=placement.own.dtype)
+
+
+def ask(
+    rewrite: Rewrite,
+    placements: Sequence[OverRanks],
+    ids: Sequence[tf.Tensor],
+    *,
+    name: str,
+    is_exact: bool = False,
+) -> Asked:
+    """Asks the owners for rows by any ids of any shape, each distinct id once. A collective: all ranks must run it."""
+    distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
+    exchange = ask_owners(rewrite, [table_of(each) for each in placements], distinct, name=name, is_exact=is_exact)
+    places = tuple(
+        tf.gather(tf.math.invert_permutation(order), position)
+        for order, position in zip(exchange.asked, positions, strict=True)
+    )
+    return Asked(tuple(placements), tuple(ids), exchange, places)
 
 
 def look_up(
@@ -29,31 +80,19 @@ def look_up(
     *,
     name: str,
     is_exact: bool = False,
-    buckets: Sequence[Sequence[int]] = (),
-) -> tuple[list[tf.Tensor], Exchange]:
-    """Rows of variables by any ids of any shape, each distinct id asked once, and the exchange by which they came. A
-    collective: all ranks must run it.
+) -> list[tf.Tensor]:
+    """The rows, [*shape of ids, ...] of each variable, asked for and sent in one exchange."""
+    asked = ask(rewrite, placements, ids, name=name, is_exact=is_exact)
+    return asked.results(arrivals(asked, asked.exchange, [range(len(placements))]))
 
-    `buckets` says in which order the variables' rows travel, and which of them together; all of them, if not given.
+
+def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
+    """The rows that `exchange`, the one that was asked or a part of it, brings from their owners, by table.
+
+    `buckets` says in which order the variables' rows travel, and which of them together; a bucket departs when the one
+    before has.
     """
-    tables = [table_of(placement) for placement in placements]
-    distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
-    exchange = ask_owners(rewrite, tables, distinct, name=name, is_exact=is_exact)
-    found = [_gather(each.own, arrived) for each, arrived in zip(placements, exchange.arrived, strict=True)]
-    came = _in_buckets(exchange, found, buckets or [range(len(tables))])
-    results = []
-    for number in range(len(tables)):
-        places = tf.math.invert_permutation(exchange.asked[number])
-        result = tf.gather(came[number], tf.reshape(tf.gather(places, positions[number]), tf.shape(ids[number])))
-        result.set_shape(ids[number].shape.concatenate(tables[number].row_shape))
-        results.append(result)
-    return results, exchange
-
-
-def _in_buckets(
-    exchange: Exchange, rows: Sequence[tf.Tensor], buckets: Sequence[Sequence[int]]
-) -> dict[int, tf.Tensor]:
-    """Rows as they came from their owners, by their variable's number; a bucket departs when the one before has."""
+    rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.arrived)]
     came: dict[int, tf.Tensor] = {}
     departed: set[tf.Operation] = set()
     for number, members in enumerate(buckets):
@@ -63,7 +102,7 @@ def _in_buckets(
         sent_before = len(exchange.rewrite.sent)
         came |= zip(members, part.from_owners(leaving), strict=True)
         departed = {one.tensor.op for one in exchange.rewrite.sent[sent_before:]}
-    return came
+    return [came[table] for table in range(len(rows))]
 
 
 def _gather(shard: Shard, places: tf.Tensor) -> tf.Tensor:

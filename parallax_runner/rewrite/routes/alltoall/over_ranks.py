@@ -81,7 +81,7 @@ class OverRanks(Placement):
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
         """Asks the owners for the rows."""
         with tf.control_dependencies(update.controls_of(op)), tf.name_scope(f"over_ranks/{op.name}/"):
-            (rows,), _ = look_up(update.rewrite, [self], [ids], name="lookup", is_exact=True)
+            (rows,) = look_up(update.rewrite, [self], [ids], name="lookup", is_exact=True)
         return rows
 
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:

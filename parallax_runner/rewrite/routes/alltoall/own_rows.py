@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.classify import SERVER_READS
 from parallax_runner.graph import edit
+from parallax_runner.graph.handed_on import sources
 from parallax_runner.plan.plan import Route, VariablePlan
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds, sources
-from parallax_runner.rewrite.routes.alltoall.lookup import look_up
+from parallax_runner.rewrite.routes.alltoall.ahead import all_late, rows_of
+from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
+from parallax_runner.rewrite.routes.alltoall.lookup import arrivals, ask
 from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks, whole_on_all
 from parallax_runner.rewrite.schedule.buckets import buckets_from_owners
 from parallax_runner.rewrite.state import Rewrite
@@ -26,14 +29,15 @@ from parallax_runner.rewrite.state import Rewrite
 
 @dataclass(frozen=True)
 class Lookup:
-    """An op that looks up rows of a variable that is spread over the ranks."""
+    """An op that looks up rows of a variable that is spread over the ranks; `is_ahead` as in the plan."""
 
     op: tf.Operation
     variable: str
+    is_ahead: bool
 
 
 @rewrite_pass(
-    reads=["train_op"], writes=["placements", "initializers", "sent", "stands_for", "known_ids", "row_orders"]
+    reads=["train_op"], writes=["placements", "initializers", "sent", "stands_for", "known_ids", "waves", "row_orders"]
 )
 def spread_over_ranks(rewrite: Rewrite) -> None:
     """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects what reads them.
@@ -48,9 +52,9 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
             value = rewrite.op(variables[name].initializer).inputs[1]
             own = placement.own
             rewrite.initializers.own.append(tf.raw_ops.AssignVariableOp(resource=own.handle, value=own.take(value)))
-            lookups += _redirect_reads(rewrite, placement, name, planned.shape)
-    for number, together in enumerate(_in_waves(rewrite, lookups)):
-        _look_up(rewrite, together, name=f"lookup_{number}")
+            lookups += _redirect_reads(rewrite, placement, name, planned)
+    for number, (is_ahead, together) in enumerate(_in_waves(rewrite, lookups)):
+        _look_up(rewrite, together, name=f"lookup_{number}", is_ahead=is_ahead)
 
 
 def over_ranks(rewrite: Rewrite, variable: str) -> OverRanks:
@@ -74,18 +78,18 @@ def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> OverRanks:
     return OverRanks(planned.name, (own,), rank=rank, ranks=ranks, rows=rows)
 
 
-def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, shape: tuple[int, ...]) -> list[Lookup]:
+def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: VariablePlan) -> list[Lookup]:
     """Answers all reads outside the update region but lookups, which it returns."""
     lookups, whole_reads = [], []
     for op in sorted(rewrite.op(name).outputs[0].consumers(), key=lambda op: op.name):
         in_region = op in rewrite.region
         if op.type == "ResourceGather" and not in_region:
-            lookups.append(Lookup(op, name))
+            lookups.append(Lookup(op, name, planned.is_ahead))
         elif op.type == "ReadVariableOp" and not in_region:
             if op.outputs[0].consumers():  # TensorFlow makes a read of each variable that nobody may want
                 whole_reads.append(op)
         elif op.type == "VariableShape":
-            _stand_in(rewrite, op, tf.constant(shape, op.outputs[0].dtype))
+            _stand_in(rewrite, op, tf.constant(planned.shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
             # KnownIds where another variable starts from this one's value: its initial value is the same, and there.
             _stand_in(rewrite, op, tf.constant(False))
@@ -106,20 +110,22 @@ def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:
     rewrite.stands_for[op.outputs[0].name] = value
 
 
-def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[list[Lookup]]:
-    """Lookups that can be made in one exchange: none needs another's rows, and the same fetches need them all."""
+def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, list[Lookup]]]:
+    """Lookups that can be made in one exchange: none needs another's rows, and the same fetches need them all. With
+    whether the step before asks for them."""
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}
-    reached = [edit.ancestors(ops) for ops in _fetched(rewrite)]
+    in_step, *elsewhere = [edit.ancestors(ops) for ops in _fetched(rewrite)]
     wave: dict[tf.Operation, int] = {}
     for op in sorted(by_op, key=lambda op: (len(needs[op] & by_op.keys()), op.name)):
         wave[op] = 1 + max((wave[other] for other in needs[op] & by_op.keys() if other is not op), default=-1)
-    groups: dict[tuple[object, ...], list[Lookup]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[Lookup]] = defaultdict(list)
     for op, lookup in sorted(by_op.items(), key=lambda item: item[0].name):
-        fetches = tuple(op in found for found in reached)
+        is_ahead = lookup.is_ahead and op in in_step
+        fetches = (op in in_step, *(op in found for found in elsewhere))
         waits_for = tuple(sorted(control.name for control in op.control_inputs))
-        groups[wave[op], fetches, waits_for].append(lookup)
-    return [groups[key] for key in sorted(groups)]
+        groups[wave[op], fetches, waits_for, is_ahead].append(lookup)
+    return [(key[-1], groups[key]) for key in sorted(groups)]
 
 
 def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
@@ -130,7 +136,7 @@ def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
     return [[rewrite.train_op, *step], *filter(None, others)]
 
 
-def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
+def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bool) -> None:
     """One exchange for all of them; lookups in one variable share their distinct ids."""
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
@@ -143,9 +149,15 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str) -> None:
     buckets = buckets_from_owners(rewrite, looked_up, edit.ancestors(op for ops in _fetched(rewrite) for op in ops))
     with tf.control_dependencies(lookups[0].op.control_inputs), tf.name_scope(f"{name}/"):
         ids = [_ids_of(group) for group in by_variable.values()]
-        rows, exchange = look_up(rewrite, placements, ids, name=name, buckets=buckets)
+        asked = ask(rewrite, placements, ids, name=name)
+        if is_ahead:
+            wave = all_late(asked)
+            rewrite.waves.append(wave)
+            rows = rows_of(wave, buckets)
+        else:
+            rows = asked.results(arrivals(asked, asked.exchange, buckets))
         rewrite.known_ids += [
-            KnownIds(variable, sources(each), exchange, number)
+            KnownIds(variable, sources(each), asked.exchange, number)
             for number, (variable, each) in enumerate(zip(by_variable, ids, strict=True))
         ]
         for group, found in zip(by_variable.values(), rows, strict=True):

@@ -88,9 +88,10 @@ def test_bytes_of_a_step(comm: str, workers: int, expected: dict[str | None, flo
 
 
 def test_tables_that_share_an_exchange(mirrored: None) -> None:
-    """Ids, and rows there and back: of «table» two go to the other rank and come from it, of «narrow» one."""
+    """Ids, a byte that says of each whether its row is late, and rows there and back: of «table» two go to the other
+    rank and come from it, of «narrow» one."""
     single = single_of()
-    expected = {"table": 2 * 4 + 2 * 2 * 16, "narrow": 4 + 2 * 8} | DENSE | NOTHING
+    expected = {"table": 2 * 5 + 2 * 2 * 16, "narrow": 5 + 2 * 8} | DENSE | NOTHING
     assert sent(planned_by(single, "sharded"), single) == expected
 
 
@@ -105,7 +106,7 @@ def test_rounded_means_share_an_exchange(mirrored: None) -> None:
 def test_rounded_rows_share_an_exchange(mirrored: None) -> None:
     single = single_of()
     found = sent(planned_by(single, "sharded", compression=Compression.BF16), single)
-    assert found == {"table": 2 * 4 + 2 * 2 * 4, "narrow": 4 + 2 * 2, "weights": 4, "bias": 2} | {
+    assert found == {"table": 2 * 5 + 2 * 2 * 4, "narrow": 5 + 2 * 2, "weights": 4, "bias": 2} | {
         "global_step": 0,
         None: 2,
     }

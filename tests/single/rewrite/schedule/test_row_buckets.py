@@ -11,9 +11,9 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
 from parallax_runner.graph.capture import capture
+from parallax_runner.graph.handed_on import sources
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.rewrite.routes.alltoall.known_ids import sources
 from parallax_runner.rewrite.schedule import buckets
 from tests.single.plans import plan_of
 from tests.single.small_models import FEATURES, ROWS, WIDTH, Features, captured

@@ -1,0 +1,81 @@
+"""Which variables' rows are known one step ahead: their ids follow from the next batch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.rows_written import BY_IDS
+from parallax_runner.graph import edit
+from parallax_runner.graph.boundary import Boundary
+from parallax_runner.graph.handed_on import sources
+from parallax_runner.graph.single_device_graph import Gradient
+
+FED = "Placeholder"
+DRAWS_BY = "seed2"  # the attribute of ops that draw by themselves, one draw after the other
+ANY_LENGTH = "PlaceholderWithDefault"  # around a raw gradient's ids (graph/gradients_hook.py)
+
+
+def unknown_ahead(
+    graph: tf.Graph, boundary: Boundary, table: Sequence[str], step: Collection[tf.Operation], features: Collection[str]
+) -> str | None:
+    """Why nobody can ask for the rows of a variable, the first of `table`, and of its slots, before the step begins;
+    None where they can. `step` are the ops of a step, `features` the tensors of the data.
+    """
+    lookups = [
+        op
+        for name in table
+        for op in graph.get_operation_by_name(name).outputs[0].consumers()
+        if op.type == "ResourceGather" and op in step and op not in boundary.region
+    ]
+    for op in lookups:
+        reason = _hindrance(op, features)
+        if reason is not None:
+            return reason
+    found = frozenset[str]().union(*(sources(op.inputs[1]) for op in lookups))
+    gradients = [one for one in boundary.gradients if one.variable == table[0] and one.indices]
+    if not all(_ids_of(graph, gradient) <= found for gradient in gradients):
+        return "its gradient has other ids than its lookups"
+    return _written_elsewhere(graph, boundary, table, frozenset(one.indices for one in gradients if one.indices))
+
+
+def lead_to(ids: tf.Tensor) -> set[tf.Operation]:
+    """The ops that ids are computed by."""
+    return edit.ancestors([ids.op], control=False)
+
+
+def draws(op: tf.Operation) -> bool:
+    """Whether an op draws by itself: a second one of the same seed would draw the same again."""
+    return DRAWS_BY in op.node_def.attr and not op.node_def.attr[DRAWS_BY].HasField("placeholder")
+
+
+def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
+    """What makes the ids of a lookup known no earlier than its step."""
+    if op.control_inputs:
+        return f"its lookup «{op.name}» waits for «{op.control_inputs[0].name}»"
+    for needed in sorted(lead_to(op.inputs[1]), key=lambda one: one.name):
+        is_feature = needed.type == FED and needed.outputs[0].name in features
+        if not (is_feature or draws(needed) or (edit.is_plain(needed) and needed.type != FED)):
+            return f"the ids of its lookup «{op.name}» depend on «{needed.name}»"
+    return None
+
+
+def _written_elsewhere(graph: tf.Graph, boundary: Boundary, table: Sequence[str], ids: frozenset[str]) -> str | None:
+    """The update that writes rows by other ids than those of the gradient, as a sentence."""
+    for name in table:
+        for op in graph.get_operation_by_name(name).outputs[0].consumers():
+            if op in boundary.region and edit.is_write(op) and not (op.type.startswith(BY_IDS) and _by(op) <= ids):
+                return f"its update «{op.name}» may write rows that a step does not touch"
+    return None
+
+
+def _by(op: tf.Operation) -> frozenset[str]:
+    names = [argument.name for argument in op.op_def.input_arg]
+    return sources(op.inputs[names.index("indices")])
+
+
+def _ids_of(graph: tf.Graph, gradient: Gradient) -> frozenset[str]:
+    assert gradient.indices is not None
+    ids = graph.get_tensor_by_name(gradient.indices)
+    return sources(ids.op.inputs[0] if ids.op.type == ANY_LENGTH else ids)

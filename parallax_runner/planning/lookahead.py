@@ -1,0 +1,41 @@
+"""Whose rows are asked for one step before they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.plan.comm_options import Lookahead
+from parallax_runner.planning.plan_request import PlanRequest
+from parallax_runner.planning.routes.registry import route_named
+
+
+def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
+    """Whether the rows of a variable are asked for ahead: where that is wanted and its ids are known by then."""
+    return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
+
+
+def lookahead_notes(
+    variables: Sequence[VariableInfo], routes: Mapping[str, str], request: PlanRequest
+) -> Iterator[str]:
+    """Why rows are not asked for ahead: of all variables, or of each for itself."""
+    could = [variable for variable in variables if _applies(routes[variable.name], request)]
+    if request.options.lookahead is Lookahead.ONE and not could:
+        yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
+    if could and (reason := _hindrance(request)) is not None:
+        yield f"no rows are asked for ahead: {reason}"
+        return
+    unknown = [variable for variable in could if variable.unknown_ahead is not None]
+    if unknown:
+        names = ", ".join(f"«{variable.name}»" for variable in unknown)
+        which = "" if len(unknown) == 1 else "for the first, "
+        yield f"the rows of {names} are not asked for ahead: {which}{unknown[0].unknown_ahead}"
+
+
+def _applies(route: str, request: PlanRequest) -> bool:
+    return route_named(route).asks_ahead and request.options.lookahead is not Lookahead.OFF
+
+
+def _hindrance(request: PlanRequest) -> str | None:
+    """Why none of the variables is asked for ahead."""
+    return "a worker has several replicas" if request.replicas_per_worker > 1 else None

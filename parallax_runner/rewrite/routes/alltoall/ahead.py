@@ -1,0 +1,156 @@
+"""Rows that are asked for one step before they are needed, and those of them that come before it.
+
+While step t runs, owners are asked for the rows of step t+1. A row that step t does not write is final: its owner sends
+it at once, and it is early. The others are late, and come when step t+1 begins. In a graph of its own a step has all of
+its rows late; where the step before has asked, what it found is fed in their place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.exchange.compression import half_dtype
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.routes.alltoall.lookup import Asked, arrivals, ask
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
+from parallax_runner.rewrite.state import Rewrite
+
+if TYPE_CHECKING:
+    from parallax_runner.rewrite.routes.alltoall.over_ranks import OverRanks
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Lookups of a step that go in one exchange: `early[t]` are the rows of table t that came before the step, `late`
+    the part of the exchange that brings the others."""
+
+    asked: Asked
+    early: tuple[tf.Tensor, ...]
+    late: Exchange
+
+    def of(self, members: Sequence[int], *, name: str) -> Wave:
+        """The same of some of its tables alone."""
+        early = tuple(self.early[member] for member in members)
+        return Wave(self.asked.of(members, name=name), early, self.late.of(members, name=f"{name}/late"))
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """All that differs between a step whose rows were asked for ahead and one that asks for itself."""
+        whole, late = self.asked.exchange, self.late
+        counts = [each for one in (whole, late) for each in (one.sent_counts, one.arrived_counts)]
+        return [*self.asked.places, *self.early, *late.arrived, *whole.asked, *whole.arrived, *counts]
+
+
+def all_late(asked: Asked) -> Wave:
+    """A step that asks for itself, in tensors that can be fed what the step before has found."""
+    exchange = asked.exchange
+    early = []
+    for table in exchange.tables:
+        none = tf.zeros([0, *table.row_shape], table.dtype)
+        early.append(tf.placeholder_with_default(none, [None, *table.row_shape]))
+    late = dataclasses.replace(
+        exchange,
+        name=f"{exchange.name}/late",
+        arrived=tuple(tf.identity(each) for each in exchange.arrived),
+        sent_counts=tf.identity(exchange.sent_counts),
+        arrived_counts=tf.identity(exchange.arrived_counts),
+    )
+    return Wave(asked, tuple(early), late)
+
+
+def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
+    """The looked-up rows of the step."""
+    _count_early(wave)
+    late = arrivals(wave.asked, wave.late, buckets)
+    return wave.asked.results([tf.concat(both, axis=0) for both in zip(wave.early, late, strict=True)])
+
+
+def ask_for_next(
+    rewrite: Rewrite, placements: Sequence[OverRanks], next_ids: Sequence[tf.Tensor], written: Sequence[tf.Tensor]
+) -> tuple[Wave, Wave]:
+    """Asks for the rows of the next step, and fetches those that this step does not write.
+
+    `written[t]` are the places of this rank's own rows of table t that the step may write. Returns what the next step
+    is fed: if no step is before it, and otherwise.
+    """
+    asked = ask(rewrite, placements, next_ids, name="next")
+    exchange = asked.exchange
+    is_late = [
+        _are_among(places, other, placement.own.rows)
+        for places, other, placement in zip(exchange.arrived, written, asked.placements, strict=True)
+    ]
+    late_arrived = _counts(is_late, exchange.arrived_counts, rewrite.plan.workers)
+    told = dataclasses.replace(
+        exchange,
+        name=f"{exchange.name}/is_late",
+        tables=tuple(Table(table.variable, table.rows, (), tf.uint8) for table in exchange.tables),
+        is_exact=True,
+    )
+    is_late_here = [tf.cast(each, tf.bool) for each in told.from_owners([tf.cast(each, tf.uint8) for each in is_late])]
+    late_sent = _counts(is_late_here, exchange.sent_counts, rewrite.plan.workers)
+    early = dataclasses.replace(
+        exchange,
+        name=f"{exchange.name}/early",
+        arrived=tuple(tf.boolean_mask(places, ~late) for places, late in zip(exchange.arrived, is_late, strict=True)),
+        sent_counts=exchange.sent_counts - late_sent,
+        arrived_counts=exchange.arrived_counts - late_arrived,
+    )
+    late = dataclasses.replace(
+        exchange,
+        arrived=tuple(tf.boolean_mask(places, late) for places, late in zip(exchange.arrived, is_late, strict=True)),
+        sent_counts=late_sent,
+        arrived_counts=late_arrived,
+    )
+    come_early = arrivals(asked, early, [range(len(exchange.tables))])
+    places = tuple(
+        tf.gather(_early_first(late), places) for late, places in zip(is_late_here, asked.places, strict=True)
+    )
+    return all_late(asked), Wave(dataclasses.replace(asked, places=places), tuple(come_early), late)
+
+
+def _are_among(places: tf.Tensor, written: tf.Tensor, rows: int) -> tf.Tensor:
+    """Which of `places` [n] are among those `written`, all of them of `rows` rows."""
+    none = tf.zeros([rows], tf.bool)
+    marked = tf.tensor_scatter_nd_update(none, written[:, tf.newaxis], tf.ones_like(written, tf.bool))
+    return tf.gather(marked, places)
+
+
+def _counts(chosen: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
+    """How many of each rank's are chosen [ranks, tables]; chosen[t] stand by rank, `counts` of them."""
+    of_table = [
+        tf.math.unsorted_segment_sum(tf.cast(each, tf.int32), tf.repeat(tf.range(ranks), counts[:, table]), ranks)
+        for table, each in enumerate(chosen)
+    ]
+    return tf.stack(of_table, axis=1)
+
+
+def _early_first(is_late: tf.Tensor) -> tf.Tensor:
+    """Where each row stands once all that are early stand before all that are late (int32 [n])."""
+    late = tf.cast(is_late, tf.int32)
+    before = tf.cumsum(late, exclusive=True)
+    here = tf.range(tf.size(late))
+    return tf.where(is_late, tf.size(late) - tf.reduce_sum(late) + before, here - before)
+
+
+def _count_early(wave: Wave) -> None:
+    """What was sent for this step before it: rows, and of each row whether it is late, in a byte."""
+    whole, late = wave.asked.exchange, wave.late
+    rewrite = whole.rewrite
+    early = whole.arrived_counts - late.arrived_counts
+    for number, (table, rows) in enumerate(zip(whole.tables, wave.early, strict=True)):
+        half = half_dtype(rewrite, table.dtype) or table.dtype
+        width, dtype_bytes = rows.shape[1:].num_elements(), table.dtype.size
+        rewrite.sent += [
+            Sent(rows, width * half.size / dtype_bytes, table.variable, _of_others(rewrite, early[:, number])),
+            Sent(rows, 1 / dtype_bytes, table.variable, _of_others(rewrite, whole.arrived_counts[:, number])),
+        ]
+
+
+def _of_others(rewrite: Rewrite, counts: tf.Tensor) -> tf.Tensor:
+    """The sum of the counts [ranks] of the other ranks."""
+    return tf.reduce_sum(counts) - counts[rewrite.rank]

@@ -1,0 +1,49 @@
+"""Copies of the ops that lead from a batch to ids, for the batch of the next step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.analysis.known_ahead import draws, lead_to
+from parallax_runner.graph import edit
+from parallax_runner.rewrite.distributed_graph import Carried
+from parallax_runner.rewrite.state import Rewrite
+
+
+@dataclass
+class NextBatch:
+    """`features` are placeholders of the next batch, by feature; `drawn` are the next step's draws, each made once: the
+    step is fed them."""
+
+    rewrite: Rewrite
+    features: dict[str, tf.Tensor] = field(default_factory=dict)
+    drawn: list[Carried] = field(default_factory=list)
+    _copies: dict[str, tf.Tensor] = field(default_factory=dict)
+
+    def of(self, tensor: tf.Tensor) -> tf.Tensor:
+        """What the tensor will be in the next step; it depends on the batch and on draws alone."""
+        for op in edit.in_order(lead_to(tensor)):
+            self._copy(op)
+        return self._copies.get(tensor.name, tensor)
+
+    def _copy(self, op: tf.Operation) -> None:
+        if any(output.name in self._copies for output in op.outputs):
+            return
+        feature = next((name for name, fed in self._features() if fed is op.outputs[0]), None) if op.outputs else None
+        if feature is not None:
+            (old,) = op.outputs
+            new = tf.placeholder(old.dtype, old.shape, name=f"{op.name}/next")
+            self.features[feature], self._copies[old.name] = new, new
+        elif draws(op) or any(each.name in self._copies for each in op.inputs):
+            inputs = [self._copies.get(each.name, each) for each in op.inputs]
+            copy = edit.clone(op, inputs, name=f"{op.name}/next", control_inputs=[], device=op.device)
+            for old, new in zip(op.outputs, copy.outputs, strict=True):
+                new.set_shape(old.shape)
+                self._copies[old.name] = new
+            if draws(op):
+                self.drawn += [Carried(old, new) for old, new in zip(op.outputs, copy.outputs, strict=True)]
+
+    def _features(self) -> list[tuple[str, tf.Tensor]]:
+        return [(name, self.rewrite.tensor(tensor)) for name, tensor in self.rewrite.single.features.items()]

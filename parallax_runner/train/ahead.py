@@ -1,0 +1,75 @@
+"""Prepares each step while the one before it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.distributed_graph import Ahead, Carried
+
+POOL = 1  # the number of a session's pool that runs what prepares; what computes has pool 0
+
+Batch = Mapping[str, np.ndarray]
+
+
+def give_pools(config: tf.ConfigProto) -> None:
+    """Gives sessions of this configuration a thread that prepares, so that it does not wait for what computes."""
+    for threads in (config.inter_op_parallelism_threads, 1):
+        config.session_inter_op_thread_pool.add(num_threads=threads)
+
+
+@dataclass
+class StepsAhead:
+    """Of one rank, graph and session, which has `give_pools`. All ranks must prepare the same steps."""
+
+    ahead: Ahead
+    session: tf.Session
+    _prepared: dict[tf.Tensor, Any] = field(default_factory=dict)
+    _thread: threading.Thread | None = None
+    _next: dict[tf.Tensor, Any] | BaseException | None = None
+    _trace: tf.RunMetadata | None = None
+
+    def start(self, batch: Batch, following: Batch | None, *, is_traced: bool = False) -> dict[tf.Tensor, Any]:
+        """What the step with this batch is fed beside it. The step after it, with the batch `following`, is prepared
+        until `finish`; None: there is none."""
+        if not self._prepared:
+            self._prepared = self._prepare(self.ahead.first, batch)
+        if following is not None:
+            self._trace = tf.RunMetadata() if is_traced else None
+            # A daemon, since it may wait for ranks that are gone.
+            self._thread = threading.Thread(target=self._work, args=(following,), name="ahead", daemon=True)
+            self._thread.start()
+        return self._prepared
+
+    def finish(self, trace: tf.RunMetadata | None = None) -> None:
+        """Waits until the next step is prepared, and adds its ops to the step's trace; raises what preparing raised."""
+        if self._thread is None:
+            return
+        self._thread.join()
+        if trace is not None and self._trace is not None:
+            trace.step_stats.dev_stats.extend(self._trace.step_stats.dev_stats)
+        found, self._thread, self._next = self._next, None, None
+        if isinstance(found, BaseException):
+            raise found
+        assert found is not None
+        self._prepared = found
+
+    def _work(self, batch: Batch) -> None:
+        try:
+            self._next = self._prepare(self.ahead.later, batch)
+        except BaseException as error:  # the training thread raises it
+            self._next = error
+
+    def _prepare(self, carried: Sequence[Carried], batch: Batch) -> dict[tf.Tensor, Any]:
+        fed = {placeholder: batch[name] for name, placeholder in self.ahead.features.items()}
+        # A full trace has the device's own, of which a process has one at a time: the step's.
+        level = tf.RunOptions.NO_TRACE if self._trace is None else tf.RunOptions.SOFTWARE_TRACE
+        options = tf.RunOptions(inter_op_thread_pool=POOL, trace_level=level)
+        fetches = [one.fetched for one in carried]
+        values = self.session.run(fetches, self._prepared | fed, options=options, run_metadata=self._trace)
+        return {one.fed: value for one, value in zip(carried, values, strict=True)}

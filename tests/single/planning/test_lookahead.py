@@ -1,0 +1,47 @@
+"""Which variables a plan asks for ahead, and what it says of others."""
+
+from __future__ import annotations
+
+from parallax_runner.plan.comm_options import Lookahead
+from parallax_runner.plan.plan import Plan
+from tests.single.planning.test_planner import DENSE, SPARSE, info, plan
+
+OTHER = info("other", "sparse", unknown_ahead="its update «Adam» may write rows that a step does not touch")
+
+
+def ahead(made: Plan) -> list[str]:
+    return [variable.name for variable in made.variables if variable.is_ahead]
+
+
+def test_rows_that_ranks_own_are_asked_for_ahead_where_their_ids_are_known() -> None:
+    made = plan(DENSE, SPARSE, OTHER, comm="sharded")
+    assert ahead(made) == ["table"]
+    reason = "its update «Adam» may write rows that a step does not touch"
+    assert made.notes == (f"the rows of «other» are not asked for ahead: {reason}",)
+    third = info("third", "sparse", unknown_ahead="its gradient has other ids than its lookups")
+    (note,) = plan(OTHER, third, comm="sharded").notes
+    assert note == f"the rows of «other», «third» are not asked for ahead: for the first, {reason}"
+
+
+def test_not_if_it_is_off_nor_by_another_route_nor_with_several_replicas() -> None:
+    off = plan(SPARSE, OTHER, comm="sharded", lookahead=Lookahead.OFF)
+    assert ahead(off) == [] and off.notes == ()
+    for comm in ("hybrid", "mpi"):
+        assert ahead(plan(DENSE, SPARSE, comm=comm)) == []
+    several = plan(SPARSE, OTHER, comm="sharded", replicas_per_worker=2)
+    assert ahead(several) == []
+    assert several.notes == ("no rows are asked for ahead: a worker has several replicas",)
+
+
+def test_to_ask_for_it_in_vain_is_told() -> None:
+    (note,) = plan(DENSE, SPARSE, comm="hybrid", lookahead=Lookahead.ONE).notes
+    assert note == "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
+    assert plan(SPARSE, comm="sharded", lookahead=Lookahead.ONE).notes == ()
+
+
+def test_a_byte_for_each_id_says_whether_its_row_is_late() -> None:
+    sent = [
+        plan(SPARSE, comm="sharded", lookahead=each).variables[0].sent_bytes_per_step or 0
+        for each in (Lookahead.OFF, Lookahead.AUTO)
+    ]
+    assert sent[1] - sent[0] == 50 // 2  # of 50 ids half are the other rank's
