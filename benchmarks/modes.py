@@ -27,6 +27,12 @@ ALIKE = (
 )
 
 
+def chosen(mode: str) -> list[str]:
+    """The overrides of a mode; `sharded_off` is `sharded` without lookahead."""
+    comm, _, lookahead = mode.partition("_")
+    return [f"comm={comm}", *([f"comm.lookahead={lookahead}"] if lookahead else [])]
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What one round says of one mode.
@@ -76,9 +82,9 @@ def measure(
 def _measure_one(
     mode: str, number: int, steps: int, overrides: Sequence[str], folder: Path, around: dict[str, float]
 ) -> Measurement:
-    comm = "local" if mode == IDEAL else mode
     count = WORKERS if mode == IDEAL else 1
-    fixed = [*ALIKE, f"comm={comm}", f"train.steps={steps}", f"train.log_every={max(1, steps // STANDINGS)}"]
+    of_mode = chosen("local" if mode == IDEAL else mode)
+    fixed = [*ALIKE, *of_mode, f"train.steps={steps}", f"train.log_every={max(1, steps // STANDINGS)}"]
     with ExitStack() as stack:
         runs = [
             stack.enter_context(Run(folder / f"{number}_{mode}_{copy}", [*fixed, *overrides], cwd=folder))

@@ -14,13 +14,13 @@ from benchmarks import machine
 from benchmarks.hosts.cluster import Cluster
 from benchmarks.hosts.occupancy import Occupancy, Onlooker, occupancy
 from benchmarks.hosts.peers import PEERS, run_peer
-from benchmarks.modes import IDEAL, STANDINGS, WARM_UP_STEPS
+from benchmarks.modes import IDEAL, STANDINGS, WARM_UP_STEPS, chosen
 from benchmarks.overlap import Told, over_common_time
 from benchmarks.runs import Predicted, Run
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 WITH_SERVERS = ("ps", "hybrid")
-OURS = ("mpi", "ps", "hybrid", "sharded", "auto", "sharded_off")
+OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "auto")
 MODES = (IDEAL, *OURS, *PEERS)
 
 
@@ -187,9 +187,7 @@ def _run_ours(
     folder: Path,
     on_told: Callable[[Told], None],
 ) -> dict[str, Any]:
-    if mode == "sharded_off":
-        overrides, mode = [*overrides, "comm.lookahead=off"], "sharded"
-    given = [f"comm={mode}", *cluster.overrides(), *_pieces(mode, cluster, overrides), *_fixed(steps), *overrides]
+    given = [*chosen(mode), *cluster.overrides(), *_pieces(mode, cluster, overrides), *_fixed(steps), *overrides]
     with Run(folder, given, cwd=folder.parent, on_told=on_told) as run:
         summary = run.wait()
     counted = summary["sent_bytes_per_step"]
