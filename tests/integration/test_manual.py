@@ -14,10 +14,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import redis
 
 from benchmarks.hosts.cluster import guarded
 from tests.free_port import pick_free_port
 from tests.integration.runs import launch, started
+from tests.redis_server import needs_redis, redis_server
 
 QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1")
 ENDS_SECS = 60.0
@@ -92,6 +94,23 @@ def test_a_driver_that_listens_itself_and_jobs_of_a_sweep(tmp_path: Path, monkey
         launch("-m", *overrides(made, *sweep), cwd=tmp_path, is_forked=False).expect_success()
         assert set(made.exit_statuses().values()) == {0}
     assert len(list((tmp_path / "sweep").glob("*/summary.json"))) == 2
+
+
+@needs_redis
+def test_they_find_each_other_by_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    password = secrets.token_hex(16)
+    monkeypatch.setenv("PARALLAX_RENDEZVOUS_SECRET", secrets.token_hex(16))
+    monkeypatch.setenv("PARALLAX_REDIS_PASSWORD", password)
+    with redis_server(tmp_path, password=password) as port:
+        with standing_by(f"redis://127.0.0.1:{port}/runs/1", tmp_path / "logs", {}) as made:
+            for role in ("server", "worker", "worker"):
+                made.start(role)
+            run = launch(*overrides(made, "comm=hybrid"), cwd=tmp_path / "run", is_forked=False).expect_success()
+            assert set(made.exit_statuses().values()) == {0}
+        assert redis.Redis(port=port, password=password).keys("*") == []
+    assert run.summary["steps"] == 4
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("redis-")]
+    assert [path for path in written if password.encode() in path.read_bytes()] == []
 
 
 def test_a_killed_worker_ends_the_run_and_all_that_stand_by(tmp_path: Path, at_folder: StandBy) -> None:

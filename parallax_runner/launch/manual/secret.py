@@ -9,6 +9,8 @@ from pathlib import Path
 from parallax_runner.errors import LaunchError
 
 VARIABLE = "PARALLAX_RENDEZVOUS_SECRET"
+# The password of a Redis server that is the rendezvous.
+REDIS_PASSWORD = "PARALLAX_REDIS_PASSWORD"
 FILE_NAME = "secret"
 LEAST_LENGTH = 16
 

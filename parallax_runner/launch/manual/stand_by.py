@@ -21,6 +21,7 @@ from parallax_runner.config.rendezvous import EXPECTED
 from parallax_runner.errors import ParallaxError
 from parallax_runner.launch import guard
 from parallax_runner.launch.family import end_family
+from parallax_runner.launch.manual import own_address
 from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.entry import Entry
 from parallax_runner.launch.manual.stores.store import Store, open_store
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 KEEP_SECS = 5.0
 POLL_SECS = 0.1
 DEFAULT_TIMEOUT_SECS = 600.0
-# Nothing is sent there: the kernel only says by which of its addresses it would (RFC 5737).
-ELSEWHERE = ("192.0.2.1", 9)
 # In the environment of what runs here: finds all of it, however it has forked.
 MARK = "PARALLAX_STANDS_BY"
 # As a shell has it for a program that was ended by SIGTERM.
@@ -143,7 +142,7 @@ def stand_by(role: str, argv: Sequence[str]) -> int:
 
 def _until_over(role: str, asked: argparse.Namespace) -> int:
     store = open_store(asked.rendezvous, is_driver=False)
-    host = asked.address or store.own_host() or _address_on_the_way_out()
+    host = asked.address or store.own_host() or own_address.on_the_way_out()
     listener = socket.create_server((host, 0))
     entry = Entry(
         id=uuid.uuid4().hex,
@@ -177,16 +176,6 @@ def _until_over(role: str, asked: argparse.Namespace) -> int:
         with suppress(Exception):  # A store that is gone has no entries.
             store.withdraw(entry)
     return waiting.exit_status if waiting.exit_status >= 0 else 128 - waiting.exit_status
-
-
-def _address_on_the_way_out() -> str:
-    """Of this machine; the loopback address of one that has no network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(ELSEWHERE)
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
 
 
 def _parser(role: str) -> argparse.ArgumentParser:
