@@ -14,8 +14,8 @@ from parallax_runner.launch.manual import secret
 HOST = "{host}"
 # What a process on another host needs of this one's environment; what is particular to a machine stays behind.
 PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
-# What no process there needs: it travels unencrypted.
-KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD)
+# What no process there needs, and would travel unencrypted; and what each process has from its own scheduler.
+KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD, "TF_CONFIG")
 
 
 class RemoteCommand(NamedTuple):

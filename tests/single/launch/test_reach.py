@@ -149,6 +149,7 @@ def test_what_goes_to_another_host() -> None:
         "PATH": "/bin",
         "PARALLAX_RENDEZVOUS_SECRET": "0123456789abcdef",
         "PARALLAX_REDIS_PASSWORD": "password",
+        "TF_CONFIG": "{}",
     }
     assert list(passed_on(environ)) == ["PYTHONPATH", "HOROVOD_X", "XDG_CACHE_HOME"]
     assert set(passed_on()) <= set(os.environ)

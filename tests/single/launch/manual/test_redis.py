@@ -11,9 +11,10 @@ import pytest
 import redis
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.frontdoors.entry import start
 from parallax_runner.launch.manual import secret
 from parallax_runner.launch.manual.entry import Entry
-from parallax_runner.launch.manual.stand_by import KEEP_SECS, stand_by
+from parallax_runner.launch.manual.stand_by import KEEP_SECS
 from parallax_runner.launch.manual.stores import redis as redis_store
 from parallax_runner.launch.manual.stores.store import open_store
 from tests.free_port import pick_free_port
@@ -70,7 +71,7 @@ def test_another_password(password: str | None, wrong: str, locked_port: int, mo
 
 def test_a_server_that_is_not_there_is_said_in_one_message(capsys: pytest.CaptureFixture[str]) -> None:
     port = pick_free_port()
-    assert stand_by("worker", [f"--rendezvous=redis://127.0.0.1:{port}/runs"]) == 1
+    assert start("worker", [f"--rendezvous=redis://127.0.0.1:{port}/runs"]) == 1
     said = capsys.readouterr().err
     assert said.startswith(
         f"parallax_runner.worker: cluster.rendezvous: the Redis server at 127.0.0.1:{port} cannot be reached: "
