@@ -29,7 +29,7 @@ class ClusterSpec(FrontDoor):
         group.add_argument("--ps_hosts", metavar="HOST:PORT,…", help="all parameter servers")
 
     @classmethod
-    def task(cls, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
+    def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
         """None without these flags."""
         flags = {name: getattr(asked, name) for name in ("job_name", "task_index", "worker_hosts", "ps_hosts")}
         if not any(flags.values()):

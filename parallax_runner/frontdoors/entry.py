@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import difflib
 import importlib
 import os
 import sys
@@ -11,12 +13,11 @@ from collections.abc import Sequence
 from parallax_runner.config.rendezvous import EXPECTED
 from parallax_runner.errors import ConfigError, ParallaxError
 from parallax_runner.frontdoors.door import FrontDoor, Task
-from parallax_runner.frontdoors.with_driver import run_with_driver
-from parallax_runner.launch.manual import secret
+from parallax_runner.frontdoors.with_driver import run_several, run_with_driver
 from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
 
 # In the order in which they are asked: options go before variables.
-DOORS = ("cluster_spec.ClusterSpec", "tf_config.TfConfig")
+DOORS = ("cluster_spec.ClusterSpec", "paddle.Paddle", "tf_config.TfConfig")
 
 
 def start(role: str, argv: Sequence[str]) -> int:
@@ -30,33 +31,38 @@ def start(role: str, argv: Sequence[str]) -> int:
 
 def _start(role: str, argv: Sequence[str]) -> int:
     doors = [_door(name) for name in DOORS]
-    asked, settings = _parser(role, doors).parse_known_args(argv)
+    parser = _parser(role, doors)
+    asked, settings = parser.parse_known_args(argv)
+    _refuse_misspelt(settings, parser)
     index = asked.rank if role == "worker" else asked.index
     if asked.rendezvous is not None:
         if settings:
             raise ConfigError(f"{settings[0]}: not an option; settings are given to the driver")
         return stand_by(role, asked.rendezvous, index, address=asked.address, timeout_secs=asked.timeout_secs)
-    task = next(filter(None, (door.task(asked, os.environ) for door in doors)), None)
+    task = next(filter(None, (door.task(role, asked, os.environ) for door in doors)), None)
     if task is None:
         raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or what another system gives (--help), or TF_CONFIG")
     if index is not None:
-        raise ConfigError(f"the number of this process is {task.index} already: leave --rank and --index out")
-    return _take_part(task, asked, settings)
+        raise ConfigError("--rank, --index: the other options, or TF_CONFIG, say already which process this is")
+    return _take_part(dataclasses.replace(task, address=asked.address or task.address), asked.timeout_secs, settings)
 
 
-def _take_part(task: Task, asked: argparse.Namespace, settings: Sequence[str]) -> int:
-    if not task.starts_driver:
-        return stand_by(task.role, task.rendezvous, task.index, address=asked.address, timeout_secs=asked.timeout_secs)
-    secret.from_environment()  # one message, where both would have one
-    driver = [
-        "cluster=manual",
-        f"cluster.rendezvous={task.rendezvous}",
-        f"cluster.workers={task.workers}",
-        f"cluster.servers={task.servers}",
-        *settings,
-    ]
-    worker = [f"--rendezvous={task.rendezvous}", f"--rank={task.index}", f"--timeout-secs={asked.timeout_secs}"]
-    return run_with_driver(driver, [*worker, *([f"--address={asked.address}"] if asked.address else [])])
+def _take_part(task: Task, timeout_secs: float, settings: Sequence[str]) -> int:
+    task.prepare()
+    if task.starts_driver:
+        return run_with_driver([*task.driver_settings(), *settings], task.worker_options(timeout_secs))
+    if task.count > 1:
+        return run_several(f"parallax_runner.{task.role}", task.worker_options(timeout_secs), task.count)
+    return stand_by(task.role, task.rendezvous, task.index, address=task.address, timeout_secs=timeout_secs)
+
+
+def _refuse_misspelt(settings: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """The driver refuses what it does not know, and processes without one would not see it."""
+    own = [option for action in parser._actions for option in action.option_strings]
+    for word in settings:
+        near = difflib.get_close_matches(word.partition("=")[0], own, n=1, cutoff=0.8) if word.startswith("--") else []
+        if near:
+            raise ConfigError(f"{word}: there is no such option. Did you mean {near[0]}?")
 
 
 def _door(name: str) -> type[FrontDoor]:

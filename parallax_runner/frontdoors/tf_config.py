@@ -25,7 +25,7 @@ class TfConfig(FrontDoor):
     """A chief is rank 0, and workers come after it; without one, worker 0 is rank 0."""
 
     @classmethod
-    def task(cls, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
+    def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
         """None where the variable is not set."""
         text = environ.get(VARIABLE)
         if not text:

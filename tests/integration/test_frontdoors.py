@@ -18,6 +18,7 @@ import pytest
 from benchmarks.hosts.cluster import guarded
 from tests.free_port import pick_free_port
 from tests.integration.runs import LAUNCH_SECS
+from tests.integration.scripted import ROOT, SCRIPT, STEPS, Done, expect
 
 QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1", "comm=hybrid")
 
@@ -113,3 +114,28 @@ def test_rank_0_hands_a_signal_to_the_run_and_all_end(processes: Processes, tmp_
     assert processes.exit_statuses()["worker 0"] == 128 + signal.SIGTERM, processes.logs()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] > 0
     assert list((tmp_path / "out" / "ckpt").glob("model.ckpt-*.index"))
+
+
+def test_pservers_and_trainers_of_paddle_train_a_script(processes: Processes, tmp_path: Path) -> None:
+    """One pserver of two ports, and two trainers, which start the same script."""
+    port = pick_free_port()
+    flags = (f"--port={port}", "--ports_num=2", "--ports_num_for_sparse=1", "--num_of_gradient_servers=2")
+    processes.start("pserver", "-m", "parallax_runner.server", "--use_gpu=False", *flags)
+    for trainer_id in (1, 0):
+        init = {"port": port, "ports_num": 2, "is_local": False, "num_gradient_servers": 2, "trainer_id": trainer_id}
+        asked = {"steps": STEPS, "resources": None, "paddle": init, "config": {"run_option": "PS"}}
+        processes.start(f"trainer {trainer_id}", str(SCRIPT), json.dumps(asked), env={"PYTHONPATH": str(ROOT)})
+    assert set(processes.exit_statuses().values()) == {0}, processes.logs()
+    said = (tmp_path / "trainer 0.log").read_text()
+    expect(Done(tmp_path / "out", 0, said, ""))
+    assert "[worker 1] worker 1 of 2, 1 replica(s)" in said
+
+
+def test_trainers_of_paddle_take_settings(processes: Processes, tmp_path: Path) -> None:
+    flags = (f"--port={pick_free_port()}", "--ports_num=1", "--num_gradient_servers=2")
+    settings = (*QUICK, f"hydra.run.dir={tmp_path / 'out'}")
+    for trainer_id in (0, 1):
+        trainer = ("-m", "parallax_runner.worker", *flags, f"--trainer_id={trainer_id}", *settings)
+        processes.start(f"trainer {trainer_id}", *trainer)
+    processes.start("pserver", "-m", "parallax_runner.server", *flags)
+    expect_steps(processes, tmp_path / "out")

@@ -19,12 +19,12 @@ FLAGS = ("--worker_hosts=a:1,b:2", "--ps_hosts=c:3")
 
 
 def of_flags(*argv: str) -> Task | None:
-    return ClusterSpec.task(entry._parser("worker", [ClusterSpec]).parse_args(argv), {})
+    return ClusterSpec.task("worker", entry._parser("worker", [ClusterSpec]).parse_args(argv), {})
 
 
 def of_variable(content: Any) -> Task | None:
     text = content if isinstance(content, str) else json.dumps(content)
-    return TfConfig.task(entry._parser("worker", []).parse_args([]), {"TF_CONFIG": text})
+    return TfConfig.task("worker", entry._parser("worker", []).parse_args([]), {"TF_CONFIG": text})
 
 
 def config(kind: str, index: Any = 0, **cluster: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_wrong_flags(argv: list[str], wrong: str) -> None:
 
 
 def test_the_variable() -> None:
-    assert TfConfig.task(entry._parser("worker", []).parse_args([]), {}) is None
+    assert TfConfig.task("worker", entry._parser("worker", []).parse_args([]), {}) is None
     assert of_variable(config("worker", 1)) == Task("worker", 1, "tcp://a:1", 2, 1)
     assert of_variable(config("ps", "0")) == Task("server", 0, "tcp://a:1", 2, 1)
     assert of_variable(config("worker", chief=["d:4"], worker=WORKERS)) == Task("worker", 1, "tcp://d:4", 3, 0)
@@ -111,7 +111,8 @@ def test_what_is_wrong_is_said_once_and_nothing_starts(
     )
     assert "settings are given to the driver" in said("--rendezvous=file:///meet", "train.steps=3")
     assert said(*FLAGS, "--job_name=worker", "--task_index=0").count("PARALLAX_RENDEZVOUS_SECRET is not set") == 1
-    assert "leave --rank and --index out" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
+    assert "say already which process this is" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
+    assert "--task_indx=0: there is no such option. Did you mean --task_index?" in said(*FLAGS, "--task_indx=0")
     monkeypatch.setenv("TF_CONFIG", "{")
     assert said().count("\n") == 1
 
@@ -136,6 +137,6 @@ def test_role_and_number_are_what_the_other_system_says(role: str, monkeypatch: 
                 *("cluster=manual", "cluster.rendezvous=tcp://a:1", "cluster.workers=2", "cluster.servers=1"),
                 *("-m", "train.steps=3"),
             ],
-            ["--rendezvous=tcp://a:1", "--rank=0", "--timeout-secs=600.0", "--address=1.2.3.4"],
+            ["--rendezvous=tcp://a:1", "--timeout-secs=600", "--rank=0", "--address=1.2.3.4"],
         ),
     ]
