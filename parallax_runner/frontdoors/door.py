@@ -23,7 +23,7 @@ class Task:
         workers, servers: of the whole cluster.
         count: how many of its role stand by in it.
         address: of this machine, at which the others reach it; None: the one on the way to the rendezvous.
-        hides_gpus: whether it is to use none.
+        gpus: its `CUDA_VISIBLE_DEVICES`; None leaves it as it is.
     """
 
     role: str
@@ -33,7 +33,7 @@ class Task:
     servers: int
     count: int = 1
     address: str | None = None
-    hides_gpus: bool = False
+    gpus: str | None = None
 
     @property
     def starts_driver(self) -> bool:
@@ -43,8 +43,8 @@ class Task:
     def prepare(self) -> None:
         """Sets this process's environment. Raises LaunchError where it lacks the secret, which driver and worker of
         rank 0 would both say."""
-        if self.hides_gpus:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        if self.gpus is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus
         if urlsplit(self.rendezvous).scheme != "file":
             secret.from_environment()
 

@@ -60,7 +60,7 @@ class Settings:
             servers=self.ports_num * len(self.pservers),
             count=1 if role == "worker" else self.ports_num,
             address=_address_of(self.nics) if self.nics else None,
-            hides_gpus=not self.use_gpu,
+            gpus=None if self.use_gpu else "",
         )
 
     def _rendezvous(self, role: str, environ: Mapping[str, str]) -> str:

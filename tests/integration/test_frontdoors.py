@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -19,7 +20,9 @@ from benchmarks.hosts.cluster import guarded
 from tests.free_port import pick_free_port
 from tests.integration.runs import LAUNCH_SECS
 from tests.integration.scripted import ROOT, SCRIPT, STEPS, Done, expect
+from tests.redis_server import needs_redis, redis_server
 
+CAFFE2_SCRIPT = SCRIPT.with_name("train_caffe2.py")
 QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1", "comm=hybrid")
 
 
@@ -43,9 +46,14 @@ class Processes:
         return self.started[name]
 
     def exit_statuses(self) -> dict[str, int]:
-        """Once all have ended."""
+        """Once all have ended, or one of them has ended badly."""
         deadline = time.monotonic() + LAUNCH_SECS
-        return {name: process.wait(deadline - time.monotonic()) for name, process in self.started.items()}
+        while True:
+            found = {name: process.poll() for name, process in self.started.items()}
+            if any(found.values()) or None not in found.values():
+                return {name: status for name, status in found.items() if status is not None}
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.05)
 
     def logs(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
@@ -111,7 +119,7 @@ def test_rank_0_hands_a_signal_to_the_run_and_all_end(processes: Processes, tmp_
         assert time.monotonic() < deadline, processes.logs()
         time.sleep(0.1)
     processes.started["worker 0"].terminate()
-    assert processes.exit_statuses()["worker 0"] == 128 + signal.SIGTERM, processes.logs()
+    assert processes.started["worker 0"].wait(LAUNCH_SECS) == 128 + signal.SIGTERM, processes.logs()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] > 0
     assert list((tmp_path / "out" / "ckpt").glob("model.ckpt-*.index"))
 
@@ -139,3 +147,31 @@ def test_trainers_of_paddle_take_settings(processes: Processes, tmp_path: Path) 
         processes.start(f"trainer {trainer_id}", *trainer)
     processes.start("pserver", "-m", "parallax_runner.server", *flags)
     expect_steps(processes, tmp_path / "out")
+
+
+def losses_of(text: str) -> dict[int, list[float]]:
+    """By shard, what the script has printed."""
+    found = [json.loads(line) for line in re.findall(r"^\[worker \d\] losses (.*)$", text, re.M)]
+    assert {shards for _, shards, *_ in found} == {2}
+    return {shard: losses for shard, _, *losses in found}
+
+
+@pytest.mark.parametrize("store", ["file", pytest.param("redis", marks=needs_redis)])
+def test_shards_of_caffe2_train_a_resnet(store: str, processes: Processes, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as opened:
+        port = opened.enter_context(redis_server(tmp_path)) if store == "redis" else None
+        asked = {"store": store, "path": str(tmp_path / "a store"), "port": port, "run_dir": "out"}
+        for shard_id in (1, 0):
+            argv = (str(CAFFE2_SCRIPT), json.dumps({**asked, "shard_id": shard_id}))
+            processes.start(f"shard {shard_id}", *argv, env={"PYTHONPATH": str(ROOT)})
+        assert set(processes.exit_statuses().values()) == {0}, processes.logs()
+    losses = losses_of((tmp_path / "shard 0.log").read_text())
+    assert set(losses) == {0, 1}
+    assert losses[0] != losses[1], "each shard has examples of its own"
+    assert all(shard[-1] < shard[0] for shard in losses.values())
+
+
+def test_caffe2_without_a_rendezvous_starts_a_worker_a_device(processes: Processes, tmp_path: Path) -> None:
+    processes.start("alone", str(CAFFE2_SCRIPT), json.dumps({"run_dir": "out"}), env={"PYTHONPATH": str(ROOT)})
+    assert set(processes.exit_statuses().values()) == {0}, processes.logs()
+    assert set(losses_of((tmp_path / "alone.log").read_text())) == {0, 1}

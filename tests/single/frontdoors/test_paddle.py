@@ -23,7 +23,7 @@ def of_flags(role: str, *argv: str, **environ: str) -> Task | None:
 
 def test_the_commands_of_paddles_own_example() -> None:
     flags = ("--port=7164", "--ports_num=1", "--num_of_gradient_servers=2")
-    assert of_flags("server", "--use_gpu=False", *flags) == Task("server", None, AT, 2, 1, hides_gpus=True)
+    assert of_flags("server", "--use_gpu=False", *flags) == Task("server", None, AT, 2, 1, gpus="")
     assert of_flags("worker", "--trainer_id=1", *flags) == Task("worker", 1, AT, 2, 1)
     first = of_flags("worker", *flags)
     assert first is not None and first.starts_driver

@@ -154,6 +154,15 @@ def test_the_secret_of_a_folder_is_made_once_and_kept_from_others(
     assert secret.of_folder(tmp_path / "meet") == SECRET
 
 
+def test_a_folder_is_made_where_the_secret_comes_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(secret.VARIABLE, SECRET.decode())
+    store = open_store(f"file://{tmp_path}/not/there", is_driver=False)
+    store.keep(entry("127.0.0.1:9"))
+    assert [path.name for path in (tmp_path / "not" / "there").iterdir()] == ["worker-a.json"]
+
+
 @pytest.mark.parametrize(("value", "wrong"), [(None, "is not set"), ("short", "has 5 characters")])
 def test_without_a_secret_nothing_starts(value: str | None, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(secret.VARIABLE, raising=False)
