@@ -195,6 +195,8 @@ class SweepConfig:
     """What concerns the jobs of a sweep together."""
 
     fail_fast: bool = MISSING
+    # So many of the best jobs become one model that averages their predictions, in the sweep's folder.
+    ensemble: int | None = field(default=None, metadata={"minimum": 2, "unit": "jobs"})
     dir: str | None = None
 
 

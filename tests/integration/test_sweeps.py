@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from mlflow import MlflowClient
@@ -20,6 +21,7 @@ from mlflow.entities import Run as MlflowRun
 from parallax_runner.checkpoints.files import step_of
 from parallax_runner.checkpoints.start import find_start
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
+from tests.single.export.serving import served
 
 SIMPLE = ("-m", "model=simple", "train.log_every=1000", "ckpt.save_steps=1000", "ckpt.keep=2")
 TRACKED = (*SIMPLE, "tracking.log_checkpoints=none")
@@ -237,6 +239,18 @@ def test_after_a_failed_job_the_others_run(tmp_path: Path) -> None:
     assert Counter(again.events()) == Counter(
         [("data.examples-0", "started"), ("data.examples-0", "failed"), ("data.examples-2000", "skipped")]
     )
+
+
+def test_an_ensemble_of_the_best_jobs(tmp_path: Path) -> None:
+    run = sweep(*SIMPLE, "comm=local", "train.steps=5,20,10", "sweep.ensemble=2", cwd=tmp_path)
+    assert run.run.exit_status == 0, run.run.stderr
+    said = f"ensemble of train.steps=20, train.steps=10: mean of prediction; {run.dir / 'ensemble'}"
+    assert said in run.run.stderr
+    x = np.float32([1, 2])
+    folders = [run.dir / f"train.steps-{steps}" / "saved_model" for steps in (20, 10)]
+    ours, *members = [served(folder, x=x)["prediction"] for folder in (run.dir / "ensemble", *folders)]
+    np.testing.assert_allclose(ours, np.mean(members, axis=0), rtol=1e-6)
+    assert not np.allclose(*members)
 
 
 def test_fail_fast_starts_no_other(tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ COMMAND_LINES = {
         "simulate.latency_us=5 (command line): it does nothing under action=train",
         "action=simulate with it",
     ),
+    "an ensemble of models that nobody keeps": (
+        "sweep.ensemble=2 tracking=off",
+        "sweep.ensemble=2 (command line)",
+        "the jobs' models for serving: it goes with ckpt, and tracking.log_checkpoints=last or best",
+    ),
+    "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "it goes with action=train"),
+    "an ensemble of one": ("sweep.ensemble=1", "sweep.ensemble=1", "at least 2"),
     "profile that is not there": (
         "action=simulate simulate.profile=nowhere.json",
         "simulate.profile=nowhere.json (command line)",
