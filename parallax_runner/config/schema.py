@@ -197,6 +197,8 @@ class SweepConfig:
     fail_fast: bool = MISSING
     # So many of the best jobs become one model that averages their predictions, in the sweep's folder.
     ensemble: int | None = field(default=None, metadata={"minimum": 2, "unit": "jobs"})
+    # Jobs that run at a time have a GPU each.
+    device_per_job: bool = False
     dir: str | None = None
 
 
