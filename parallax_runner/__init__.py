@@ -23,7 +23,11 @@ _WHERE = {
     "fit": "parallax_runner.api.fit",
     "load_into_keras": "parallax_runner.export.keras_weights",
 }
-_MODULES = ("metrics", "shard", "mpi_collectives")
+_MODULES = {
+    **{name: f"parallax_runner.{name}" for name in ("metrics", "shard", "mpi_collectives")},
+    "paddle": "parallax_runner.api.paddle",
+    "data_parallel_model": "parallax_runner.api.data_parallel_model",
+}
 __all__ = [*_WHERE, *_MODULES]
 
 # Before the script builds its graph: what tf.gradients makes is to be recorded from now on.
@@ -34,5 +38,5 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)
     if name in _MODULES:
-        return importlib.import_module(f"parallax_runner.{name}")
+        return importlib.import_module(_MODULES[name])
     raise AttributeError(f"module 'parallax_runner' has no attribute {name!r}")

@@ -13,6 +13,7 @@ from parallax_runner.api import fit_result
 from parallax_runner.api.fit_callbacks import FitCalls, rate_variable, reads_weights, usable
 from parallax_runner.api.fit_data import dataset_of
 from parallax_runner.api.fit_source import FitSource
+from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.overrides import value_of
 from parallax_runner.api.script import started_as
 from parallax_runner.config.schema import RunConfig
@@ -232,6 +233,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
         *([f"ckpt.save_steps={epoch_steps}"] if saves_epochs else []),
         *started_as("fit"),
         *wanted.lines,
+        *cluster_lines(),
     ]
     try:
         config = validated(Composer().job(lines))

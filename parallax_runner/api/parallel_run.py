@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from parallax_runner.api.config import Config
+from parallax_runner.api.one_by_one import cluster_lines
 from parallax_runner.api.script import ScriptSource, started_as
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.process.exit_status import tell
@@ -67,7 +68,7 @@ def _run(graph: tf.Graph, resource_info: object, sync: bool, config: Config) -> 
         )
         seed = [] if graph.seed is None else [f"train.seed={graph.seed % 2**31}"]
         try:
-            job = Composer().job([*seed, *lines, *started_as()])
+            job = Composer().job([*seed, *lines, *cluster_lines(), *started_as()])
             composed = validated(job)
         except ConfigError as error:
             raise ConfigError(str(error).replace("(command line)", "(parallel_run)")) from error

@@ -9,7 +9,7 @@ from parallax_runner.errors import ConfigError
 
 LAUNCHER = "manual"
 KEY = "cluster.rendezvous"
-EXPECTED = "expected file:///shared/folder or tcp://host:port"
+EXPECTED = "expected file:///shared/folder, tcp://host:port or redis://host:port/prefix"
 
 
 def split_address(address: str) -> SplitResult:
@@ -21,10 +21,12 @@ def split_address(address: str) -> SplitResult:
         raise ConfigError(f"{address!r}: {error}; {EXPECTED}") from error
     if split.password is not None or split.username is not None:
         raise ConfigError(
-            f"the address has a user name or a password, which everybody on this host can read; {EXPECTED}"
+            "the address has a user name or a password, which everybody on this host can read; the variable "
+            f"PARALLAX_REDIS_PASSWORD has that of a Redis server; {EXPECTED}"
         )
     is_complete = {
         "file": not split.netloc and len(split.path) > 1,
+        "redis": bool(split.hostname) and port is not None and bool(split.path.strip("/")),
         "tcp": bool(split.hostname) and port is not None and not split.path.strip("/"),
     }
     if not is_complete.get(split.scheme):

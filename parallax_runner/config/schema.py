@@ -140,7 +140,7 @@ class ClusterConfig:
     submit: bool = True
     follow: bool = False
     sbatch_options: str | tuple[str, ...] = ""
-    # Where the driver and processes that somebody else starts find each other: file:///FOLDER or tcp://HOST:PORT.
+    # Where the driver and processes that somebody else starts find each other: file:///FOLDER, tcp://HOST:PORT or redis://HOST:PORT/PREFIX.
     rendezvous: str | None = None
     # How long the driver waits for these processes; then it names those that are missing.
     rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0, "unit": "seconds"})
@@ -195,6 +195,10 @@ class SweepConfig:
     """What concerns the jobs of a sweep together."""
 
     fail_fast: bool = MISSING
+    # So many of the best jobs become one model that averages their predictions, in the sweep's folder.
+    ensemble: int | None = field(default=None, metadata={"minimum": 2, "unit": "jobs"})
+    # Jobs that run at a time have a GPU each.
+    device_per_job: bool = False
     dir: str | None = None
 
 

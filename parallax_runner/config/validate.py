@@ -20,6 +20,7 @@ from parallax_runner.config.profile_rules import check_profile
 from parallax_runner.config.rendezvous import check_rendezvous
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig
 from parallax_runner.config.structured import STRUCTURED
+from parallax_runner.config.sweep_keys import check_sweep_keys
 from parallax_runner.config.trackers import check_tracking
 from parallax_runner.config.validate_backup import check_backup
 from parallax_runner.config.validate_epochs import check_epochs
@@ -52,6 +53,7 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     _check_resume(config, origins)
     _check_folders(config, origins)
     _check_simulate(config, origins)
+    check_sweep_keys(config, origins)
     check_tracking(config, origins)
     _check_sync(config, origins)
     return config

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.config import rendezvous
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost.measured import Measured
@@ -29,6 +30,7 @@ def plan_request(
         cut=cut_of(config),
         measured=measured,
         preset=preset_of(config.comm),
+        by_gloo=config.cluster.launcher == rendezvous.LAUNCHER,
     )
 
 

@@ -13,8 +13,11 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-# How the environment's variables end that trackers read, by their usual names.
-_SECRET_VARIABLES = ("_TRACKING_PASSWORD", "_TRACKING_TOKEN", "_API_KEY", "_API_TOKEN")
+# How the environment's variables end that trackers read, by their usual names, and those of a rendezvous.
+_SECRET_VARIABLES = (
+    *("_TRACKING_PASSWORD", "_TRACKING_TOKEN", "_API_KEY", "_API_TOKEN"),
+    *("PARALLAX_RENDEZVOUS_SECRET", "PARALLAX_REDIS_PASSWORD"),
+)
 _URI_VARIABLES = "_TRACKING_URI"
 # A shorter one would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6

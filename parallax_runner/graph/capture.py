@@ -17,6 +17,7 @@ from tensorflow.core.framework import variable_pb2
 from parallax_runner.errors import CaptureError, ParallaxError
 from parallax_runner.graph import edit, gradients_hook, references
 from parallax_runner.graph.boundary import find_boundary
+from parallax_runner.graph.device_setter import ModelGraph
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.generators import seeded_generators
 from parallax_runner.graph.metric import checked_metrics, named_in_graph, step_sums
@@ -46,7 +47,7 @@ def capture(
     Raises CaptureError where the result is not a training graph that can be distributed.
     """
     begin_afresh()
-    graph = tf.Graph()
+    graph = ModelGraph()
     with graph.as_default(), seeded_generators(seed):
         tf.set_random_seed(seed)
         placeholders = {

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parallax_runner.launch import on_host
+from parallax_runner.launch.manual import secret
 
 # Where the host's name goes in a remote shell; otherwise it comes last.
 HOST = "{host}"
 # What a process on another host needs of this one's environment; what is particular to a machine stays behind.
 PASSED_ON = ("PYTHON", "TF_", "HOROVOD_", "NCCL_", "XDG_", "PARALLAX_")
+# What no process there needs, and would travel unencrypted; and what each process has from its own scheduler.
+KEPT_HERE = (secret.VARIABLE, secret.REDIS_PASSWORD, "TF_CONFIG")
 
 
 class RemoteCommand(NamedTuple):
@@ -24,7 +27,7 @@ class RemoteCommand(NamedTuple):
 
 def passed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that go with a process to another host."""
-    return {name: value for name, value in environ.items() if name.startswith(PASSED_ON)}
+    return {name: value for name, value in environ.items() if name.startswith(PASSED_ON) and name not in KEPT_HERE}
 
 
 def start_command(

@@ -22,6 +22,7 @@ class PlanRequest:
         measured: the rows by which servers are balanced; None: by how many a step touches at most.
         preset: the routes of `comm` where that is not one of the choices that come with this project.
         choice: the routes of each variable, in place of a preset.
+        by_gloo: whether ranks exchange gradients by Gloo in place of MPI.
     """
 
     comm: str
@@ -36,3 +37,4 @@ class PlanRequest:
     measured: Measured | None = None
     preset: Preset | None = None
     choice: Choice | None = None
+    by_gloo: bool = False

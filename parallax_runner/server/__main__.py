@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from parallax_runner.config import frozen
+from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.launch.entry import run_child
 from parallax_runner.launch.proof import claim
@@ -36,8 +38,8 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1].startswith("-"):  # started by hand, and not by a launcher
-        from parallax_runner.launch.manual.stand_by import stand_by
+    if wire.CONTROL_ADDRESS not in os.environ:  # started by hand or by a scheduler, and not by a driver
+        from parallax_runner.frontdoors.entry import start
 
-        sys.exit(stand_by("server", sys.argv[1:]))
+        sys.exit(start("server", sys.argv[1:]))
     run_child("server", int(sys.argv[2]), Path(sys.argv[1]), serve)

@@ -22,6 +22,7 @@ from parallax_runner.config.objective import Objective, maximizes
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
+from parallax_runner.sweep.device import own_gpu
 from parallax_runner.sweep.ledger import Job, Ledger, Standing, Status
 from parallax_runner.sweep.signals import ends_job, one_of_joblibs
 
@@ -98,6 +99,9 @@ def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
 def _drive(config: RunConfig) -> Objective | None:
     from parallax_runner.driver.pipeline import drive
 
+    if config.sweep.device_per_job and config.sweep.dir is not None:
+        with own_gpu(Path(config.sweep.dir)):
+            return drive(config)
     return drive(config)
 
 

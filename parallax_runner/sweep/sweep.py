@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import shlex
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,11 @@ from rich.console import Console
 
 from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.driver.report import PLAIN_WIDTH
-from parallax_runner.errors import ConfigError
+from parallax_runner.errors import ConfigError, ExportError
 from parallax_runner.files.credentials import without_password
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.sweep import parent, plot, results
+from parallax_runner.sweep.ensemble import make_ensemble
 from parallax_runner.sweep.ledger import Job, Ledger
 from parallax_runner.sweep.results import Result
 from parallax_runner.sweep.signals import Forwarder, ends_job, handled
@@ -53,9 +55,20 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
             parent.log_objectives(tracker, account.objectives, results.goal_of(ranked))
             for path in (saved, *_drawn(ranked, sweep.dir), ledger.path):
                 tracker.log_artifact(path)
+            if sweep.first.sweep.ensemble is not None and not stop_status:
+                status = _ensemble(ranked, sweep.dir, sweep.first.sweep.ensemble) or status
         finally:
             tracker.end(outcome)
     return status
+
+
+def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
+    """Makes it, and says so; returns the exit status."""
+    try:
+        print(f"parallax_runner: {make_ensemble(ranked, sweep_dir, count)}", file=sys.stderr)
+    except ExportError as error:
+        return tell(error)
+    return 0
 
 
 def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:

@@ -1,11 +1,13 @@
-"""One rank: `python -m parallax_runner.worker RUN_DIR`, as mpirun starts it; or, with `--rendezvous`, standing by."""
+"""One rank: `python -m parallax_runner.worker RUN_DIR`, as mpirun starts it; by anybody else, it stands by."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from parallax_runner.config.frozen import runs_script
+from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
 from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
@@ -29,8 +31,8 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1].startswith("-"):  # started by hand, and not by a launcher
-        from parallax_runner.launch.manual.stand_by import stand_by
+    if wire.CONTROL_ADDRESS not in os.environ:  # started by hand or by a scheduler, and not by a driver
+        from parallax_runner.frontdoors.entry import start
 
-        sys.exit(stand_by("worker", sys.argv[1:]))
+        sys.exit(start("worker", sys.argv[1:]))
     run_child("worker", rank_from_environ(), Path(sys.argv[1]), work)

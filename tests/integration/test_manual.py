@@ -14,10 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+import redis
 
 from benchmarks.hosts.cluster import guarded
+from parallax_runner.planning.planner import SLOWER_BY_GLOO
 from tests.free_port import pick_free_port
 from tests.integration.runs import launch, started
+from tests.redis_server import needs_redis, redis_server
 
 QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1")
 ENDS_SECS = 60.0
@@ -81,6 +84,7 @@ def test_they_train_as_processes_of_mpirun_do_whoever_comes_first(tmp_path: Path
     by_mpirun = launch(*QUICK, "comm=hybrid", cwd=tmp_path / "mpirun").expect_success()
     assert manual.summary["loss_last"] == pytest.approx(by_mpirun.summary["loss_last"], rel=1e-5)
     assert manual.summary["steps"] == 4
+    assert [note for note in manual.plan["notes"] if note not in by_mpirun.plan["notes"]] == [SLOWER_BY_GLOO]
 
 
 def test_a_driver_that_listens_itself_and_jobs_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +96,23 @@ def test_a_driver_that_listens_itself_and_jobs_of_a_sweep(tmp_path: Path, monkey
         launch("-m", *overrides(made, *sweep), cwd=tmp_path, is_forked=False).expect_success()
         assert set(made.exit_statuses().values()) == {0}
     assert len(list((tmp_path / "sweep").glob("*/summary.json"))) == 2
+
+
+@needs_redis
+def test_they_find_each_other_by_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    password = secrets.token_hex(16)
+    monkeypatch.setenv("PARALLAX_RENDEZVOUS_SECRET", secrets.token_hex(16))
+    monkeypatch.setenv("PARALLAX_REDIS_PASSWORD", password)
+    with redis_server(tmp_path, password=password) as port:
+        with standing_by(f"redis://127.0.0.1:{port}/runs/1", tmp_path / "logs", {}) as made:
+            for role in ("server", "worker", "worker"):
+                made.start(role)
+            run = launch(*overrides(made, "comm=hybrid"), cwd=tmp_path / "run", is_forked=False).expect_success()
+            assert set(made.exit_statuses().values()) == {0}
+        assert redis.Redis(port=port, password=password).keys("*") == []
+    assert run.summary["steps"] == 4
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("redis-")]
+    assert [path for path in written if password.encode() in path.read_bytes()] == []
 
 
 def test_a_killed_worker_ends_the_run_and_all_that_stand_by(tmp_path: Path, at_folder: StandBy) -> None:

@@ -71,6 +71,24 @@ def test_devices_that_it_names(tmp_path: Path) -> None:
     assert "every variable equals one device's" in proven.stderr
 
 
+def test_scopes_of_distributed_tensorflow(tmp_path: Path) -> None:
+    """`replica_device_setter` for a cluster that is not there, and a container, which servers' variables are in too."""
+    scopes = (
+        '    setter = tf.train.replica_device_setter(3, worker_device="/job:worker/task:7")\n'
+        '    with tf.device(setter), tf.container("experiment0"):\n'
+        "        return build_in_scopes(features, optimizer, start)\n"
+    )
+    inner = "\n\ndef build_in_scopes(features, optimizer, start):\n"
+    head, body = MODEL.split("start):\n")
+    (tmp_path / "mymodel.py").write_text(f"{head}start):\n{scopes}{inner}{body}")
+    (tmp_path / "myconf" / "model").mkdir(parents=True)
+    (tmp_path / "myconf" / "model" / "mine.yaml").write_text(CONFIG.format(target="mymodel.build"))
+    arguments = ("--config-dir", "myconf", "model=mine", "comm=ps", "action=verify", *ARGUMENTS)
+    proven = launch(*arguments, cwd=tmp_path).expect_success()
+    assert "every variable equals one device's" in proven.stderr
+    assert {variable["route"] for variable in proven.plan["variables"] if variable["name"] == "slope"} == {"ps"}
+
+
 def test_auto_with_a_server_that_it_names(tmp_path: Path) -> None:
     """The trial of one process knows no servers; the variable's route does."""
     line = '    w = tf.get_variable("slope"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from mlflow import MlflowClient
@@ -20,6 +22,7 @@ from mlflow.entities import Run as MlflowRun
 from parallax_runner.checkpoints.files import step_of
 from parallax_runner.checkpoints.start import find_start
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
+from tests.single.export.serving import served
 
 SIMPLE = ("-m", "model=simple", "train.log_every=1000", "ckpt.save_steps=1000", "ckpt.keep=2")
 TRACKED = (*SIMPLE, "tracking.log_checkpoints=none")
@@ -237,6 +240,52 @@ def test_after_a_failed_job_the_others_run(tmp_path: Path) -> None:
     assert Counter(again.events()) == Counter(
         [("data.examples-0", "started"), ("data.examples-0", "failed"), ("data.examples-2000", "skipped")]
     )
+
+
+SEES = """
+import os
+import time
+
+import tensorflow.compat.v1 as tf
+
+from models import simple
+
+
+def build(features, optimizer):
+    with open(f"seen_{os.getpid()}", "w") as file:
+        file.write(os.environ["CUDA_VISIBLE_DEVICES"])
+    time.sleep(2)
+    return simple.build(features, optimizer)
+"""
+
+
+def test_each_job_at_a_time_has_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that says that it has two: its model sees which one it was given."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 0\necho 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "sees.py").write_text(SEES)
+    arguments = ("-m", "model._target_=sees.build", "model=simple", "tracking=off", "comm=local", "train.steps=2")
+    jobs = ("train.seed=1,2,3,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "sweep.device_per_job=true")
+    run = sweep(*arguments, *jobs, cwd=tmp_path, is_forked=False)
+    assert run.run.exit_status == 0, run.run.stderr
+    assert {path.read_text() for path in tmp_path.glob("seen_*")} == {"0", "1"}
+    assert sorted(path.name for path in (run.dir / "devices").iterdir()) == ["gpu_0.lock", "gpu_1.lock"]
+
+
+def test_an_ensemble_of_the_best_jobs(tmp_path: Path) -> None:
+    run = sweep(*SIMPLE, "comm=local", "train.steps=5,20,10", "sweep.ensemble=2", cwd=tmp_path)
+    assert run.run.exit_status == 0, run.run.stderr
+    said = f"ensemble of train.steps=20, train.steps=10: mean of prediction; {run.dir / 'ensemble'}"
+    assert said in run.run.stderr
+    x = np.float32([1, 2])
+    folders = [run.dir / f"train.steps-{steps}" / "saved_model" for steps in (20, 10)]
+    ours, *members = [served(folder, x=x)["prediction"] for folder in (run.dir / "ensemble", *folders)]
+    np.testing.assert_allclose(ours, np.mean(members, axis=0), rtol=1e-6)
+    assert not np.allclose(*members)
 
 
 def test_fail_fast_starts_no_other(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ PACKAGE = Path(parallax_runner.__file__).parent
 # Each folder, and each module at the root, is a stage. docs/design/0002 says what each of them makes.
 STAGES = (
     *("files", "errors", "process", "config", "data", "graph", "analysis"),
-    *("plan", "planning", "simulation", "search", "launch", "rewrite", "shard", "metrics", "mpi_collectives"),
+    *("plan", "planning", "simulation", "search", "launch", "frontdoors"),
+    *("rewrite", "shard", "metrics", "mpi_collectives"),
     *("profile", "checkpoints", "export", "train", "verify", "calibration", "track"),
     *("worker", "server", "driver", "api", "sweep", "calibrate", "__main__", "__init__"),
 )
 WITHOUT_TENSORFLOW = (
     *("files", "errors", "process", "config", "data", "plan", "planning", "simulation", "search", "launch"),
-    *("calibration", "track", "driver", "sweep", "calibrate", "__main__"),
+    *("frontdoors", "calibration", "track", "driver", "sweep", "calibrate", "__main__"),
 )
 # Entries of processes: they answer before TensorFlow is there, which takes four seconds.
 ENTRIES = ("worker.__main__", "worker.row_trial.__main__", "worker.calibration.__main__", "server.__main__")

@@ -9,6 +9,8 @@ from pathlib import Path
 from parallax_runner.errors import LaunchError
 
 VARIABLE = "PARALLAX_RENDEZVOUS_SECRET"
+# The password of a Redis server that is the rendezvous.
+REDIS_PASSWORD = "PARALLAX_REDIS_PASSWORD"
 FILE_NAME = "secret"
 LEAST_LENGTH = 16
 
@@ -28,13 +30,13 @@ def from_environment() -> bytes:
 def of_folder(folder: Path) -> bytes:
     """The variable's where it is set; otherwise that of the file in `folder`, which the first to come makes.
 
-    Raises LaunchError where the file belongs to another user or others can read it.
+    Raises LaunchError where the file belongs to another user or others can read it, or the folder cannot be made.
     """
-    if VARIABLE in os.environ:
-        return from_environment()
     path = folder / FILE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if VARIABLE in os.environ:
+            return from_environment()
         if not path.exists():
             _make(path)
         found = path.stat()

@@ -3,7 +3,6 @@ driver starts in it, once or several times. It ends when its driver ends."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
@@ -17,10 +16,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from parallax_runner.config.rendezvous import EXPECTED
-from parallax_runner.errors import ParallaxError
 from parallax_runner.launch import guard
 from parallax_runner.launch.family import end_family
+from parallax_runner.launch.manual import own_address
 from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.entry import Entry
 from parallax_runner.launch.manual.stores.store import Store, open_store
@@ -30,8 +28,6 @@ log = logging.getLogger(__name__)
 KEEP_SECS = 5.0
 POLL_SECS = 0.1
 DEFAULT_TIMEOUT_SECS = 600.0
-# Nothing is sent there: the kernel only says by which of its addresses it would (RFC 5737).
-ELSEWHERE = ("192.0.2.1", 9)
 # In the environment of what runs here: finds all of it, however it has forked.
 MARK = "PARALLAX_STANDS_BY"
 # As a shell has it for a program that was ended by SIGTERM.
@@ -130,25 +126,20 @@ def _spawn(argv: Sequence[str], env: dict[str, str], cwd: str) -> subprocess.Pop
     return subprocess.Popen(guarded, env=os.environ | env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
-def stand_by(role: str, argv: Sequence[str]) -> int:
-    """Runs what a driver starts here; returns the exit status of the last worker or server, 1 where there was none."""
-    asked = _parser(role).parse_args(argv)
+def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | None, timeout_secs: float) -> int:
+    """Runs what a driver starts here; returns the exit status of the last worker or server, 1 where there was none.
+
+    `address` is this machine's, at which the driver and the others reach it; without it, the one on the way to the
+    store. Raises ConfigError and LaunchError where the rendezvous cannot be used.
+    """
     logging.basicConfig(level=logging.INFO, format=f"parallax_runner.{role}: %(message)s")
-    try:
-        return _until_over(role, asked)
-    except ParallaxError as error:
-        print(f"parallax_runner.{role}: {error}", file=sys.stderr)
-        return error.exit_status
-
-
-def _until_over(role: str, asked: argparse.Namespace) -> int:
-    store = open_store(asked.rendezvous, is_driver=False)
-    host = asked.address or store.own_host() or _address_on_the_way_out()
+    store = open_store(rendezvous, is_driver=False)
+    host = address or store.own_host() or own_address.on_the_way_out()
     listener = socket.create_server((host, 0))
     entry = Entry(
         id=uuid.uuid4().hex,
         role=role,
-        index=asked.rank if role == "worker" else asked.index,
+        index=index,
         address=f"{host}:{listener.getsockname()[1]}",
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -163,43 +154,17 @@ def _until_over(role: str, asked: argparse.Namespace) -> int:
         signal.signal(number, terminate)
     threading.Thread(target=waiting.listen, name="listen", daemon=True).start()
     threading.Thread(target=waiting.keep_entry, name="entry", daemon=True).start()
-    log.info("%s stands by at %s", entry, asked.rendezvous)
-    deadline = time.monotonic() + asked.timeout_secs
+    log.info("%s stands by at %s", entry, rendezvous)
+    deadline = time.monotonic() + timeout_secs
     try:
         while not waiting.over.wait(POLL_SECS):
             if waiting.was_claimed.is_set():
-                deadline = time.monotonic() + asked.timeout_secs
+                deadline = time.monotonic() + timeout_secs
             elif time.monotonic() > deadline:
-                log.error("no driver has come to %s within %g s (--timeout-secs)", asked.rendezvous, asked.timeout_secs)
+                log.error("no driver has come to %s within %g s (--timeout-secs)", rendezvous, timeout_secs)
                 return 1
     finally:
         waiting.end_child()
         with suppress(Exception):  # A store that is gone has no entries.
             store.withdraw(entry)
     return waiting.exit_status if waiting.exit_status >= 0 else 128 - waiting.exit_status
-
-
-def _address_on_the_way_out() -> str:
-    """Of this machine; the loopback address of one that has no network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(ELSEWHERE)
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
-
-
-def _parser(role: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m parallax_runner.{role}",
-        description=f"Stands by as a {role} for a driver with cluster=manual, in any order of starts.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--rendezvous", required=True, metavar="ADDRESS", help=EXPECTED.removeprefix("expected "))
-    number = "--rank" if role == "worker" else "--index"
-    parser.add_argument(number, type=int, default=None, help="its number, from 0; without it the driver chooses one")
-    parser.add_argument("--address", default=None, help="of this machine, at which the driver and the others reach it")
-    parser.add_argument(
-        "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long it waits for a driver (%(default)g)"
-    )
-    return parser

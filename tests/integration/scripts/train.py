@@ -65,6 +65,8 @@ def build():
     return graph, summary
 
 
+if "paddle" in ASKED:
+    parallax.paddle.init(**ASKED["paddle"])
 graph, summary = build()
 config = parallax.Config()
 config.run_dir = ASKED["run_dir"]

@@ -44,6 +44,22 @@ COMMAND_LINES = {
         "simulate.latency_us=5 (command line): it does nothing under action=train",
         "action=simulate with it",
     ),
+    "an ensemble of models that nobody keeps": (
+        "sweep.ensemble=2 tracking=off",
+        "sweep.ensemble=2 (command line)",
+        "the jobs' models for serving: it goes with ckpt, and tracking.log_checkpoints=last or best",
+    ),
+    "one device for two workers": (
+        "sweep.device_per_job=true comm=mpi",
+        "sweep.device_per_job=true (command line)",
+        "it goes with comm=local or cluster.workers=1",
+    ),
+    "devices that are named already": (
+        "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
+        "it goes with cluster=local without resource_info",
+    ),
+    "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "it goes with action=train"),
+    "an ensemble of one": ("sweep.ensemble=1", "sweep.ensemble=1", "at least 2"),
     "profile that is not there": (
         "action=simulate simulate.profile=nowhere.json",
         "simulate.profile=nowhere.json (command line)",
@@ -628,3 +644,10 @@ def test_hydra_answers_its_own_flags(flag: str, tmp_path: Path) -> None:
 
 def test_each_name_of_a_process_is_a_case() -> None:
     assert set(COMMAND_LINES) >= AS_PROCESSES
+
+
+def test_no_gpu_to_share_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    message = refused(answer("sweep.device_per_job=true", "comm=local", cwd=tmp_path))
+    assert message.startswith("sweep.device_per_job=true (command line): ")
+    assert "this machine has none: leave it out" in message

@@ -147,6 +147,9 @@ def test_what_goes_to_another_host() -> None:
         "XDG_CACHE_HOME": "/c",
         "CUDA_VISIBLE_DEVICES": "0",
         "PATH": "/bin",
+        "PARALLAX_RENDEZVOUS_SECRET": "0123456789abcdef",
+        "PARALLAX_REDIS_PASSWORD": "password",
+        "TF_CONFIG": "{}",
     }
     assert list(passed_on(environ)) == ["PYTHONPATH", "HOROVOD_X", "XDG_CACHE_HOME"]
     assert set(passed_on()) <= set(os.environ)

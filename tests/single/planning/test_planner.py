@@ -212,6 +212,14 @@ def test_adding_up_at_the_worker_has_nothing_to_do_for_one_replica() -> None:
     assert notes(2) == ()
 
 
+def test_that_gloo_is_slower_is_noted_where_ranks_exchange_something() -> None:
+    def notes(**fields: Any) -> tuple[str, ...]:
+        return tuple(note for note in plan(DENSE, SPARSE, **fields).notes if "slower than MPI" in note)
+
+    assert len(notes(comm="hybrid", by_gloo=True)) == len(notes(comm="sharded", by_gloo=True)) == 1
+    assert notes(comm="hybrid") == notes(comm="ps", by_gloo=True) == notes(comm="mpi", by_gloo=True, workers=1) == ()
+
+
 def test_a_scalar_on_a_server_is_one_row() -> None:
     (variable,) = plan(info("scale", "dense", ()), comm="ps").variables
     assert variable.shards == (Shard(0, 1, server=0),)

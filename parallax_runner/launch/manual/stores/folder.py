@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, unquote
 
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.manual import secret
-from parallax_runner.launch.manual.entry import Entry, signed, verified
+from parallax_runner.launch.manual.entry import Entry, signed
 from parallax_runner.launch.manual.stores.store import Store
-
-log = logging.getLogger(__name__)
 
 
 class Folder(Store):
     """The files of one run; another run needs another folder."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(secret.of_folder(folder))
         self.folder = folder
-        self.secret = secret.of_folder(folder)
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
@@ -46,12 +43,10 @@ class Folder(Store):
         found = []
         for path in sorted(self.folder.glob("*.json"), key=_written_secs):
             try:
-                entry = verified(path.read_bytes(), self.secret)
+                entry = self.believed(str(path), path.read_bytes())
             except OSError:  # withdrawn meanwhile
                 continue
-            if entry is None:
-                log.warning("%s is not signed with this rendezvous's secret: it is left alone", path)
-            else:
+            if entry is not None:
                 found.append(entry)
         return found
 

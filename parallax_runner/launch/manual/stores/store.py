@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Self
 from urllib.parse import SplitResult
 
 from parallax_runner.config.rendezvous import split_address
-from parallax_runner.launch.manual.entry import Entry
+from parallax_runner.launch.manual.entry import Entry, verified
+
+log = logging.getLogger(__name__)
 
 # By the scheme of `cluster.rendezvous`.
-STORES: Mapping[str, str] = {"file": "folder.Folder", "tcp": "tcp.Tcp"}
+STORES: Mapping[str, str] = {"file": "folder.Folder", "redis": "redis.Redis", "tcp": "tcp.Tcp"}
 
 
 class Store(ABC):
     """Has the entries of all processes that stand by. An entry is signed with `secret`, and so says who wrote it."""
 
-    secret: bytes
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self._not_believed: set[str] = set()
 
     @classmethod
     @abstractmethod
@@ -40,6 +45,14 @@ class Store(ABC):
     @abstractmethod
     def entries(self) -> list[Entry]:
         """All that are there, in the order in which they came as far as that is known."""
+
+    def believed(self, name: str, content: bytes) -> Entry | None:
+        """The entry in `content`; None where somebody without the secret wrote it, which the log says once a `name`."""
+        entry = verified(content, self.secret)
+        if entry is None and name not in self._not_believed:
+            self._not_believed.add(name)
+            log.warning("%s is not signed with this rendezvous's secret: it is left alone", name)
+        return entry
 
 
 def open_store(address: str, *, is_driver: bool) -> Store:

@@ -9,7 +9,7 @@ from typing import Self
 from urllib.parse import SplitResult
 
 from parallax_runner.errors import LaunchError
-from parallax_runner.launch.manual import secret
+from parallax_runner.launch.manual import own_address, secret
 from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.entry import Entry, signed, verified
 from parallax_runner.launch.manual.stores.store import Store
@@ -21,7 +21,7 @@ class Tcp(Store):
     """An entry is there as long as its process's connection. Other runs have other addresses."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.secret = secret.from_environment()
+        super().__init__(secret.from_environment())
         self._host, self._port = host, port
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
@@ -37,9 +37,7 @@ class Tcp(Store):
 
     def own_host(self) -> str | None:
         """As the kernel would send; the driver need not be there."""
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((self._host, self._port))
-            return str(probe.getsockname()[0])
+        return own_address.towards(self._host, self._port)
 
     def keep(self, entry: Entry) -> None:
         """Connects, unless there is a connection already. A driver that is not there is tried again next time."""

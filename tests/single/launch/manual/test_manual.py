@@ -6,7 +6,8 @@ import dataclasses
 import os
 import socket
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ from parallax_runner.launch.manual.channel import Channel
 from parallax_runner.launch.manual.claims import Claims
 from parallax_runner.launch.manual.entry import Entry, signed, verified
 from parallax_runner.launch.manual.stand_by import StandBy
-from parallax_runner.launch.manual.stores.folder import Folder
-from parallax_runner.launch.manual.stores.store import open_store
+from parallax_runner.launch.manual.stores.store import Store, open_store
 from tests.free_port import pick_free_port
+from tests.redis_server import needs_redis, redis_server
 
 SECRET = b"0123456789abcdef"
 OTHER_SECRET = b"another secret of 16"
@@ -37,15 +38,36 @@ def entry(address: str, *, id: str = "a", role: str = "worker", index: int | Non
     return Entry(id=id, role=role, index=index, address=address, host="n1", pid=7)
 
 
+@pytest.fixture(scope="session")
+def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Of a server without a password."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as port:
+        yield port
+
+
+@pytest.fixture(params=["file", pytest.param("redis", marks=needs_redis)])
+def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty rendezvous in each kind of store that several processes can open."""
+    if request.param == "file":
+        return f"file://{tmp_path}"
+    monkeypatch.setenv(secret.VARIABLE, SECRET.decode())
+    return f"redis://127.0.0.1:{request.getfixturevalue('redis_port')}/runs/{uuid.uuid4().hex}"
+
+
 @pytest.fixture
-def stands_by(tmp_path: Path) -> StandsBy:
+def store(address: str) -> Store:
+    return open_store(address, is_driver=True)
+
+
+@pytest.fixture
+def stands_by(address: str) -> StandsBy:
     """Makes processes that stand by, each a few threads of this one."""
 
     def make(id: str, role: str = "worker", index: int | None = None) -> StandBy:
-        store = open_store(f"file://{tmp_path}", is_driver=False)
+        store = open_store(address, is_driver=False)
         listener = socket.create_server(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        made = StandBy(store, listener, entry(address, id=id, role=role, index=index))
+        own = entry(f"127.0.0.1:{listener.getsockname()[1]}", id=id, role=role, index=index)
+        made = StandBy(store, listener, own)
         store.keep(made.entry)
         threading.Thread(target=made.listen, daemon=True).start()
         return made
@@ -132,6 +154,15 @@ def test_the_secret_of_a_folder_is_made_once_and_kept_from_others(
     assert secret.of_folder(tmp_path / "meet") == SECRET
 
 
+def test_a_folder_is_made_where_the_secret_comes_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(secret.VARIABLE, SECRET.decode())
+    store = open_store(f"file://{tmp_path}/not/there", is_driver=False)
+    store.keep(entry("127.0.0.1:9"))
+    assert [path.name for path in (tmp_path / "not" / "there").iterdir()] == ["worker-a.json"]
+
+
 @pytest.mark.parametrize(("value", "wrong"), [(None, "is not set"), ("short", "has 5 characters")])
 def test_without_a_secret_nothing_starts(value: str | None, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(secret.VARIABLE, raising=False)
@@ -141,76 +172,84 @@ def test_without_a_secret_nothing_starts(value: str | None, wrong: str, monkeypa
         open_store(f"tcp://127.0.0.1:{pick_free_port()}", is_driver=True)
 
 
-def test_all_are_claimed_whatever_order_they_come_in(tmp_path: Path, stands_by: StandsBy) -> None:
+def test_all_are_claimed_whatever_order_they_come_in(address: str, stands_by: StandsBy) -> None:
     for made in (("c", "server"), ("b", "worker"), ("a", "worker", 0), ("d", "worker", 7)):
         stands_by(*made)
-    found = Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 2, "server": 1}, 5.0, never)
+    found = Claims(address).gather("runs/1", {"worker": 2, "server": 1}, 5.0, never)
     assert {role: [claim.entry.id for claim in those] for role, those in found.items()} == {
         "worker": ["a", "b"],
         "server": ["c"],
     }
 
 
-def test_those_that_are_missing_are_named(tmp_path: Path, stands_by: StandsBy) -> None:
+def test_those_that_are_missing_are_named(address: str, store: Store, stands_by: StandsBy) -> None:
     stands_by("a", "worker", 1)
     gone = entry(f"127.0.0.1:{pick_free_port()}", id="b", index=0)
-    Folder(tmp_path).keep(gone)
+    store.keep(gone)
     with pytest.raises(LaunchError) as raised:
-        Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 2, "server": 1}, 0.5, never)
+        Claims(address).gather("runs/1", {"worker": 2, "server": 1}, 0.5, never)
     assert "missing after 0.5 s (cluster.rendezvous_timeout_secs): worker 0, server 0; there: worker 1" in str(
         raised.value
     )
     assert f"worker 0 (pid 7 on n1, {gone.address}) is gone" in str(raised.value)
 
 
-def test_two_runs_at_one_rendezvous_are_told_apart(tmp_path: Path, stands_by: StandsBy) -> None:
+def test_two_runs_at_one_rendezvous_are_told_apart(address: str, stands_by: StandsBy) -> None:
     stands_by("a")
-    first, second = Claims(f"file://{tmp_path}"), Claims(f"file://{tmp_path}")
+    first, second = Claims(address), Claims(address)
     first.gather("runs/1", {"worker": 1}, 5.0, never)
     with pytest.raises(LaunchError, match="serves another run, runs/1"):
         second.gather("runs/2", {"worker": 1}, 0.5, never)
 
 
-def test_two_processes_with_one_rank_are_named(tmp_path: Path, stands_by: StandsBy) -> None:
+def test_two_processes_with_one_rank_are_named(address: str, stands_by: StandsBy) -> None:
     for id in "ab":
         stands_by(id, "worker", 0)
     stands_by("c", "worker", 1)
     with pytest.raises(LaunchError, match=r"two processes say that they are worker 0: worker 0 .* and worker 0"):
-        Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 2}, 5.0, never)
+        Claims(address).gather("runs/1", {"worker": 2}, 5.0, never)
 
 
 def test_another_process_at_the_address_of_one_that_is_gone_is_not_taken_for_it(
-    tmp_path: Path, stands_by: StandsBy
+    address: str, store: Store, stands_by: StandsBy
 ) -> None:
     there = stands_by("a")
-    Folder(tmp_path).keep(dataclasses.replace(there.entry, id="0 gone"))
-    Folder(tmp_path).withdraw(there.entry)
+    store.keep(dataclasses.replace(there.entry, id="0 gone"))
+    store.withdraw(there.entry)
     with pytest.raises(LaunchError, match="another process listens at its address"):
-        Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 1}, 0.5, never)
+        Claims(address).gather("runs/1", {"worker": 1}, 0.5, never)
 
 
-def test_what_is_not_signed_is_left_alone(tmp_path: Path, stands_by: StandsBy) -> None:
+def test_what_is_not_signed_is_left_alone_and_named_once(
+    address: str, store: Store, stands_by: StandsBy, caplog: pytest.LogCaptureFixture
+) -> None:
     stands_by("a")
-    (tmp_path / "worker-b.json").write_bytes(signed(entry("127.0.0.1:9", id="b"), OTHER_SECRET))
-    assert [one.id for one in open_store(f"file://{tmp_path}", is_driver=True).entries()] == ["a"]
+    stranger = open_store(address, is_driver=False)
+    stranger.secret = OTHER_SECRET
+    stranger.keep(entry("127.0.0.1:9", id="b"))
+    for _ in range(2):
+        assert [one.id for one in store.entries()] == ["a"]
+    assert caplog.text.count("is not signed with this rendezvous's secret") == 1
 
 
-def test_only_the_driver_that_has_claimed_a_process_starts_something_in_it(tmp_path: Path, stands_by: StandsBy) -> None:
+def test_only_the_driver_that_has_claimed_a_process_starts_something_in_it(
+    address: str, store: Store, stands_by: StandsBy
+) -> None:
     there = stands_by("a")
-    (claim,) = Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 1}, 5.0, never)["worker"]
-    other = Channel.connect(there.entry.address, Folder(tmp_path).secret)
+    (claim,) = Claims(address).gather("runs/1", {"worker": 1}, 5.0, never)["worker"]
+    other = Channel.connect(there.entry.address, store.secret)
     other.send("start", token="guessed", argv=["true"], env={}, cwd="/")
     assert other.receive() == {"kind": "refused", "reason": "another driver has claimed this process"}
-    own = Channel.connect(there.entry.address, Folder(tmp_path).secret)
+    own = Channel.connect(there.entry.address, store.secret)
     own.send("start", token=claim.token, argv=["sh", "-c", "exit 3"], env={}, cwd="/")
     assert (own.receive() or {})["kind"] == "started"
     assert own.receive() == {"kind": "exited", "exit_status": 3}
 
 
-def test_a_process_ends_when_its_driver_does(tmp_path: Path, stands_by: StandsBy) -> None:
+def test_a_process_ends_when_its_driver_does(address: str, store: Store, stands_by: StandsBy) -> None:
     there = stands_by("a")
-    (claim,) = Claims(f"file://{tmp_path}").gather("runs/1", {"worker": 1}, 5.0, never)["worker"]
-    channel = Channel.connect(there.entry.address, Folder(tmp_path).secret)
+    (claim,) = Claims(address).gather("runs/1", {"worker": 1}, 5.0, never)["worker"]
+    channel = Channel.connect(there.entry.address, store.secret)
     channel.send("start", token=claim.token, argv=["sleep", "60"], env={}, cwd="/")
     channel.receive()
     assert not there.over.is_set()
@@ -235,6 +274,12 @@ def test_tcp_knows_those_who_are_connected(monkeypatch: pytest.MonkeyPatch) -> N
         open_store(address, is_driver=True)
 
 
+def test_a_host_that_nobody_knows_has_no_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(secret.VARIABLE, SECRET.decode())
+    assert open_store("tcp://nobody.invalid:1", is_driver=False).own_host() is None
+    assert open_store("tcp://127.0.0.1:1", is_driver=False).own_host() == "127.0.0.1"
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     pause = threading.Event()
     for _ in range(500):
@@ -254,16 +299,23 @@ def test_places_of_ranks_among_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["meet", "file://host/meet", "tcp://host", "tcp://host:1/x", "ftp://h:1", "tcp://h:x"]
+    "address",
+    [
+        *("meet", "file://host/meet", "tcp://host", "tcp://host:1/x", "ftp://h:1", "tcp://h:x"),
+        *("redis://h:1", "redis://h:1/", "redis://h/runs", "redis:///runs"),
+    ],
 )
 def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"expected file:///shared/folder or tcp://host:port"):
+    with pytest.raises(
+        ConfigError, match=r"expected file:///shared/folder, tcp://host:port or redis://host:port/prefix"
+    ):
         split_address(address)
 
 
-def test_a_password_in_an_address_is_refused() -> None:
-    with pytest.raises(ConfigError, match="everybody on this host can read"):
-        split_address("tcp://me:secret@host:1")
+@pytest.mark.parametrize("address", ["tcp://me:secret@host:1", "redis://:secret@host:1/runs"])
+def test_a_password_in_an_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"everybody on this host can read.*PARALLAX_REDIS_PASSWORD"):
+        split_address(address)
 
 
 def test_a_driver_opens_a_rendezvous_once(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""`init`, as a trainer of Paddle calls it: `from parallax_runner import paddle`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from parallax_runner.api.one_by_one import take_part
+from parallax_runner.frontdoors.door import Task
+from parallax_runner.frontdoors.paddle import settings_of
+
+
+def init(
+    *,
+    use_gpu: bool | None = None,
+    trainer_count: int | None = None,
+    port: int | None = None,
+    ports_num: int | None = None,
+    ports_num_for_sparse: int | None = None,
+    num_gradient_servers: int | None = None,
+    num_of_gradient_servers: int | None = None,
+    trainer_id: int | None = None,
+    pservers: str | None = None,
+    nics: str | None = None,
+    is_local: bool | None = None,
+) -> None:
+    """Says which trainer this script is; `parallel_run` or `fit` then trains with the pservers and all trainers.
+
+    What is not given is taken from the variables `PADDLE_INIT_TRAINER_ID` and the like. Trainer 0 drives the run; in
+    the others the script ends here, with the run. With `is_local=True` nothing happens. `trainer_count` is taken and
+    not used: a trainer is one worker, with all devices that its model names. A wrong argument ends the script with exit
+    status 2.
+    """
+    given: dict[str, Any] = {
+        "use_gpu": use_gpu,
+        "port": port,
+        "ports_num": ports_num,
+        "ports_num_for_sparse": ports_num_for_sparse,
+        "num_gradient_servers": num_gradient_servers,
+        "num_of_gradient_servers": num_of_gradient_servers,
+        "trainer_id": trainer_id,
+        "pservers": pservers,
+        "nics": nics,
+        "is_local": is_local,
+    }
+
+    def read() -> Task | None:
+        settings = settings_of(given, os.environ)
+        return None if settings.is_local else settings.task("worker", os.environ)
+
+    take_part(read)

@@ -1,0 +1,35 @@
+"""The keys of `sweep` that ask something of each job."""
+
+from parallax_runner.config.explain import refusal
+from parallax_runner.config.gpus import detect_gpus
+from parallax_runner.config.origins import Origins
+from parallax_runner.config.schema import RunConfig
+
+
+def check_sweep_keys(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError where a job cannot do it."""
+    if config.sweep.ensemble is not None:
+        _check_ensemble(config, origins)
+    if config.sweep.device_per_job:
+        _check_device(config, origins)
+
+
+def _check_ensemble(config: RunConfig, origins: Origins) -> None:
+    key, count = "sweep.ensemble", config.sweep.ensemble
+    if config.action != "train":
+        raise refusal(key, origins, "an ensemble is made of trained models: it goes with action=train", value=count)
+    if not config.tracking.enabled or config.tracking.log_checkpoints == "none" or not config.ckpt.enabled:
+        needed = "it needs the jobs' models for serving: it goes with ckpt, and tracking.log_checkpoints=last or best"
+        raise refusal(key, origins, needed, value=count)
+
+
+def _check_device(config: RunConfig, origins: Origins) -> None:
+    key, cluster = "sweep.device_per_job", config.cluster
+    if cluster.resource_info is not None or cluster.launcher != "auto":
+        needed = "cluster says already where a job's processes are: it goes with cluster=local without resource_info"
+        raise refusal(key, origins, needed, value=True)
+    if config.comm.name != "local" and cluster.workers * cluster.replicas_per_worker > 1:
+        needed = "a job that has one device has one worker: it goes with comm=local or cluster.workers=1"
+        raise refusal(key, origins, needed, value=True)
+    if not detect_gpus():
+        raise refusal(key, origins, "it shares out GPUs, and this machine has none: leave it out", value=True)

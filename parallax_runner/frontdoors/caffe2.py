@@ -1,0 +1,51 @@
+"""Caffe2's `rendezvous`: the store handler, and which of how many shards a process is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from parallax_runner.config.rendezvous import split_address
+from parallax_runner.errors import ConfigError
+from parallax_runner.frontdoors.door import Task
+
+ENGINE = "GLOO"
+NEEDED = ("kv_handler", "shard_id", "num_shards")
+
+
+def file_store(path: str, prefix: str) -> str:
+    """The rendezvous in a folder that all hosts see, one for each prefix."""
+    return "file://" + quote(str(Path(path).absolute() / prefix))
+
+
+def redis_store(host: str, port: int, prefix: str) -> str:
+    """The rendezvous at a Redis server."""
+    return f"redis://{host}:{port}/{quote(prefix)}"
+
+
+def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_cpu: bool) -> Task | None:
+    """The shard that a process is; None where there is one only. Raises ConfigError."""
+    missing = [name for name in NEEDED if name not in rendezvous]
+    if missing:
+        raise ConfigError(f"rendezvous has no {', '.join(missing)}; expected kv_handler, shard_id, num_shards, engine")
+    if str(rendezvous.get("engine", ENGINE)).upper() != ENGINE:
+        raise ConfigError(f"rendezvous: engine={rendezvous['engine']!r}: expected 'GLOO'")
+    shard_id, num_shards = rendezvous["shard_id"], rendezvous["num_shards"]
+    for name, number in (("shard_id", shard_id), ("num_shards", num_shards)):
+        if not isinstance(number, int) or number < 0:
+            raise ConfigError(f"rendezvous: {name}={number!r}: expected an integer, at least 0")
+    if shard_id >= num_shards:
+        raise ConfigError(f"rendezvous: shard_id={shard_id}: expected a number below num_shards={num_shards}")
+    if num_shards == 1:
+        return None
+    if devices is not None and len(devices) > 1:
+        raise ConfigError(
+            f"devices={list(devices)}: expected one, since a shard is a process with one device: start one for each "
+            "device, and give the number of all as num_shards"
+        )
+    address = str(rendezvous["kv_handler"])
+    split_address(address)
+    gpus = "" if on_cpu else None if devices is None else ",".join(map(str, devices))
+    return Task("worker", shard_id, address, workers=num_shards, servers=0, gpus=gpus)

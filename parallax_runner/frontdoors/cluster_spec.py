@@ -1,0 +1,75 @@
+"""Distributed TensorFlow: `--job_name --task_index --ps_hosts --worker_hosts`, as in its examples of `ClusterSpec`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from parallax_runner.config.rendezvous import split_address
+from parallax_runner.errors import ConfigError
+from parallax_runner.frontdoors.door import FrontDoor, Task
+
+ROLES = {"ps": "server", "worker": "worker"}
+EXPECTED = (
+    "expected --job_name=worker or ps, --task_index=N, --worker_hosts=host:port,host:port and, with parameter servers, "
+    "--ps_hosts=host:port"
+)
+
+
+class ClusterSpec(FrontDoor):
+    """The flags of one process; all have the same lists of hosts."""
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        """As the examples spell them."""
+        group = parser.add_argument_group("of Distributed TensorFlow, in place of --rendezvous")
+        group.add_argument("--job_name", metavar="worker|ps", help="what this process is")
+        group.add_argument("--task_index", metavar="N", help="its number in the list of its job")
+        group.add_argument("--worker_hosts", metavar="HOST:PORT,…", help="all workers; the first starts the driver")
+        group.add_argument("--ps_hosts", metavar="HOST:PORT,…", help="all parameter servers")
+
+    @classmethod
+    def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
+        """None without these flags."""
+        flags = {name: getattr(asked, name) for name in ("job_name", "task_index", "worker_hosts", "ps_hosts")}
+        if not any(flags.values()):
+            return None
+        missing = [f"--{name}" for name in ("job_name", "task_index", "worker_hosts") if not flags[name]]
+        if missing:
+            raise ConfigError(f"{', '.join(missing)} missing: {EXPECTED}")
+        if asked.job_name not in ROLES:
+            raise ConfigError(f"--job_name={asked.job_name}: {EXPECTED}")
+        lists = {"worker": _hosts(asked.worker_hosts), "ps": _hosts(asked.ps_hosts)}
+        index = number_of(asked.task_index)
+        count = len(lists[asked.job_name])
+        if index is None or index >= count:
+            raise ConfigError(
+                f"--task_index={asked.task_index}: expected a number from 0 to {count - 1}: "
+                f"--{asked.job_name}_hosts has {count}"
+            )
+        return Task(
+            ROLES[asked.job_name],
+            index,
+            meeting_point(lists["worker"][0], "--worker_hosts"),
+            workers=len(lists["worker"]),
+            servers=len(lists["ps"]),
+        )
+
+
+def meeting_point(address: str, where: str) -> str:
+    """The rendezvous at the address of the first worker. Raises ConfigError."""
+    try:
+        split_address(f"tcp://{address}")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {address!r}: expected host:port for the first worker") from error
+    return f"tcp://{address}"
+
+
+def _hosts(given: str | None) -> Sequence[str]:
+    return [host.strip() for host in (given or "").split(",") if host.strip()]
+
+
+def number_of(given: object) -> int | None:
+    """A number from 0, or its text; None for anything else."""
+    text = str(given)
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,90 @@
+"""`python -m parallax_runner.worker` and `.server`, where somebody other than a driver starts them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from parallax_runner.config.rendezvous import EXPECTED
+from parallax_runner.errors import ConfigError, ParallaxError
+from parallax_runner.frontdoors.door import FrontDoor, Task
+from parallax_runner.frontdoors.with_driver import run_several, run_with_driver
+from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
+
+# In the order in which they are asked: options go before variables.
+DOORS = ("cluster_spec.ClusterSpec", "paddle.Paddle", "tf_config.TfConfig")
+
+
+def start(role: str, argv: Sequence[str]) -> int:
+    """Does what the arguments and the environment say; returns the exit status."""
+    try:
+        return _start(role, argv)
+    except ParallaxError as error:
+        print(f"parallax_runner.{role}: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def _start(role: str, argv: Sequence[str]) -> int:
+    doors = [_door(name) for name in DOORS]
+    parser = _parser(role, doors)
+    asked, settings = parser.parse_known_args(argv)
+    _refuse_misspelt(settings, parser)
+    index = asked.rank if role == "worker" else asked.index
+    if asked.rendezvous is not None:
+        if settings:
+            raise ConfigError(f"{settings[0]}: not an option; settings are given to the driver")
+        return stand_by(role, asked.rendezvous, index, address=asked.address, timeout_secs=asked.timeout_secs)
+    task = next(filter(None, (door.task(role, asked, os.environ) for door in doors)), None)
+    if task is None:
+        raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or what another system gives (--help), or TF_CONFIG")
+    if index is not None:
+        raise ConfigError("--rank, --index: the other options, or TF_CONFIG, say already which process this is")
+    return _take_part(dataclasses.replace(task, address=asked.address or task.address), asked.timeout_secs, settings)
+
+
+def _take_part(task: Task, timeout_secs: float, settings: Sequence[str]) -> int:
+    task.prepare()
+    if task.starts_driver:
+        return run_with_driver([*task.driver_settings(), *settings], task.worker_options(timeout_secs))
+    if task.count > 1:
+        return run_several(f"parallax_runner.{task.role}", task.worker_options(timeout_secs), task.count)
+    return stand_by(task.role, task.rendezvous, task.index, address=task.address, timeout_secs=timeout_secs)
+
+
+def _refuse_misspelt(settings: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """The driver refuses what it does not know, and processes without one would not see it."""
+    own = [option for action in parser._actions for option in action.option_strings]
+    for word in settings:
+        near = difflib.get_close_matches(word.partition("=")[0], own, n=1, cutoff=0.8) if word.startswith("--") else []
+        if near:
+            raise ConfigError(f"{word}: there is no such option. Did you mean {near[0]}?")
+
+
+def _door(name: str) -> type[FrontDoor]:
+    module, _, attribute = name.partition(".")
+    found: type[FrontDoor] = getattr(importlib.import_module(f"parallax_runner.frontdoors.{module}"), attribute)
+    return found
+
+
+def _parser(role: str, doors: Sequence[type[FrontDoor]]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m parallax_runner.{role}",
+        description=f"Stands by as a {role} for a driver with cluster=manual, in any order of starts. Where the flags "
+        "or the variable of another system say what it is, rank 0 starts the driver, with the settings that are given.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--rendezvous", metavar="ADDRESS", help=EXPECTED.removeprefix("expected "))
+    number = "--rank" if role == "worker" else "--index"
+    parser.add_argument(number, type=int, default=None, help="its number, from 0; without it the driver chooses one")
+    parser.add_argument("--address", default=None, help="of this machine, at which the driver and the others reach it")
+    parser.add_argument(
+        "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long it waits for a driver (%(default)g)"
+    )
+    for door in doors:
+        door.add_options(parser)
+    return parser

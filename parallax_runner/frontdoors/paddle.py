@@ -1,0 +1,136 @@
+"""Paddle's pserver and trainer: the flags of both, and the variables `PADDLE_INIT_…` that may stand in for them."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from parallax_runner.errors import ConfigError
+from parallax_runner.frontdoors.door import FrontDoor, Task
+from parallax_runner.launch import bind_address
+
+RENDEZVOUS = "PARALLAX_RENDEZVOUS"
+VARIABLES = "PADDLE_INIT_"
+HERE = ("127.0.0.1", "localhost")
+# Also spelt so in Paddle's own examples.
+OTHER_NAMES = {"num_of_gradient_servers": "num_gradient_servers"}
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+MEANINGS = {
+    "port": "the first port of a pserver",
+    "ports_num": "ports, and so servers, of each pserver",
+    "ports_num_for_sparse": "taken, and not used: the plan places sparse parameters",
+    "num_gradient_servers": "trainers",
+    "num_of_gradient_servers": "the same",
+    "trainer_id": "number of this trainer; trainer 0 starts the driver",
+    "pservers": "hosts of all pservers, for trainers",
+    "nics": "the network interface at which the others reach this process",
+    "use_gpu": "False hides the GPUs of this process",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What Paddle's flags say, with Paddle's defaults."""
+
+    port: int = 7164
+    ports_num: int = 1
+    ports_num_for_sparse: int = 0
+    num_gradient_servers: int = 1
+    trainer_id: int = 0
+    pservers: tuple[str, ...] = ("127.0.0.1",)
+    nics: str = ""
+    use_gpu: bool = True
+    is_local: bool = False
+
+    def task(self, role: str, environ: Mapping[str, str]) -> Task:
+        """The process that a trainer or a pserver is. Raises ConfigError."""
+        if self.trainer_id >= self.num_gradient_servers:
+            most = self.num_gradient_servers - 1
+            raise ConfigError(f"trainer_id={self.trainer_id}: expected 0 to {most}: num_gradient_servers={most + 1}")
+        return Task(
+            role,
+            self.trainer_id if role == "worker" else None,
+            self._rendezvous(role, environ),
+            workers=self.num_gradient_servers,
+            servers=self.ports_num * len(self.pservers),
+            count=1 if role == "worker" else self.ports_num,
+            address=_address_of(self.nics) if self.nics else None,
+            gpus=None if self.use_gpu else "",
+        )
+
+    def _rendezvous(self, role: str, environ: Mapping[str, str]) -> str:
+        """The port of a pserver, where all are on this machine: nobody tells a pserver where the trainers are."""
+        if RENDEZVOUS in environ:
+            return environ[RENDEZVOUS]
+        elsewhere = [host for host in self.pservers if host not in HERE]
+        if role == "worker" and elsewhere:
+            raise ConfigError(
+                f"pservers={','.join(self.pservers)}: on several machines {RENDEZVOUS} says to all trainers and "
+                "pservers where they meet: file:///shared/folder, redis://host:port/prefix, or tcp:// with host and "
+                "port of trainer 0"
+            )
+        return f"tcp://{bind_address.LOOPBACK}:{self.port}"
+
+
+class Paddle(FrontDoor):
+    """A pserver where `parallax_runner.server` is started, a trainer where `parallax_runner.worker` is."""
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        """As Paddle spells them."""
+        group = parser.add_argument_group("of Paddle, in place of --rendezvous")
+        for name, meaning in MEANINGS.items():
+            group.add_argument(f"--{name}", metavar=name.upper(), help=meaning)
+
+    @classmethod
+    def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
+        """None without these flags."""
+        given = {name: getattr(asked, name) for name in MEANINGS}
+        if all(value is None for value in given.values()):
+            return None
+        return settings_of(given, environ).task(role, environ)
+
+
+def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """Of arguments, None where they are not given, and of variables, before which arguments go. Raises ConfigError."""
+    names = [*Settings.__dataclass_fields__, *OTHER_NAMES]
+    of_variables = {name: environ.get(VARIABLES + name.upper()) for name in names}
+    found: dict[str, Any] = {}
+    for source in (of_variables, given):
+        for name, value in source.items():
+            if value is not None:
+                found[OTHER_NAMES.get(name, name)] = _read(name, value)
+    return Settings(**found)
+
+
+def _read(name: str, value: Any) -> Any:
+    default = getattr(Settings, OTHER_NAMES.get(name, name))
+    if isinstance(default, bool):
+        truth = TRUTHS.get(str(value).lower())
+        if truth is None:
+            raise ConfigError(f"{name}={value}: expected True or False")
+        return truth
+    if isinstance(default, int):
+        least = 0 if name in ("trainer_id", "ports_num_for_sparse") else 1
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and int(text) >= least):
+            raise ConfigError(f"{name}={value}: expected an integer, at least {least}")
+        return int(text)
+    if name == "pservers":
+        # With or without ports, which follow from `port`.
+        hosts = value.split(",") if isinstance(value, str) else list(value)
+        return tuple(str(host).strip().partition(":")[0] for host in hosts)
+    return str(value)
+
+
+def _address_of(interface: str) -> str:
+    known = psutil.net_if_addrs()
+    for address in known.get(interface, ()):
+        if address.family == socket.AF_INET:
+            return str(address.address)
+    raise ConfigError(f"nics={interface}: expected an interface with an IPv4 address; there are {', '.join(known)}")

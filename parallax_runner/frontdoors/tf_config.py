@@ -1,0 +1,82 @@
+"""Distributed TensorFlow: the variable `TF_CONFIG`, which schedulers set for each process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parallax_runner.errors import ConfigError
+from parallax_runner.frontdoors.cluster_spec import meeting_point, number_of
+from parallax_runner.frontdoors.door import FrontDoor, Task
+
+VARIABLE = "TF_CONFIG"
+# In the order of ranks; TensorFlow 1 called a chief master.
+WORKERS = ("chief", "master", "worker")
+SERVERS = "ps"
+EXPECTED = (
+    'expected {"cluster": {"worker": ["host:port", …], "ps": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
+)
+EVALUATOR = "evaluator"
+
+
+class TfConfig(FrontDoor):
+    """A chief is rank 0, and workers come after it; without one, worker 0 is rank 0."""
+
+    @classmethod
+    def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
+        """None where the variable is not set."""
+        text = environ.get(VARIABLE)
+        if not text:
+            return None
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise _refusal(f"no JSON ({error})") from error
+        cluster = _cluster(content)
+        kind, index = _task(content, cluster)
+        ranks = [(job, number) for job in WORKERS for number in range(len(cluster.get(job, ())))]
+        if not ranks:
+            raise _refusal("its cluster has no worker")
+        first = cluster[ranks[0][0]][0]
+        return Task(
+            "server" if kind == SERVERS else "worker",
+            index if kind == SERVERS else ranks.index((kind, index)),
+            meeting_point(first, f"{VARIABLE}: the cluster's {ranks[0][0]}"),
+            workers=len(ranks),
+            servers=len(cluster.get(SERVERS, ())),
+        )
+
+
+def _cluster(content: Any) -> Mapping[str, Sequence[str]]:
+    cluster = content.get("cluster") if isinstance(content, dict) else None
+    if not isinstance(cluster, dict) or not cluster:
+        raise _refusal("it has no cluster")
+    for job, hosts in cluster.items():
+        if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+            raise _refusal(f"the cluster's {job} is {hosts!r}, no list of addresses")
+        if job not in (*WORKERS, SERVERS, EVALUATOR):
+            raise _refusal(f"the cluster has a job {job!r}; known are {', '.join((*WORKERS, SERVERS))}")
+    if sum(len(cluster.get(job, ())) for job in WORKERS[:2]) > 1:
+        raise _refusal("the cluster has more than one chief")
+    return cluster
+
+
+def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> tuple[str, int]:
+    task = content.get("task")
+    if not isinstance(task, dict) or "type" not in task:
+        raise _refusal("it has no task with a type")
+    kind, index = task["type"], number_of(task.get("index", 0))
+    if kind == EVALUATOR:
+        raise _refusal("an evaluator is no process of its own here: leave it out, and set train.validate_steps")
+    if kind not in (*WORKERS, SERVERS):
+        raise _refusal(f"the task's type is {kind!r}; known are {', '.join((*WORKERS, SERVERS))}")
+    count = len(cluster.get(kind, ()))
+    if index is None or index >= count:
+        raise _refusal(f"the task's index is {task.get('index', 0)!r}, and the cluster has {count} of {kind}")
+    return kind, index
+
+
+def _refusal(wrong: str) -> ConfigError:
+    return ConfigError(f"{VARIABLE}: {wrong}; {EXPECTED}")

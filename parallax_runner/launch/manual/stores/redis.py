@@ -1,0 +1,96 @@
+"""Entries as keys of a Redis server, PREFIX:ROLE:ID. A key that its process does not renew expires."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Self
+from urllib.parse import SplitResult, unquote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from parallax_runner.errors import LaunchError
+from parallax_runner.launch.manual import own_address, secret
+from parallax_runner.launch.manual.entry import Entry, signed
+from parallax_runner.launch.manual.stores.store import Store
+
+EXPIRES_SECS = 30
+ANSWER_SECS = 5.0
+RETRIES = 1
+SCAN_COUNT = 1000
+
+
+class Redis(Store):
+    """The keys of one prefix; another run needs another prefix. The server's database 0 is used."""
+
+    def __init__(self, host: str, port: int, prefix: str) -> None:
+        super().__init__(secret.from_environment())
+        self._host, self._port, self._prefix = host, port, prefix
+        self._password = os.environ.get(secret.REDIS_PASSWORD) or None
+        self._server = redis.Redis(
+            host=host,
+            port=port,
+            password=self._password,
+            socket_timeout=ANSWER_SECS,
+            socket_connect_timeout=ANSWER_SECS,
+            retry=Retry(NoBackoff(), RETRIES),
+        )
+
+    @classmethod
+    def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
+        """Raises LaunchError where the server cannot be reached, wants another password, or is no Redis."""
+        store = cls(address.hostname or "", address.port or 0, unquote(address.path).strip("/"))
+        try:
+            store._server.ping()
+        except (redis.RedisError, OSError) as error:
+            raise store._failure(error) from error
+        return store
+
+    def own_host(self) -> str | None:
+        """As the kernel would send to the server."""
+        return own_address.towards(self._host, self._port)
+
+    def keep(self, entry: Entry) -> None:
+        """Writes the key anew, which also renews it."""
+        self._server.set(self._key(entry), signed(entry, self.secret), ex=EXPIRES_SECS)
+
+    def withdraw(self, entry: Entry) -> None:
+        """Deletes the key."""
+        self._server.delete(self._key(entry))
+
+    def entries(self) -> list[Entry]:
+        """By their keys: a server does not tell which came first. Raises LaunchError where it is gone."""
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix) + ":*"
+        try:
+            keys = sorted(self._server.scan_iter(match=pattern, count=SCAN_COUNT))
+            contents: Any = self._server.mget(keys) if keys else []
+        except (redis.RedisError, OSError) as error:
+            raise self._failure(error) from error
+        found = []
+        for key, content in zip(keys, contents, strict=True):
+            # What has expired meanwhile, or is no string, has no content.
+            entry = None if content is None else self.believed(key.decode(errors="replace"), content)
+            if entry is not None:
+                found.append(entry)
+        return found
+
+    def _key(self, entry: Entry) -> str:
+        return f"{self._prefix}:{entry.role}:{entry.id}"
+
+    def _failure(self, error: Exception) -> LaunchError:
+        return LaunchError(f"cluster.rendezvous: {self._wrong(error)}")
+
+    def _wrong(self, error: Exception) -> str:
+        server = f"the Redis server at {self._host}:{self._port}"
+        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+            given = "refuses the password of" if self._password else "asks for a password: set"
+            return f"{server} {given} {secret.REDIS_PASSWORD} ({error})"
+        if isinstance(error, redis.InvalidResponse):
+            return f"what listens at {self._host}:{self._port} is no Redis server: {error}; check host and port"
+        if isinstance(error, redis.TimeoutError):
+            return f"{server} does not answer within {ANSWER_SECS:g} s; check host and port"
+        if isinstance(error, redis.ConnectionError | OSError):
+            return f"{server} cannot be reached: {error}; start redis-server there, or check host and port"
+        return f"{server} cannot be used: {error}"

@@ -1,0 +1,51 @@
+"""A GPU for each of the jobs that run at a time (`sweep.device_per_job`)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from parallax_runner.config.gpus import detect_gpus
+from parallax_runner.errors import LaunchError
+
+FOLDER = "devices"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@contextmanager
+def own_gpu(sweep_dir: Path) -> Iterator[None]:
+    """Lets this process, and what it starts, see one GPU that no other job of the sweep has.
+
+    The kernel gives a GPU back when its job's process dies. Raises LaunchError where all have a job.
+    """
+    gpus = detect_gpus()
+    before = os.environ.get(VISIBLE)
+    with ExitStack() as held:
+        gpu = next((gpu for gpu in gpus if _take(sweep_dir / FOLDER / f"gpu_{gpu}.lock", held)), None)
+        if gpu is None:
+            most = f"hydra.launcher.n_jobs={len(gpus)}"
+            raise LaunchError(f"sweep.device_per_job: each of the {len(gpus)} GPUs has a job: expected {most} or less")
+        # `gpu` counts those that the process sees.
+        os.environ[VISIBLE] = str(gpu) if before is None else before.split(",")[gpu].strip()
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[VISIBLE]
+            else:
+                os.environ[VISIBLE] = before
+
+
+def _take(path: Path, held: ExitStack) -> bool:
+    path.parent.mkdir(exist_ok=True)
+    file = open(path, "a")  # noqa: SIM115 - held to the end of the job
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return False
+    held.enter_context(file)
+    return True

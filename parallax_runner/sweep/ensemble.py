@@ -1,0 +1,45 @@
+"""The best jobs of a sweep as one model that averages their predictions (`sweep.ensemble`)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from parallax_runner.errors import ExportError
+from parallax_runner.sweep.results import Result
+from parallax_runner.track.run_record import SUMMARY
+
+FOLDER = "ensemble"
+MODULE = "parallax_runner.export.ensemble"
+
+
+def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
+    """Writes the SavedModel of the `count` best jobs to `sweep_dir/ensemble`; returns a line that says what it is.
+
+    Raises ExportError where fewer jobs have a rank, a job has left no SavedModel, or they do not fit together.
+    """
+    best = [one for one in ranked if one.rank is not None][:count]
+    if len(best) < count:
+        raise ExportError(f"sweep.ensemble={count}: {len(best)} jobs of the sweep have a rank")
+    members = [_saved_model_of(one) for one in best]
+    folder = sweep_dir / FOLDER
+    done = subprocess.run(
+        [sys.executable, "-m", MODULE, str(folder), *members], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise ExportError(f"sweep.ensemble={count}: {reason.removeprefix('parallax_runner: ')}")
+    names = done.stdout.strip().splitlines()[-1]
+    return f"ensemble of {', '.join(one.job for one in best)}: mean of {names}; {folder}"
+
+
+def _saved_model_of(job: Result) -> str:
+    summary = json.loads((Path(job.run_dir) / SUMMARY).read_text(encoding="utf-8"))
+    folder = summary.get("saved_model")
+    if folder is None:
+        why = summary.get("saved_model_error") or "it was not asked for when the job ran"
+        raise ExportError(f"{job.job} has no SavedModel: {why}")
+    return str(folder)
