@@ -9,7 +9,7 @@ from hydra._internal.utils import get_args_parser
 from parallax_runner.config import completion
 from parallax_runner.config.command_line import with_more
 from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
-from parallax_runner.config.flags import parsed
+from parallax_runner.config.flags import ShowVersion, parsed
 from parallax_runner.config.help import help_text
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.sync_command import sync_command
@@ -18,6 +18,7 @@ from parallax_runner.errors import ConfigError
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.job import run
+from parallax_runner.track.origin import program
 
 
 def main() -> int:
@@ -83,6 +84,8 @@ def parse() -> argparse.Namespace:
     What shows a configuration shows that of a sweep's first job: `-m` goes, and of swept values the first stays.
     """
     parser = get_args_parser()
+    parser._optionals.conflict_handler = "resolve"  # Hydra has a --version of its own
+    parser.add_argument("--version", action=ShowVersion, const=lambda: str(program()))
     arguments = parsed(parser, sys.argv[1:])
     if arguments.multirun and (arguments.cfg or arguments.info or arguments.help):
         words = [word for word in sys.argv if word not in ("-m", "--multirun")]

@@ -156,6 +156,11 @@ class Composer:
         """The choices of a group, or the groups below it."""
         return sorted(self._repository.get_group_options(group, kind))
 
+    def text_of(self, config_path: str) -> str:
+        """The text of a file of the configuration, such as `comm/mpi`; empty if it is in no folder."""
+        path = self._path(config_path)
+        return "" if path is None else path.read_text(encoding="utf-8")
+
     def _expand(self, master: Master) -> list[list[str]]:
         """The overrides of each job, as Hydra's own sweeper expands them."""
         hydra = master.config.hydra

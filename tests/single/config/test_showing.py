@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from parallax_runner.config.key_meanings import keys_of_group
+from parallax_runner.track.origin import program
+from tests.single.config.in_process import answer
+
 
 def show(*arguments: str, cwd: Path) -> str:
     command = [sys.executable, "-X", "importtime", "-m", "parallax_runner", *arguments]
@@ -47,15 +51,45 @@ def test_help_tells_of_actions_groups_and_examples(arguments: tuple[str, ...], t
         "action=simulate",
         "comm: auto, hybrid",
         "-m comm=mpi,ps",
-        "hang_timeout_secs",
+        "--help train",
+        "--version",
     ):
         assert wanted in shown
-    assert "$" not in shown.replace("${", "").replace('"$(python', "")
-    assert "hydra" not in shown.partition("Groups and their choices")[2].partition("Every key")[0]
+    assert "$" not in shown.replace('"$(python', "")
+    assert "hydra" not in shown.partition("Groups and their choices")[2].partition("Keys with")[0]
+    assert len(shown.splitlines()) < 50, "it is one page"
+
+
+def test_help_of_a_group_explains_its_choices_and_keys(tmp_path: Path) -> None:
+    shown = show("--help", "train", "train=debug", "train.seed=7", cwd=tmp_path)
+    assert "train=debug (chosen)\n    A few steps, each of them reported.\n" in shown
+    assert "\ntrain.seed=7\n    an integer, at least 0. seed of initial values" in shown
+    assert "\ntrain.hang_timeout_secs=60.0\n    a number, at least 2; in seconds. seconds without" in shown
+    assert "ckpt" not in shown
+
+
+def test_help_of_all_keys_knows_each_key_of_the_schema_and_of_the_choices(tmp_path: Path) -> None:
+    shown = show("--help", "all", "model=simple", cwd=tmp_path)
+    keys = [line.partition("=")[0] for line in shown.splitlines() if line[:1] not in ("", " ")]
+    typed = [f"{group}.{key.name}" for group in ("comm", "cluster") for key in keys_of_group(group, [""])]
+    assert set(keys) >= {"action", "sweep.fail_fast", "comm.ps.staleness", "data.batch_size", "optimizer.learning_rate"}
+    assert len(typed) > 20 and set(keys) >= set(typed)
 
 
 def test_help_resolved(tmp_path: Path) -> None:
-    assert f"run_dir: {tmp_path}/outputs/" in show("--help", "--resolve", cwd=tmp_path)
+    assert f"run_dir={tmp_path}/outputs/" in show("--help", "run_dir", "--resolve", cwd=tmp_path)
+
+
+def test_help_of_no_key_names_the_nearest(tmp_path: Path) -> None:
+    refused = answer("--help", "trian", cwd=tmp_path)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "parallax_runner: --help trian (command line): there is no such group or key. Did you mean --help train?\n",
+    )
+
+
+def test_version(tmp_path: Path) -> None:
+    assert show("--version", cwd=tmp_path) == f"{program()}\n"
 
 
 BASH = """
