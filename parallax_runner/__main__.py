@@ -1,6 +1,8 @@
-"""`python -m parallax_runner`: composes and checks every job, then lets Hydra run them."""
+"""`python -m parallax_runner` and `parallax`: composes and checks every job, then lets Hydra run them."""
 
 import argparse
+import contextlib
+import os
 import sys
 
 import hydra
@@ -45,6 +47,15 @@ def main() -> int:
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0
+
+
+def command() -> int:
+    """The console command `parallax`. As with `python -m`, modules are found in the folder that it is started in, and
+    not beside the command."""
+    if not sys.flags.safe_path:
+        with contextlib.suppress(FileNotFoundError):  # the folder was deleted
+            sys.path[0] = os.getcwd()
+    return main()
 
 
 def answer(arguments: argparse.Namespace) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from parallax_runner.config.frozen import plain
+from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, DataError
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 # Keys of the group `data` that are not arguments of its function.
 OWN_DATA_KEYS = ("batch_size", "resume")
-OWN_MODELS = Path(__file__).parents[2] / "models"
+MODELS = "models"  # the package that conf/model/ names
 
 
 @stage("data")
@@ -140,13 +142,27 @@ def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
 
 
 def _reach_models() -> None:
-    """The folder that a run was started in may have other `models`: the project's are to be found beside them."""
+    """Makes the project's models importable as `models`. The folder that a run was started in may have other `models`:
+    theirs are found first, the project's beside them."""
+    own = models_dir()
     # If it cannot be imported, that is told of the model that is looked for.
-    with suppress(Exception), must_not_exit(OWN_MODELS.name, ConfigError):
-        models = importlib.import_module(OWN_MODELS.name)
+    with suppress(Exception), must_not_exit(MODELS, ConfigError):
+        if importlib.util.find_spec(MODELS) is None:  # a wheel has them inside parallax_runner
+            _import_as(MODELS, own)
+        models = importlib.import_module(MODELS)
         path = models.__dict__.setdefault("__path__", [])
-        if str(OWN_MODELS) not in path:
-            path.append(str(OWN_MODELS))
+        if str(own) not in path:
+            path.append(str(own))
+
+
+def _import_as(name: str, folder: Path) -> None:
+    """Imports the package in a folder under this name."""
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
 
 
 def _find(group: str, content: Mapping[str, Any]) -> Any:
