@@ -135,6 +135,7 @@ def test_killed_sweep_goes_on_where_it_was(interrupted: Sweep) -> None:
 
     done = sweep(*THREE_JOBS, cwd=cwd)
     assert done.run.exit_status == 0, done.run.stderr
+    assert f"sweep {done.dir}: 1 finished, 1 continues at step {reached_then}, 1 to do\n" in done.run.stderr
     assert done.events() == [
         (NAMES[0], "skipped"),
         *((name, event) for name in NAMES[1:] for event in ("started", "finished")),

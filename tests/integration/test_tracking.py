@@ -117,6 +117,20 @@ def test_artifacts_are_the_record_of_the_run(tracked: Run) -> None:
         assert Path(copy).read_text() == (tracked.run_dir / name).read_text()
 
 
+def test_the_phases_are_between_the_plan_and_the_first_step(tracked: Run) -> None:
+    lines = [
+        *("plan: comm=hybrid", "starting 2 workers and 1 server", "building the graph"),
+        *(
+            "rewriting the graph for each worker",
+            "setting initial values",
+            "step 5/20",
+            "validation after step 20: loss ",
+        ),
+    ]
+    places = [tracked.stderr.find(line) for line in lines]
+    assert -1 not in places and places == sorted(places), tracked.stderr
+
+
 def test_the_summary_has_all_fields(tracked: Run) -> None:
     summary = tracked.summary
     assert set(summary) >= SUMMARY_FIELDS

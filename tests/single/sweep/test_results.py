@@ -105,6 +105,25 @@ def test_table(tmp_path: Path) -> None:
     assert rows[4] == ["", "a=5", "not run", "", "", "", "./a-5"]
 
 
+def test_speed_is_in_words_only_where_all_jobs_know_them(tmp_path: Path) -> None:
+    def speeds(**summaries: dict[str, float | None]) -> list[str]:
+        for name, summary in summaries.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+        standings = {name: Standing(job(tmp_path, name), "finished", 1, 1.0) for name in summaries}
+        console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
+        console.print(table(rank(Account(standings), []), tmp_path))
+        lines = console.export_text().splitlines()
+        heads = [cell.strip() for line in lines for cell in line.split("┃") if "/s" in cell]
+        return heads + [line.split("│")[5].strip() for line in lines if "│" in line]
+
+    with_words = {"words_per_sec": 3000.0, "examples_per_sec": 150.0}
+    without = {"words_per_sec": None, "examples_per_sec": 1234.0}
+    assert speeds(a=with_words) == ["words/s", "3,000"]
+    assert speeds(a=without) == ["examples/s", "1,234"]
+    assert speeds(a=with_words, b=without) == ["examples/s", "150", "1,234"]
+
+
 def test_results_are_strict_json(tmp_path: Path) -> None:
     path = save(ranked(tmp_path), tmp_path, "failed")
     document = json.loads(path.read_text(), parse_constant=lambda name: pytest_fail(name))
