@@ -14,7 +14,8 @@ from parallax_runner.track.mlflow import open_runs
 from parallax_runner.track.mlflow.delivery import Busy, Delivery
 from parallax_runner.track.mlflow.journal import Header
 from parallax_runner.track.mlflow.settle import send_rest, settle_others
-from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, Refused
+from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, ParentUnknown, Refused
+from parallax_runner.track.mlflow.store_lock import sqlite_path
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ MAX_PAUSE_SECS = 30.0
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
 TELL_SECS = 3.0  # of waiting, after which people are told of it
+# Of a database in a file, before people are told: while another process creates it, it answers with errors.
+UNTOLD_FAILURES = 2
 
 
 class Sender:
@@ -36,6 +39,8 @@ class Sender:
         self._finishing, self._abandoned, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._delivery: Delivery | None = None
         self.trouble: str | None = None
+        self._has_told = False
+        self._untold_failures = 0 if sqlite_path(header.uri) is None else UNTOLD_FAILURES
         self.all_sent = False
         self._thread = threading.Thread(target=self._work, name="sender", daemon=True)
         self._thread.start()
@@ -104,10 +109,16 @@ class Sender:
                     self._finish()
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
+            except ParentUnknown as error:
+                # The store was not asked. Whether it is out of reach is for the sweep's own run to say.
+                self.trouble, pause_secs = str(error), SEND_EVERY_SECS
+                log.info("%s", error)
             except OutOfReach as error:
                 failures += 1
                 pause_secs = min(2.0**failures, MAX_PAUSE_SECS)
-                self._stumble(str(error), has_run=delivery.opened is not None)
+                self.trouble = str(error)
+                if failures > self._untold_failures:
+                    self._tell_once(has_run=delivery.opened is not None)
             if finishing:
                 self._abandoned.wait(min(pause_secs, 0.5))
             else:
@@ -125,14 +136,14 @@ class Sender:
     def _recover(self) -> None:
         if self.trouble is not None:
             log.info("MLflow answers again")
-        self.trouble = None
+        self.trouble, self._has_told = None, False
 
-    def _stumble(self, reason: str, *, has_run: bool) -> None:
-        first, self.trouble = self.trouble is None, reason
-        if first and has_run:
-            log.warning("MLflow is out of reach: %s (training goes on)", reason)
-        elif first:
-            self._tell(f"MLflow is out of reach: {reason}")
+    def _tell_once(self, *, has_run: bool) -> None:
+        if not self._has_told and has_run:
+            log.warning("MLflow is out of reach: %s (training goes on)", self.trouble)
+        elif not self._has_told:
+            self._tell(f"MLflow is out of reach: {self.trouble}")
+        self._has_told = True
 
     def _tell(self, reason: str) -> None:
         """For what may be a mistake in the configuration: on the terminal too."""
