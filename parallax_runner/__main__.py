@@ -33,6 +33,9 @@ def main() -> int:
             print(text)
             return 0
         shows_only = arguments.hydra_help or arguments.info or arguments.shell_completion
+        if arguments.hydra_help or arguments.info:  # what is wrong is told before Hydra meets it
+            composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
+            composer.command(arguments.overrides, multirun=arguments.multirun)
         sweep = None if shows_only else check(arguments)
         command = None if shows_only else sync_command(arguments)
         if command is not None:
@@ -89,6 +92,13 @@ def first_job(words: list[str], overrides: list[str]) -> list[str]:
     return [composer.first_value(word) if word in overrides else word for word in words]
 
 
+def _check_working_directory() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the folder that this command was given in was deleted: change into another one") from error
+
+
 def parse() -> argparse.Namespace:
     """Hydra's own arguments; combinations that make it fail with a traceback are refused.
 
@@ -98,6 +108,7 @@ def parse() -> argparse.Namespace:
     parser._optionals.conflict_handler = "resolve"  # Hydra has a --version of its own
     parser.add_argument("--version", action=ShowVersion, const=lambda: str(program()))
     arguments = parsed(parser, sys.argv[1:])
+    _check_working_directory()
     if arguments.multirun and (arguments.cfg or arguments.info or arguments.help):
         words = [word for word in sys.argv if word not in ("-m", "--multirun")]
         sys.argv[:] = first_job(words, arguments.overrides)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Keys of the group `data` that are not arguments of its function.
 OWN_DATA_KEYS = ("batch_size", "resume")
+MEMBERS = ("features", "words_per_example", "train_size", "validation_size", "train_batch", "validation_batch")
 MODELS = "models"  # the package that conf/model/ names
 
 
@@ -49,6 +50,12 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
     tensorflow = sys.modules.get("tensorflow")
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
+        missing = [name for name in MEMBERS if not hasattr(made, name)]
+        if missing:
+            raise ConfigError(
+                f"data._target_={config.data['_target_']}: it returns an object of type {type(made).__name__}, without "
+                f"{', '.join(missing)}: expected a data set, as docs/data.md describes it, or a tf.data.Dataset"
+            )
         dataset: Dataset = made
         return dataset
     from parallax_runner.graph.tf_data.dataset import TfDataset
