@@ -124,7 +124,9 @@ def syntax(line: str, error: Exception) -> ConfigError:
     detail = re.sub(r" expecting .*", "", lines[0]).replace("missing EQUAL", "missing '='").replace("<EOF>", "the end")
     if detail.startswith("LexerNoViableAlt"):
         detail = _unquoted(line, lines)
-    return ConfigError(f"{shown(line)} (command line): expected key=value in Hydra's override syntax, found {shown(detail)}")
+    return ConfigError(
+        f"{shown(line)} (command line): expected key=value in Hydra's override syntax, found {shown(detail)}"
+    )
 
 
 def _unquoted(line: str, lines: Sequence[str]) -> str:
