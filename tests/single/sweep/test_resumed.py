@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from parallax_runner.checkpoints.folder import publish
 from parallax_runner.config.frozen import from_plain
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.sweep.ledger import Account, Job, Standing, Status
 from parallax_runner.sweep.resumed import far
-from tests.single.checkpoints.test_checkpoint_files import written
+from tests.single.checkpoints.test_checkpoint_files import Killed, die_at, partial, sidecar, written
 
 
 def job(folder: Path, name: str, resume: str = "auto") -> tuple[Job, RunConfig]:
@@ -50,3 +51,17 @@ def test_a_job_with_other_overrides_is_another_one(tmp_path: Path) -> None:
     planned = [job(tmp_path, "a")]
     before = Job("a", "a", ("another",), str(tmp_path / "a"))
     assert far(Account({"a": Standing(before, "finished", 1)}), planned) == "0 finished, 1 to do"
+
+
+@pytest.mark.parametrize("call", [2, 3])
+def test_a_checkpoint_that_a_kill_left_on_its_way_counts(tmp_path: Path, call: int) -> None:
+    folder = tmp_path / "a" / "ckpt"
+    folder.mkdir(parents=True)
+    written(folder, 7)
+    prefix = partial(folder, 14)
+    with pytest.MonkeyPatch.context() as patch:
+        die_at(patch, call)
+        with pytest.raises(Killed):
+            publish(prefix, folder, sidecar(14))
+    planned = [job(tmp_path, "a")]
+    assert far(account(planned, "interrupted"), planned) == "0 finished, 1 continues at step 14, 0 to do"
