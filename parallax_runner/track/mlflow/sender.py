@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -26,7 +27,8 @@ MAX_PAUSE_SECS = 30.0
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
 TELL_SECS = 3.0  # of waiting, after which people are told of it
-# Of a database in a file, before people are told: while another process creates it, it answers with errors.
+# What a database in a file answers while another process creates it, and how often that passes before people are told.
+BEING_CREATED = re.compile(r"is locked|no such table|already exists|UNIQUE constraint")
 UNTOLD_FAILURES = 2
 
 
@@ -40,7 +42,7 @@ class Sender:
         self._delivery: Delivery | None = None
         self.trouble: str | None = None
         self._has_told = False
-        self._untold_failures = 0 if sqlite_path(header.uri) is None else UNTOLD_FAILURES
+        self._is_file = sqlite_path(header.uri) is not None
         self.all_sent = False
         self._thread = threading.Thread(target=self._work, name="sender", daemon=True)
         self._thread.start()
@@ -117,7 +119,8 @@ class Sender:
                 failures += 1
                 pause_secs = min(2.0**failures, MAX_PAUSE_SECS)
                 self.trouble = str(error)
-                if failures > self._untold_failures:
+                is_created = self._is_file and BEING_CREATED.search(self.trouble) is not None
+                if failures > UNTOLD_FAILURES or not is_created:
                     self._tell_once(has_run=delivery.opened is not None)
             if finishing:
                 self._abandoned.wait(min(pause_secs, 0.5))

@@ -15,7 +15,7 @@ from parallax_runner.track.mlflow.delivery import Delivery
 from parallax_runner.track.mlflow.journal import Header, Journal, read_header
 from parallax_runner.track.mlflow.run_id import write_run
 from parallax_runner.track.mlflow.sender import Sender
-from parallax_runner.track.mlflow.store import Refused, StoreRun
+from parallax_runner.track.mlflow.store import OutOfReach, Refused, StoreRun
 from tests.single.track.mlflow.fake_store import FakeStore
 
 WAIT_SECS = 20.0
@@ -119,23 +119,31 @@ def test_a_job_that_waits_for_its_sweeps_run_calls_no_store_out_of_reach(
     assert "is not in MLflow yet" not in told and told.count("MLflow is out of reach: down") == 1
 
 
-@pytest.mark.parametrize(("failures", "told"), [(2, 0), (3, 1)])
+@pytest.mark.parametrize(
+    ("uri", "reason", "failures", "told"),
+    [
+        ("sqlite:////x/y.db", "database is locked", 2, 0),
+        ("sqlite:////x/y.db", "database is locked", 3, 1),
+        ("sqlite:////x/y.db", "file is not a database", 1, 1),
+        ("http://host", "database is locked", 1, 1),
+    ],
+)
 def test_a_database_that_is_being_created_may_fail_twice(
-    tmp_path: Path, failures: int, told: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, uri: str, reason: str, failures: int, told: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal = Journal(tmp_path / "journal.jsonl", Header(uri="sqlite:////x/y.db", experiment="e", run_name=None))
+    journal = Journal(tmp_path / "journal.jsonl", Header(uri=uri, experiment="e", run_name=None))
     journal.append_start(summary={})
     store, calls = FakeStore(), []
 
     def open_run(*arguments: Any) -> StoreRun:
         calls.append(arguments)
-        store.up = len(calls) > failures
+        store.error = OutOfReach(reason) if len(calls) <= failures else None
         return store.open_run(*arguments)
 
     thread = Sender(journal.path, open_run, read_header(journal.path))
     journal.append_end("finished")
     assert thread.close()
-    assert capsys.readouterr().err.count("MLflow is out of reach: down") == told
+    assert capsys.readouterr().err.count(f"MLflow is out of reach: {reason}") == told
 
 
 def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(
