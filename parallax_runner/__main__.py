@@ -36,6 +36,8 @@ def main() -> int:
         if arguments.hydra_help or arguments.info:  # what is wrong is told before Hydra meets it
             composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
             composer.command(arguments.overrides, multirun=arguments.multirun)
+        if arguments.hydra_help:  # Hydra composes its own settings alone then, and knows no other key
+            sys.argv[1:] = [word for word in sys.argv[1:] if word not in arguments.overrides]
         sweep = None if shows_only else check(arguments)
         command = None if shows_only else sync_command(arguments)
         if command is not None:
