@@ -1,6 +1,8 @@
-"""`python -m parallax_runner`: composes and checks every job, then lets Hydra run them."""
+"""`python -m parallax_runner` and `parallax`: composes and checks every job, then lets Hydra run them."""
 
 import argparse
+import contextlib
+import os
 import sys
 
 import hydra
@@ -9,7 +11,7 @@ from hydra._internal.utils import get_args_parser
 from parallax_runner.config import completion
 from parallax_runner.config.command_line import with_more
 from parallax_runner.config.compose import CONFIG_NAME, VERSION_BASE, Composer, register_schema
-from parallax_runner.config.flags import parsed
+from parallax_runner.config.flags import ShowVersion, parsed
 from parallax_runner.config.help import help_text
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.sync_command import sync_command
@@ -18,6 +20,7 @@ from parallax_runner.errors import ConfigError
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.job import run
+from parallax_runner.track.origin import program
 
 
 def main() -> int:
@@ -30,6 +33,11 @@ def main() -> int:
             print(text)
             return 0
         shows_only = arguments.hydra_help or arguments.info or arguments.shell_completion
+        if arguments.hydra_help or arguments.info:  # what is wrong is told before Hydra meets it
+            composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
+            composer.command(arguments.overrides, multirun=arguments.multirun)
+        if arguments.hydra_help:  # Hydra composes its own settings alone then, and knows no other key
+            sys.argv[1:] = [word for word in sys.argv[1:] if word not in arguments.overrides]
         sweep = None if shows_only else check(arguments)
         command = None if shows_only else sync_command(arguments)
         if command is not None:
@@ -44,6 +52,15 @@ def main() -> int:
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0
+
+
+def command() -> int:
+    """The console command `parallax`. As with `python -m`, modules are found in the folder that it is started in, and
+    not beside the command."""
+    if not sys.flags.safe_path:
+        with contextlib.suppress(FileNotFoundError):  # the folder was deleted
+            sys.path[0] = os.getcwd()
+    return main()
 
 
 def answer(arguments: argparse.Namespace) -> str | None:
@@ -77,13 +94,23 @@ def first_job(words: list[str], overrides: list[str]) -> list[str]:
     return [composer.first_value(word) if word in overrides else word for word in words]
 
 
+def _check_working_directory() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the folder that this command was given in was deleted: change into another one") from error
+
+
 def parse() -> argparse.Namespace:
     """Hydra's own arguments; combinations that make it fail with a traceback are refused.
 
     What shows a configuration shows that of a sweep's first job: `-m` goes, and of swept values the first stays.
     """
     parser = get_args_parser()
+    parser._optionals.conflict_handler = "resolve"  # Hydra has a --version of its own
+    parser.add_argument("--version", action=ShowVersion, const=lambda: str(program()))
     arguments = parsed(parser, sys.argv[1:])
+    _check_working_directory()
     if arguments.multirun and (arguments.cfg or arguments.info or arguments.help):
         words = [word for word in sys.argv if word not in ("-m", "--multirun")]
         sys.argv[:] = first_job(words, arguments.overrides)

@@ -1,16 +1,17 @@
-"""Completion in bash for `python -m parallax_runner`; Hydra's own knows scripts and installed commands only."""
+"""Completion in bash, zsh and fish for `parallax` and `python -m parallax_runner`.
+
+Hydra's own scripts know no `python -m`. Its query takes the whole line and prints every word that may stand at its end.
+"""
 
 import os
 import re
 from collections.abc import Sequence
 
-INSTALL = "install=bash"
-UNINSTALL = "uninstall=bash"
-# Hydra's query takes the whole line and prints every word that may stand at its end.
 BASH = r"""_parallax_runner() {
     local line=${COMP_LINE:0:COMP_POINT} command found word=${COMP_WORDS[COMP_CWORD]} prefix
+    local start='^[[:space:]]*(([^[:space:]]*/)?parallax|[^[:space:]]+ +-m +parallax_runner)[[:space:]]'
     COMPREPLY=()
-    [[ $line =~ ^[[:space:]]*([^[:space:]]+[[:space:]]+-m[[:space:]]+parallax_runner)[[:space:]] ]] || return 0
+    [[ $line =~ $start ]] || return 0
     command=${BASH_REMATCH[1]}
     word=${line##*[[:space:]]}
     found=$(COMP_LINE="$line" COMP_POINT=$COMP_POINT $command --shell-completion query=bash 2>/dev/null) || return 0
@@ -20,13 +21,57 @@ BASH = r"""_parallax_runner() {
     [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
     return 0
 }
-complete -o nospace -o default -F _parallax_runner python python3"""
-REMOVE = "complete -r python python3; unset -f _parallax_runner"
+complete -o nospace -o default -F _parallax_runner parallax python python3"""
+ZSH = r"""_parallax_runner() {
+    local line
+    local -a program found
+    if [[ ${words[1]:t} == parallax ]]; then
+        program=("${words[1]}")
+    elif [[ $CURRENT -gt 3 && ${words[2]} == -m && ${words[3]} == parallax_runner ]]; then
+        program=("${(@)words[1,3]}")
+    else
+        (( $+functions[_python] )) && _python || _default
+        return
+    fi
+    line="${(j: :)words[1,CURRENT-1]} $PREFIX"
+    found=(${=$(COMP_LINE=$line COMP_POINT=${#line} $program --shell-completion query=bash 2>/dev/null)})
+    compadd -S "" -- $found
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+compdef _parallax_runner parallax python python3"""
+FISH = r"""function _parallax_runner
+    set -l line (commandline -cp | string collect)
+    set -l program (commandline -opc)
+    if test (path basename -- "$program[1]") = parallax
+        set program $program[1]
+    else
+        set program $program[1..3]
+    end
+    COMP_LINE="$line" COMP_POINT=(string length -- "$line") $program --shell-completion query=bash 2>/dev/null
+end
+complete -c parallax -f -a '(_parallax_runner)'
+function _is_parallax_runner
+    string match -qr '^\s*\S+\s+-m\s+parallax_runner\s' -- (commandline -cp)
+end
+complete -c python -n _is_parallax_runner -f -a '(_parallax_runner)'
+complete -c python3 -n _is_parallax_runner -f -a '(_parallax_runner)'"""
+FORGET_IN_FISH = """for name in parallax python python3
+    complete -c $name -e
+end
+functions -e _parallax_runner _is_parallax_runner"""
+SCRIPTS = {
+    "install=bash": BASH,
+    "uninstall=bash": "complete -r parallax python python3; unset -f _parallax_runner",
+    "install=zsh": ZSH,
+    "uninstall=zsh": "compdef -d parallax python python3; unfunction _parallax_runner",
+    "install=fish": FISH,
+    "uninstall=fish": FORGET_IN_FISH,
+}
 
 
 def script(overrides: Sequence[str]) -> str | None:
-    """What `--shell-completion` prints for a bash that is to learn, or to forget; None where Hydra answers."""
-    return {INSTALL: BASH, UNINSTALL: REMOVE}.get(overrides[0]) if len(overrides) == 1 else None
+    """What `--shell-completion` prints for a shell that is to learn, or to forget; None where Hydra answers."""
+    return SCRIPTS.get(overrides[0]) if len(overrides) == 1 else None
 
 
 def show_hydra_a_line_it_knows() -> None:

@@ -104,7 +104,7 @@ class Composer:
         sweeping = [override for override in overrides if override.is_sweep_override()]
         if not multirun and not sweeping:
             job = self.job(lines)
-            if job.config.hydra.mode != RunMode.MULTIRUN:
+            if _mode(job.config, job.origins) != RunMode.MULTIRUN:
                 return job
         for override in sweeping:
             if override.is_hydra_override():
@@ -118,7 +118,7 @@ class Composer:
             folder = sweep_dir(config)
         except COMPOSITION_ERRORS as error:
             raise self._explain(error, overrides) from error
-        if not multirun and config.hydra.mode != RunMode.MULTIRUN:
+        if not multirun and _mode(config, Origins(overrides, [])) != RunMode.MULTIRUN:
             raise explain.needs_multirun(sweeping[0])
         return Master(config, tuple(overrides), folder)
 
@@ -156,6 +156,11 @@ class Composer:
         """The choices of a group, or the groups below it."""
         return sorted(self._repository.get_group_options(group, kind))
 
+    def text_of(self, config_path: str) -> str:
+        """The text of a file of the configuration, such as `comm/mpi`; empty if it is in no folder."""
+        path = self._path(config_path)
+        return "" if path is None else path.read_text(encoding="utf-8")
+
     def _expand(self, master: Master) -> list[list[str]]:
         """The overrides of each job, as Hydra's own sweeper expands them."""
         hydra = master.config.hydra
@@ -179,7 +184,14 @@ class Composer:
         overrides = []
         for line in lines:
             try:
+                line.encode()
                 overrides += parser.parse_overrides([line])
+            except UnicodeEncodeError as error:
+                raise explain.unreadable_value(line, "it is no UTF-8 text") from error
+            except RecursionError as error:
+                raise explain.unreadable_value(line, "it is nested too deeply") from error
+            except ValueError as error:  # an integer with more digits than Python reads
+                raise explain.unreadable_value(line, str(error).partition(":")[0]) from error
             except (HydraException, OmegaConfBaseException) as error:
                 raise explain.syntax(line, error) from error
             if not overrides[-1].key_or_group:
@@ -278,6 +290,14 @@ def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
     """A job's overrides that differ among the jobs, in one word, and all of them; interpolations are left alone."""
     node: Any = OmegaConf.to_container(hydra, resolve=False)
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
+
+
+def _mode(config: DictConfig, origins: Origins) -> RunMode | None:
+    try:
+        mode: RunMode | None = config.hydra.mode
+        return mode
+    except OmegaConfBaseException as error:
+        raise explain.refusal("hydra.mode", origins, "expected one of RUN, MULTIRUN") from error
 
 
 def _output_dir(config: Any) -> str:

@@ -19,6 +19,7 @@ from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
 from parallax_runner.errors import ConfigError
 
+MOST_CHARS = 400  # of what the user typed, in a message
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
 
 
@@ -26,11 +27,11 @@ def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hin
     """The error for one key; its value and origin are looked up where they are not given."""
     origin = origins.of(key)
     where = origin.where if origin else "default"
-    shown = written(value if origin is None else origin.value)
-    if origin is not None and value is not None and "${" in shown:
-        shown += f" [{written(value)}]"
+    told = shown(written(value if origin is None else origin.value))
+    if origin is not None and value is not None and "${" in told:
+        told += f" [{shown(written(value))}]"
     suggestion = f" Did you mean {hint}?" if hint else ""
-    return ConfigError(f"{key}={shown} ({where}): {expected}.{suggestion}")
+    return ConfigError(f"{key}={told} ({where}): {expected}.{suggestion}")
 
 
 def written(value: Any) -> str:
@@ -122,10 +123,30 @@ def syntax(line: str, error: Exception) -> ConfigError:
     lines = [one for one in str(error).splitlines() if one and not one.startswith(("See https://hydra.cc", "Error "))]
     detail = re.sub(r" expecting .*", "", lines[0]).replace("missing EQUAL", "missing '='").replace("<EOF>", "the end")
     if detail.startswith("LexerNoViableAlt"):
-        column = lines[1].index("^") - lines[0].index(line)
-        fault = "which opens a string that does not end" if line[column] in "'\"" else "which has to stand in quotes"
-        detail = f"{line[column]!r}, {fault}"
-    return ConfigError(f"{line} (command line): expected key=value in Hydra's override syntax, found {detail}")
+        detail = _unquoted(line, lines)
+    return ConfigError(
+        f"{shown(line)} (command line): expected key=value in Hydra's override syntax, found {shown(detail)}"
+    )
+
+
+def _unquoted(line: str, lines: Sequence[str]) -> str:
+    """What Hydra's lexer does not take; `lines` are its message, which marks the place by a circumflex."""
+    if "\n" in line:
+        return "a line break, which has to stand in quotes"
+    column = lines[1].index("^") - lines[0].index(line)
+    fault = "which opens a string that does not end" if line[column] in "'\"" else "which has to stand in quotes"
+    return f"{line[column]!r}, {fault}"
+
+
+def unreadable_value(line: str, reason: str) -> ConfigError:
+    """An override whose value cannot be read, though its syntax is right."""
+    return ConfigError(f"{shown(line)} (command line): the value cannot be read: {reason}")
+
+
+def shown(text: str) -> str:
+    """A text of the user's in a message: what is very long is cut, and what cannot be printed is escaped."""
+    cut = text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS // 2]}…{text[-MOST_CHARS // 4 :]}"
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)
 
 
 def needs_multirun(override: Override) -> ConfigError:

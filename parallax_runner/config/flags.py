@@ -1,8 +1,9 @@
-"""Words on the command line that begin with a dash and that Hydra's parser does not take."""
+"""Words on the command line that begin with a dash: `--version`, and those that Hydra's parser does not take."""
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.explain import known_keys, nearest_key
@@ -22,6 +23,20 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
     if unknown:
         raise _refusal(unknown[0], words, parser)
     return arguments
+
+
+class ShowVersion(argparse.Action):
+    """Prints this project's version, in place of Hydra's, and ends the process."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, const: Callable[[], str]) -> None:
+        shown = "Show the version and the commit of parallax_runner, and exit"
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=shown)
+        self._version = const
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Argparse calls this where the flag is met."""
+        print(self._version())
+        raise SystemExit(0)
 
 
 def _refusal(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> ConfigError:

@@ -4,22 +4,24 @@ import string
 from collections.abc import Iterator, Sequence
 
 from hydra.core.object_type import ObjectType
-from omegaconf import OmegaConf, open_dict
 
-from parallax_runner.config.compose import Composer, resolve
+from parallax_runner.config.compose import Composer
+from parallax_runner.config.key_help import key_help
+from parallax_runner.errors import ConfigError
 
 
-def help_text(composer: Composer, overrides: Sequence[str], *, resolved: bool) -> str:
-    """The template in `conf/hydra/help/`, with the groups and the configuration that these overrides make."""
-    job = composer.job(overrides)
-    config, template = job.config, job.config.hydra.help.template
+def help_text(composer: Composer, words: Sequence[str], *, resolved: bool) -> str:
+    """One page: the template in `conf/hydra/help/`, with all groups. For words that are no overrides, such as `train`,
+    the keys that they name."""
+    topics = [word for word in words if "=" not in word and not word.startswith("~")]
+    overrides = [word for word in words if word not in topics]
+    if topics:
+        return key_help(composer, topics, overrides, resolved=resolved)
     if resolved:
-        config = resolve(job)
-    else:
-        with open_dict(config):
-            del config["hydra"]
+        raise ConfigError("--resolve goes with --cfg, or with --help and a group, as in --help train --resolve")
+    template = composer.job(overrides).config.hydra.help.template
     groups = "\n".join(f"{group}: {', '.join(choices)}" for group, choices in sorted(_groups(composer)))
-    return string.Template(template).safe_substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(config))
+    return string.Template(template).safe_substitute(APP_CONFIG_GROUPS=groups)
 
 
 def _groups(composer: Composer) -> Iterator[tuple[str, list[str]]]:

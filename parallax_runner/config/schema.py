@@ -222,6 +222,7 @@ class RunConfig:
     run_dir: str = MISSING
     redirect_path: str | None = None
     export_graph_path: str | None = None
+    model_name: str = MISSING
     sweep: SweepConfig = field(default_factory=SweepConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
     data: Mapping[str, Any] = field(default_factory=dict)

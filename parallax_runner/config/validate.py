@@ -27,6 +27,9 @@ from parallax_runner.config.validate_epochs import check_epochs
 from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.files.regular import kind_of
 
+KERNEL = (("/", "proc"), ("/", "sys"))  # where nobody can make a folder
+BELOW_BYTES = 256  # of a path, for what a run writes below its folder
+
 
 def validate(composed: DictConfig, origins: Origins) -> RunConfig:
     """Checks a resolved configuration, and returns it as all others read it.
@@ -129,6 +132,9 @@ def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
         _check_kind(config, key, declared.get(key), origins)
     if not isinstance(OmegaConf.select(config, f"{group}._target_"), str):
         raise refusal(f"{group}._target_", origins, "expected the dotted name of a function or class")
+    if OmegaConf.select(config, f"{group}._partial_"):
+        needed = "the function is called once, with all of its arguments: leave it out"
+        raise refusal(f"{group}._partial_", origins, needed, value=True)
 
 
 def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) -> None:
@@ -300,15 +306,26 @@ def _check_folders(config: RunConfig, origins: Origins) -> None:
 
 def unwritable(path: str) -> str | None:
     """Why a folder cannot be made or written at `path`; None if it looks as if it can."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "it has a character that UTF-8 cannot encode"
     if path.startswith("~") and not os.path.lexists(path):
         return f"~ stands for nothing here, write {os.path.expanduser(path)}"
-    nearest = os.path.abspath(path)
+    whole = nearest = os.path.abspath(path)
     while not os.path.lexists(nearest):
         nearest = os.path.dirname(nearest)
     if not os.path.isdir(nearest):
         return f"expected a folder, and {nearest} is a file"
-    # Of a file system that is mounted for reading only this says so to root, too.
-    return None if os.access(nearest, os.W_OK | os.X_OK) else f"the folder {nearest} cannot be written"
+    most_bytes = os.pathconf(nearest, "PC_NAME_MAX")
+    if any(len(os.fsencode(name)) > most_bytes for name in os.path.relpath(whole, nearest).split(os.sep)):
+        return f"a name in it has more than {most_bytes} bytes"
+    if len(os.fsencode(whole)) + BELOW_BYTES > os.pathconf(nearest, "PC_PATH_MAX"):
+        return "the path is too long"
+    # Of a file system that is mounted for reading only this says so to root, too; of the kernel's own it does not.
+    is_of_kernel = Path(os.path.realpath(nearest)).parts[:2] in KERNEL
+    is_writable = not is_of_kernel and os.access(nearest, os.W_OK | os.X_OK)
+    return None if is_writable else f"the folder {nearest} cannot be written"
 
 
 def unreadable(path: str) -> str | None:

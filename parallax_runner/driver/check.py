@@ -10,12 +10,12 @@ from typing import Any
 from parallax_runner.config import slurm_allocation
 from parallax_runner.config.choice_names import check_choice_names
 from parallax_runner.config.compose import CONFIG_NAME, Composer, Job, as_typed, resolve
-from parallax_runner.config.explain import refusal
+from parallax_runner.config.explain import refusal, shown
 from parallax_runner.config.master import Master
 from parallax_runner.config.objective import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.validate import validate, validate_sweep
+from parallax_runner.config.validate import unwritable, validate, validate_sweep
 from parallax_runner.errors import ConfigError
 from parallax_runner.planning.routes.check import check_routes, unused
 
@@ -69,6 +69,9 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
         if checked.config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
             raise SystemExit(0)  # srun has started several of us, and the first one is the driver
         return None
+    reason = unwritable(command.dir)
+    if reason is not None:
+        raise ConfigError(f"hydra.sweep.dir={shown(command.dir)}: {reason}")
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
     hydra = command.config.hydra
     return CheckedSweep(

@@ -47,6 +47,7 @@ from parallax_runner.launch.logs import LogFile, redirect_logs
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan import plan as plans
 from parallax_runner.plan.plan import Moved, Plan
+from parallax_runner.planning.advice import advice
 from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.explain import explain
@@ -157,7 +158,12 @@ def _drive(
     with stage("show the plan"):
         plans.save(plan, run_dir / "plan.json")
         if config.redirect_path is None and not partition_search.is_due(config, plan):
-            report.show_plan(plan, constants=constants_of(config) if config.action == "plan" else None)
+            explains = config.action == "plan"
+            report.show_plan(
+                plan,
+                constants=constants_of(config) if explains else None,
+                advice=_advice(config, single, plan, measured) if explains else None,
+            )
     if config.action == "plan":
         write_summary(run_dir, dataclasses.replace(state.summary, status="finished").flat())
         return None
@@ -251,6 +257,15 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
     return explain(plan, request.variables, model)
+
+
+def _advice(config: RunConfig, single: SingleDeviceGraph, plan: Plan, measured: Measured | None) -> str | None:
+    from parallax_runner.analysis.classify import classify
+
+    request = plan_request(config, classify(single), single.fingerprint, measured)
+    constants = constants_of(config)
+    auto = dataclasses.replace(request, comm="auto", preset=None)
+    return advice(plan, request.variables, cost_model(request, constants), cost_model(auto, constants))
 
 
 @stage("find a checkpoint")

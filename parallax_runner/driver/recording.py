@@ -9,6 +9,7 @@ from typing import Any
 
 from parallax_runner.config.frozen import SCRIPT, plain
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.used_params import used_params
 from parallax_runner.plan.plan import Plan
 from parallax_runner.process.stage_times import stage
 from parallax_runner.track.origin import origin_of
@@ -28,7 +29,7 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
     cls = tracker_class(config)
     if cls is None:
         return NoTracker()
-    what = {"comm": plan.comm, "model": config.model["_target_"], "workers": plan.workers, "servers": plan.servers}
+    what = {"comm": plan.comm, "model": name_of_model(config), "workers": plan.workers, "servers": plan.servers}
     run = RunInfo(
         run_dir=run_dir,
         name=config.tracking.run_name or default_run_name(config, plan, time.localtime()),
@@ -40,30 +41,23 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
         summary=summary,
     )
     tracker = cls(run)
-    tracker.log_params(_params(config))
+    tracker.log_params(used_params(config))
     return tracker
 
 
 def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> str:
     """What a run is, and when it began: `lm-hybrid-2w-20261124-083000`."""
-    model = config.model
-    *modules, function = model["_target_"].split(".")
-    if model["_target_"] == SCRIPT:
-        name = Path(model["path"]).stem
-    elif function == "build" and modules:
-        name = modules[-1]
-    else:
-        name = function
     action = () if config.action == "train" else (config.action,)
-    return "-".join((*action, name, plan.comm, f"{plan.workers}w", time.strftime("%Y%m%d-%H%M%S", now)))
+    return "-".join(
+        (*action, name_of_model(config), plan.comm, f"{plan.workers}w", time.strftime("%Y%m%d-%H%M%S", now))
+    )
 
 
-def _params(config: RunConfig) -> dict[str, Any]:
-    """The configuration; without the number of partitions where it is yet to be found, for parameters never change."""
-    params: dict[str, Any] = plain(config)
-    if config.partition.name == "search":
-        del params["partition"]["num"]
-    return params
+def name_of_model(config: RunConfig) -> str:
+    """As the choice of `model` is called, or a script that brings its own."""
+    if config.model["_target_"] == SCRIPT:
+        return Path(config.model["path"]).stem
+    return config.model_name
 
 
 def _start_of(config: RunConfig) -> Start | None:

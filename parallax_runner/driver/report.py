@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 PLAIN_WIDTH = 140  # columns of tables where there is no terminal
 
 
-def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
-    """Prints the table of variables and the plan's notes; between them, if the cost model's `constants` are given and
-    it knows such plans, what each route would cost, and them."""
+def show_plan(plan: Plan, *, constants: Constants | None = None, advice: str | None = None) -> None:
+    """Prints the table of variables, the plan's notes and the advice; between table and notes, if the cost model's
+    `constants` are given and it knows such plans, what each route would cost, and them."""
     console = wide_console(PLAIN_WIDTH)
     console.print(plan_table(plan))
     if constants is not None and plan.workers > 1 and any(variable.costs for variable in plan.variables):
@@ -41,6 +41,8 @@ def show_plan(plan: Plan, *, constants: Constants | None = None) -> None:
         console.print(constants_table(constants))
     for note in (*map(str, plan.moved), *plan.notes):
         console.print(f"note: {note}", highlight=False, markup=False)
+    if advice is not None:
+        console.print(f"advice: {advice}", highlight=False, markup=False)
 
 
 def wide_console(plain_width: int) -> Console:

@@ -11,6 +11,7 @@ from parallax_runner.config.frozen import SCRIPT
 from parallax_runner.config.objective import TRAINING_LOSS, Direction, Objective
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.partition_results import SearchSummary
+from parallax_runner.track.origin import program
 from parallax_runner.track.run_record import RunRecord, counts_of, histogram_of
 from parallax_runner.track.tracker import Status
 
@@ -56,8 +57,8 @@ class RunSummary:
     """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in their order; a part that is made
     of several fields stands among the others. What is `optional` and None is left out.
 
-    `observed` are counts of staleness and dropped gradients, `training` the metrics of the last
-    training steps, `validation` the last validation's numbers.
+    `version` and `commit` are this program's. `observed` are counts of staleness and dropped gradients, `training` the
+    metrics of the last training steps, `validation` the last validation's numbers.
     """
 
     status: Status
@@ -82,6 +83,8 @@ class RunSummary:
     mlflow_run_id: str | None = None
     ckpt_path: str | None = None
     error: str | None = None
+    version: str | None = None
+    commit: str | None = None
     search: SearchSummary | None = field(default=None, metadata={"optional": True})
     skipped_steps: int | None = field(default=None, metadata={"optional": True})
     export: ExportSummary | None = field(default=None, metadata={"optional": True})
@@ -110,6 +113,8 @@ class RunSummary:
             model=config.model["_target_"],
             workers=config.cluster.workers,
             global_batch=global_batch(config, config.cluster.workers),
+            version=program().version,
+            commit=program().commit,
         )
 
     def flat(self) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.cost_model import constants_of
+from parallax_runner.driver.recording import name_of_model
 from parallax_runner.driver.report import wide_console
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.whole import write_whole
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import measured
+from parallax_runner.planning.cost.constants import GBIT_BYTES, Constants
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.simulation import show
 from parallax_runner.simulation.simulate import Simulation, as_json, simulate
@@ -44,7 +46,7 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
     write_whole(run_dir / FILE_NAME, json.dumps(as_json(simulation), indent=1) + "\n")
     write_whole(run_dir / MARKDOWN, show.markdown(simulation))
     try:
-        show.draw(simulation, run_dir / PLOT)
+        show.draw(simulation, run_dir / PLOT, _title(config, constants))
     except Exception as error:  # a font cache, a disk: the numbers are there
         log.warning("no plot of the simulation: %s: %s", type(error).__name__, error)
     console = wide_console(PLAIN_WIDTH)
@@ -53,6 +55,15 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
         console.print(f"note: {assumption}", highlight=False)
     print(f"simulated: {run_dir / MARKDOWN}, {FILE_NAME} and {PLOT}", file=sys.stderr)
     return simulation
+
+
+def _title(config: RunConfig, constants: Constants) -> str:
+    """`lm, links of 10 Gbit/s and 20 µs, 1 worker a host`."""
+    profile, workers = config.simulate.profile, config.simulate.workers_per_host
+    model = name_of_model(config) if profile is None else Path(profile).name
+    link = constants.allreduce
+    speed = f"{1 / (link.secs_per_byte * GBIT_BYTES):.3g} Gbit/s and {link.latency_secs * 1e6:.3g} µs"
+    return f"{model}, links of {speed}, {workers} worker{'s' * (workers > 1)} a host"
 
 
 def _given(path: str) -> Measured:

@@ -14,7 +14,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.driver import recovery, report
+from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.epochs import Epochs, MakeEpochs
 from parallax_runner.driver.partition_search import PartitionSearch
@@ -84,11 +84,16 @@ def supervise(
             on_validated=_best_keeper(config, goal),
         )
         between = None if epochs is None else epochs(record)
+        if start.first_step:
+            display.say(f"resumed from {config.ckpt.resume} at step {start.first_step}")
         while True:
             if search is not None:
                 config, plan = search.begin(config), search.plan
-            on_message = _listener(record, artifacts, early_end.Watch(), search, between)
-            prepare(config.profile, first_step=recovery.step_of(config))
+            first_step = recovery.step_of(config)
+            on_stage = phases.on_stage(display.show_phase, first_step)
+            on_message = _listener(record, artifacts, early_end.Watch(), on_stage, search, between)
+            prepare(config.profile, first_step=first_step)
+            display.show_phase(phases.starting(plan))
             spec = launch_spec(config, plan, run_dir)
             result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=interrupts)
             failure = restarts.failure_to_retry(result, was_stopped=interrupts.received)
@@ -120,6 +125,7 @@ def _listener(
     record: RunRecord,
     artifacts: RunArtifacts,
     watch: early_end.Watch,
+    on_stage: Callable[..., Mapping[str, Any] | None],
     search: PartitionSearch | None,
     epochs: Epochs | None,
 ) -> processes.OnMessage:
@@ -137,6 +143,7 @@ def _listener(
     handlers: dict[str, Callable[..., Mapping[str, Any] | None]] = {
         "progress": on_progress,
         "alive": on_alive,
+        "stage": on_stage,
         "leave": watch.on_leave,
         "validation": record.on_validation,
         "checkpoint": lambda _, prefix: artifacts.on_checkpoint(Path(prefix)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from parallax_runner.config.frozen import plain
+from parallax_runner.config.location import models_dir
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.errors import ConfigError, DataError
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 # Keys of the group `data` that are not arguments of its function.
 OWN_DATA_KEYS = ("batch_size", "resume")
-OWN_MODELS = Path(__file__).parents[2] / "models"
+MEMBERS = ("features", "words_per_example", "train_size", "validation_size", "train_batch", "validation_batch")
+MODELS = "models"  # the package that conf/model/ names
 
 
 @stage("data")
@@ -47,6 +50,12 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
     tensorflow = sys.modules.get("tensorflow")
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
+        missing = [name for name in MEMBERS if not hasattr(made, name)]
+        if missing:
+            raise ConfigError(
+                f"data._target_={config.data['_target_']}: it returns an object of type {type(made).__name__}, without "
+                f"{', '.join(missing)}: expected a data set, as docs/data.md describes it, or a tf.data.Dataset"
+            )
         dataset: Dataset = made
         return dataset
     from parallax_runner.graph.tf_data.dataset import TfDataset
@@ -140,13 +149,27 @@ def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
 
 
 def _reach_models() -> None:
-    """The folder that a run was started in may have other `models`: the project's are to be found beside them."""
+    """Makes the project's models importable as `models`. The folder that a run was started in may have other `models`:
+    theirs are found first, the project's beside them."""
+    own = models_dir()
     # If it cannot be imported, that is told of the model that is looked for.
-    with suppress(Exception), must_not_exit(OWN_MODELS.name, ConfigError):
-        models = importlib.import_module(OWN_MODELS.name)
+    with suppress(Exception), must_not_exit(MODELS, ConfigError):
+        if importlib.util.find_spec(MODELS) is None:  # a wheel has them inside parallax_runner
+            _import_as(MODELS, own)
+        models = importlib.import_module(MODELS)
         path = models.__dict__.setdefault("__path__", [])
-        if str(OWN_MODELS) not in path:
-            path.append(str(OWN_MODELS))
+        if str(own) not in path:
+            path.append(str(own))
+
+
+def _import_as(name: str, folder: Path) -> None:
+    """Imports the package in a folder under this name."""
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
 
 
 def _find(group: str, content: Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,9 +17,20 @@ log = logging.getLogger(__name__)
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+_on_begin: Callable[[str], None] | None = None
+
+
+def report_to(on_begin: Callable[[str], None]) -> None:
+    """From now on `on_begin` is called with the name of each stage of this process as it begins."""
+    global _on_begin
+    _on_begin = on_begin
+
+
 @contextmanager
 def stage(name: str) -> Iterator[None]:
     """Logs «stage NAME: 0.123 s» at the end of the block, or of each call of the function that it decorates."""
+    if _on_begin is not None:
+        _on_begin(name)
     started = time.perf_counter()
     yield
     tell(name, time.perf_counter() - started)

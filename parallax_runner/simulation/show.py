@@ -58,8 +58,9 @@ def markdown(simulation: Simulation) -> str:
     return "\n".join(["Modelled, not measured.", "", *lines, "", *assumed]) + "\n"
 
 
-def draw(simulation: Simulation, path: Path) -> None:
-    """Throughput and efficiency over workers, a line a way to communicate."""
+def draw(simulation: Simulation, path: Path, title: str) -> None:
+    """Throughput and efficiency over workers, a line a way to communicate, and one for as many devices alone. `title`
+    says of what model and links."""
     # Not pyplot, which would look for a display; and only here, since it takes a while to be imported.
     from matplotlib.figure import Figure
 
@@ -75,13 +76,18 @@ def draw(simulation: Simulation, path: Path) -> None:
         style = "--" if comm == "auto" else "-"
         left.plot(workers, rates, style, label=comm)
         right.plot(workers, [100 * point.efficiency for point in points], style, label=comm)
+    alone = next(point for point in simulation.points if point.workers == 1)
+    most = max(point.workers for point in simulation.points)
+    rate = (alone.words_per_sec if has_words else alone.examples_per_sec) or 0.0
+    left.plot([1, most], [rate, rate * most], ":", color="0.5", label="ideal")
+    right.plot([1, most], [100, 100], ":", color="0.5", label="ideal")
     left.set(xlabel="workers", ylabel="words/s" if has_words else "examples/s")
     right.set(xlabel="workers", ylabel="% of as many devices alone")
     for axes in (left, right):
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    figure.suptitle("modelled, not measured")
+    figure.suptitle(f"{title}; modelled, not measured", fontsize="medium")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
 

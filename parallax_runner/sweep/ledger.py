@@ -89,6 +89,11 @@ class Account:
         """The jobs that a living process works on."""
         return [one for one in self.standings.values() if one.status == "running" and one.pid != besides_pid]
 
+    def has_finished(self, job: Job) -> bool:
+        """Whether this job, with the same overrides, has nothing left to do."""
+        known = self.standings.get(job.name)
+        return known is not None and known.status == "finished" and sorted(known.job.overrides) == sorted(job.overrides)
+
 
 class Ledger:
     """Reads and appends; any number of processes may do so at once."""
@@ -121,8 +126,7 @@ class Ledger:
                     return Standing(job, "interrupted", 0, exit_status=known.stop_status)
                 if fail_fast and known.failed_status:
                     return Standing(job, "failed", 0, exit_status=known.failed_status)
-                same = before is not None and sorted(before.job.overrides) == sorted(job.overrides)
-                if before is not None and same and before.status == "finished":
+                if before is not None and known.has_finished(job):
                     _write(file, "skipped", job, before.objective_fields())
                     return before
                 if before is None or before.status != "running":

@@ -12,6 +12,7 @@ from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import CheckedSweep
 from parallax_runner.driver.recording import tracker_class
+from parallax_runner.driver.used_params import used_params
 from parallax_runner.track.origin import origin_of
 from parallax_runner.track.params import flatten
 from parallax_runner.track.tracker import NoTracker, RunInfo, Tracker
@@ -54,7 +55,7 @@ def params(configs: Sequence[RunConfig]) -> dict[str, str]:
     """The jobs' parameters together: one value where they agree, else a JSON list of those that occur."""
     together: dict[str, list[str]] = {}
     for config in configs:
-        for key, value in flatten(plain(config)).items():
+        for key, value in flatten(used_params(config)).items():
             if key not in OWN_KEYS:
                 together.setdefault(key, []).append(value)
     return {

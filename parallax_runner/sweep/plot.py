@@ -1,47 +1,76 @@
-"""Draws the objectives of a sweep's jobs, the best at the top."""
+"""Draws the objectives of a sweep's jobs, group by group, the best at the top."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from parallax_runner.sweep.groups import Group, grouped
 from parallax_runner.sweep.results import Result, heading_of_objective
+from parallax_runner.track.scale import calm_limits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FILE_NAME = "sweep.png"
 MAX_JOBS = 60  # more would not be readable; those at the end of the ranking are left out
 INCHES_PER_JOB = 0.3
+COLORS = 10  # of matplotlib's cycle; further groups begin anew
+BESIDE: dict[str, Any] = {
+    **{"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"},
+    "bbox": {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+}
 
 
 def save(results: Sequence[Result], sweep_dir: Path) -> Path:
-    """Writes `sweep.png`: a point a job on the axis of the objective, a cross for one that has not finished."""
+    """Writes `sweep.png`: a point and its value a job on the axis of the objective, a cross for one that has none. A
+    line is the mean of a group of several jobs."""
     # Not pyplot: it keeps figures in global state and looks for a display.
     from matplotlib.figure import Figure
 
-    shown = results[:MAX_JOBS]
+    groups = grouped(results[:MAX_JOBS])
+    shown = [one for group in groups for one in group.results]
     figure = Figure(figsize=(9, 1.5 + INCHES_PER_JOB * max(len(shown), 3)), dpi=110, layout="constrained")
     axes = figure.add_subplot()
-    known = [(row, one.objective) for row, one in enumerate(shown) if one.rank and _is_finite(one.objective)]
-    if known:
-        rows, values = zip(*known, strict=True)
-        axes.plot(values, rows, "o", color="tab:blue", label="finished")
-    left = min((value for _, value in known if value is not None), default=0.0)
-    unfinished = [(row, one) for row, one in enumerate(shown) if not (one.rank and _is_finite(one.objective))]
-    if unfinished:
-        axes.plot([left] * len(unfinished), [row for row, _ in unfinished], "x", color="tab:red", label="no objective")
-        for row, one in unfinished:
-            axes.annotate(one.status, (left, row), xytext=(8, 0), textcoords="offset points", va="center")
+    limits = calm_limits(value for one in shown if (value := _value(one)) is not None) or (0.0, 1.0)
+    first = 0
+    for number, group in enumerate(groups):
+        _draw(axes, group, first, f"C{number % COLORS}", crosses_at=limits[0])
+        first += len(group.results)
+        if first < len(shown):
+            axes.axhline(first - 0.5, color="0.85", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [one.job for one in shown])
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)  # the first at the top
+    room = 0.12 * (limits[1] - limits[0])  # for the value of the point on the right
+    axes.set_xlim(limits[0], limits[1] + room)
     axes.grid(axis="x", alpha=0.4)
     axes.set_xlabel(heading_of_objective(results))
     axes.set_title(f"{len(results)} jobs" + (f", the first {MAX_JOBS}" if len(results) > MAX_JOBS else ""))
-    if unfinished and known:
-        axes.legend(loc="best")
     path = sweep_dir / FILE_NAME
     figure.savefig(path)
     return path
 
 
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+def _draw(axes: Axes, group: Group, first: int, color: str, *, crosses_at: float) -> None:
+    """A group's jobs in the rows from `first` on."""
+    known: list[float] = []
+    for row, one in enumerate(group.results, start=first):
+        value = _value(one)
+        if value is None:
+            axes.plot([crosses_at], [row], "x", color="tab:red", clip_on=False)
+            axes.annotate(f"{one.status}, no objective", (crosses_at, row), color="tab:red", **BESIDE)
+        else:
+            known.append(value)
+            axes.plot([value], [row], "o", color=color)
+            axes.annotate(f"{value:.5g}", (value, row), **BESIDE)
+    if len(known) > 1 and group.name:
+        mean = statistics.fmean(known)
+        axes.plot([mean, mean], [first - 0.4, first + len(group.results) - 0.6], "-", color=color, alpha=0.5)
+
+
+def _value(one: Result) -> float | None:
+    """The objective, if the job has a rank by it."""
+    return one.objective if one.rank and one.objective is not None and math.isfinite(one.objective) else None

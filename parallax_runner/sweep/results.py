@@ -39,6 +39,7 @@ class Result:
     error: str | None
     objective_name: str | None
     direction: Direction = "minimize"
+    examples_per_sec: float | None = None
 
 
 def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
@@ -70,6 +71,7 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
 
 def table(results: Sequence[Result], sweep_dir: Path) -> Table:
     """The closing table."""
+    unit = _unit_of_speed(results)
     # Titles and paths are the user's words: what stands in brackets in them is no markup.
     shown = Table(title=Text(f"sweep {sweep_dir}"), title_justify="left")
     for heading, is_number in (
@@ -77,7 +79,7 @@ def table(results: Sequence[Result], sweep_dir: Path) -> Table:
         ("job", False),
         ("status", False),
         (heading_of_objective(results), True),
-        ("words/s", True),
+        (unit, True),
         ("step ms", True),
         ("run directory", False),
     ):
@@ -88,7 +90,7 @@ def table(results: Sequence[Result], sweep_dir: Path) -> Table:
             Text(one.job),
             one.status,
             "" if one.objective is None else f"{one.objective:.5g}",
-            "" if one.words_per_sec is None else f"{one.words_per_sec:,.0f}",
+            "" if (speed := _speed(one, unit)) is None else f"{speed:,.0f}",
             "" if one.step_ms_p50 is None else f"{one.step_ms_p50:.1f}",
             Text(_below(one.run_dir, sweep_dir)),
         )
@@ -127,6 +129,16 @@ def disagreement(results: Sequence[Result]) -> str | None:
     return f"the jobs are not ranked, because their objectives are not the same: {told}; give each kind its own sweep"
 
 
+def _unit_of_speed(results: Iterable[Result]) -> str:
+    """Words, if all jobs that have a speed know their words; else examples, which they all know."""
+    rated = [one for one in results if one.examples_per_sec is not None or one.words_per_sec is not None]
+    return "words/s" if all(one.words_per_sec is not None for one in rated) else "examples/s"
+
+
+def _speed(one: Result, unit: str) -> float | None:
+    return one.words_per_sec if unit == "words/s" else one.examples_per_sec
+
+
 def _names_of(results: Iterable[Result]) -> set[str]:
     return {one.objective_name for one in results if one.objective_name is not None}
 
@@ -148,6 +160,7 @@ def _result(account: Account, job: Job) -> Result:
         error=None if standing is None or not standing.exit_status else standing.error or summary.get("error"),
         objective_name=None if standing is None else standing.objective_name,
         direction="minimize" if standing is None else standing.direction,
+        examples_per_sec=summary.get("examples_per_sec"),
     )
 
 

@@ -18,7 +18,7 @@ from parallax_runner.driver.report import PLAIN_WIDTH
 from parallax_runner.errors import ConfigError, ExportError
 from parallax_runner.files.credentials import without_password
 from parallax_runner.process.exit_status import INTERRUPTED, tell
-from parallax_runner.sweep import parent, plot, results
+from parallax_runner.sweep import parent, plot, results, resumed
 from parallax_runner.sweep.ensemble import make_ensemble
 from parallax_runner.sweep.ledger import Job, Ledger
 from parallax_runner.sweep.results import Result
@@ -39,6 +39,11 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
     ledger = Ledger(sweep.dir)
     with _only_one(sweep.dir):
         _check_nothing_runs(ledger)
+        planned = _planned(sweep)
+        configs = [one.config for one in sweep.jobs]
+        before = resumed.far(ledger.read(), list(zip(planned, configs, strict=True)))
+        if before is not None:
+            print(f"sweep {sweep.dir}: {before}", file=sys.stderr)
         again = [without_password(word) for word in again]
         ledger.append("sweep_started", arguments=again)
         tracker = parent.open_parent(sweep)
@@ -48,7 +53,7 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         stop_status = account.stop_status or (launch_status if launch_status in INTERRUPTED else 0)
         status = stop_status or max(account.failed_status, launch_status)
         outcome: Status = "interrupted" if stop_status else "failed" if status else "finished"
-        ranked = results.rank(account, _planned(sweep))
+        ranked = results.rank(account, planned)
         try:
             saved = results.save(ranked, sweep.dir, outcome)
             _show(ranked, sweep.dir, shlex.join(["python", "-m", "parallax_runner", *again]) if status else None)

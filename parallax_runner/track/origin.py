@@ -1,12 +1,16 @@
-"""Where a run comes from: the user, the command, the commit."""
+"""Where a run comes from: the user, the command, the commit, the version of this program."""
 
 from __future__ import annotations
 
+import functools
 import getpass
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+
+import parallax_runner
 
 GIT_TIMEOUT_SECS = 5.0
 # What a sweep adds for Hydra (config/master.py); the folder is a tag of its own.
@@ -14,8 +18,42 @@ OF_SWEEPS = ("hydra.sweep.dir=", "hydra.job.config.override_dirname.exclude_keys
 
 
 def origin_of(folder: Path) -> dict[str, str]:
-    """The user, the command line, and what git says of `folder`, the one the command was given in."""
-    return {"user": _user(), "command": command_line(), **git_tags(folder)}
+    """The user, the command line, what git says of `folder`, the one the command was given in, and the program."""
+    return {"user": _user(), "command": command_line(), **git_tags(folder), **program().tags()}
+
+
+@dataclass(frozen=True)
+class Program:
+    """The version of this program. `commit` is that of the git checkout it runs from, and ends in `-dirty` if files
+    differ from it; None if it is installed."""
+
+    version: str
+    commit: str | None
+
+    def __str__(self) -> str:
+        """As `--version` prints it."""
+        return f"parallax_runner {self.version}" + ("" if self.commit is None else f", commit {self.commit}")
+
+    def tags(self) -> dict[str, str]:
+        """For the record of a run."""
+        commit = {} if self.commit is None else {"parallax.commit": self.commit}
+        return {"parallax.version": self.version, **commit}
+
+
+@functools.cache  # files that change later are not those that this process has loaded
+def program() -> Program:
+    """The program that runs in this process."""
+    return program_in(Path(parallax_runner.__file__).resolve().parents[1])
+
+
+def program_in(checkout: Path) -> Program:
+    """The program whose package is in this folder. A package that is installed below the checkout of another project
+    has no commit."""
+    version, top = parallax_runner.__version__, _git(checkout, "rev-parse", "--show-toplevel")
+    tags = git_tags(checkout) if top is not None and Path(top).resolve() == checkout.resolve() else {}
+    if not tags:
+        return Program(version, None)
+    return Program(version, tags["git.commit"] + ("-dirty" if tags["git.dirty"] == "true" else ""))
 
 
 def command_line() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from parallax_runner.track.scale import MARGIN, calm_limits
 from parallax_runner.track.tracker import History
 
 FOLDER = "plots"
@@ -23,6 +24,7 @@ STALENESS = "staleness/"
 SIZE_INCHES = (7.0, 4.0)
 # A line hides where few points are.
 MARKED_POINTS = 50
+ENOUGH_POINTS = 3
 
 Points = Sequence[tuple[int, float]]
 
@@ -30,7 +32,8 @@ Points = Sequence[tuple[int, float]]
 def plot_run(run_dir: Path, history: History) -> list[Path]:
     """Writes `plots/loss.png` and `plots/throughput.png` of the run's history and returns their paths.
 
-    After asynchronous training `plots/staleness.png` too. What was never recorded is not drawn.
+    The throughput is drawn without the first report, whose steps are slow. After asynchronous training there is
+    `plots/staleness.png` too. What was never recorded is not drawn.
     Raises OSError where the folder cannot be written.
     """
     series, title = history.metrics, _title(history.tags)
@@ -41,11 +44,17 @@ def plot_run(run_dir: Path, history: History) -> list[Path]:
         drawn.append(_draw(run_dir, "loss", losses, title=title, label="loss (mean over a global batch)"))
     if throughput is not None:
         label = f"{THROUGHPUTS[throughput]}, all workers"
-        drawn.append(_draw(run_dir, "throughput", {"": series[throughput]}, title=title, label=label, from_zero=True))
+        points = _without_start(series[throughput])
+        drawn.append(_draw(run_dir, "throughput", {"": points}, title=title, label=label, from_zero=True))
     bins = {key.removeprefix(STALENESS): points[-1][1] for key, points in series.items() if key.startswith(STALENESS)}
     if bins:
         drawn.append(_draw_staleness(run_dir, bins, title=title))
     return drawn
+
+
+def _without_start(points: Points) -> Points:
+    """Without the first report, whose steps pay for set-up, where there are enough others."""
+    return points[1:] if len(points) >= ENOUGH_POINTS else points
 
 
 def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> Path:
@@ -83,7 +92,9 @@ def _draw(
     axes.set_title(title, fontsize="small")
     axes.grid(alpha=0.3)
     if from_zero:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, axes.dataLim.y1 * (1 + MARGIN) or 1)
+    elif (limits := calm_limits(value for points in lines.values() for _, value in points)) is not None:
+        axes.set_ylim(*limits)
     if len(lines) > 1:
         axes.legend()
     path = run_dir / FOLDER / f"{name}.png"

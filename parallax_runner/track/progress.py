@@ -57,6 +57,7 @@ class ProgressDisplay:
         self._written_step: int | None = None
         self._reported = Standing(0, steps)
         self._reported_secs = clock()
+        self._phases: list[str] = []
         self._bar: Progress | None = None
         console = Console(file=self._stream)
         if console.is_terminal:
@@ -85,6 +86,22 @@ class ProgressDisplay:
         elif self._is_due(standing):
             self._written_step = standing.step
             print(format_line(standing), file=self._stream, flush=True)
+
+    def say(self, line: str) -> None:
+        """A line of its own, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def show_phase(self, phase: str) -> None:
+        """What is done before the first step: in the bar, elsewhere in a line, once however often the run restarts."""
+        if self._bar is not None:
+            if self._reported.loss is None:
+                self._bar.update(self._task, description=phase, refresh=True)
+        elif phase not in self._phases:
+            self._phases.append(phase)
+            self.say(phase)
 
     def restart(self) -> None:
         """All ranks begin again, from an earlier step: what was shown says no longer which step is the next to show."""
@@ -152,6 +169,12 @@ def format_rates(standing: Standing) -> str:
     if standing.left_secs is not None:
         parts.append(f"left {format_duration(standing.left_secs)}")
     return "  ".join(parts)
+
+
+def format_validation(step: int, result: Mapping[str, float]) -> str:
+    """`validation after step 200: loss 3.847, perplexity 46.85`, of values by name such as `validation/loss`."""
+    values = ", ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in result.items())
+    return f"validation after step {step}: {values}"
 
 
 def format_duration(secs: float) -> str:

@@ -17,7 +17,7 @@ from parallax_runner.config.objective import VALIDATION_LOSS, Goal
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.track.metric_totals import MetricTotals, Results, added_up, as_arrays
-from parallax_runner.track.progress import ProgressDisplay, Standing
+from parallax_runner.track.progress import ProgressDisplay, Standing, format_validation
 from parallax_runner.track.tracker import Tracker
 
 SUMMARY = "summary.json"
@@ -133,6 +133,7 @@ class RunRecord:
             result |= named("validation", self.last_validation_metrics)
         self.validation = result
         self.tracker.log_metrics(step, result)
+        self.display.say(format_validation(step, result))
         value = self.goal.in_validation(result)
         if self.on_validated is not None and value is not None:
             self.on_validated(step, value)

@@ -32,9 +32,10 @@ class RunInfo:
 
     `config` is the resolved configuration; its group `tracking` has the tracker's own settings in `options`. `tags` say
     what the run is (model, comm, workers, servers, the user's `tracking.tags`), `origin` where it comes from (user,
-    command, git.commit, git.dirty). `start` is None where training starts from nothing. `sweep_dir` is the folder of
-    the sweep that the run is a job of. `is_sweep`: this is the run above a sweep's jobs, in the sweep's folder
-    `run_dir`, with the configuration of the first job. `summary` is `summary.json` as far as it is known.
+    command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None where training starts from
+    nothing. `sweep_dir` is the folder of the sweep that the run is a job of. `is_sweep`: this is the run above a
+    sweep's jobs, in the sweep's folder `run_dir`, with the configuration of the first job. `summary` is `summary.json`
+    as far as it is known.
     """
 
     run_dir: Path

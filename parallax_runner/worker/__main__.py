@@ -10,7 +10,7 @@ from parallax_runner.config.frozen import runs_script
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
 from parallax_runner.launch.entry import run_child
-from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, stage, tell
+from parallax_runner.process.stage_times import log_to_stderr, process_age_secs, report_to, stage, tell
 from parallax_runner.process.tensorflow_import import import_tensorflow
 
 
@@ -18,6 +18,8 @@ def work(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Builds the graph again, rewrites it for this rank, trains, and tells the driver how it went."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
+    if rank == 0:
+        report_to(lambda name: client.report("stage", name=name))
     if runs_script(run_dir):
         from parallax_runner.worker.script import run_script
 

@@ -11,6 +11,7 @@ from matplotlib.image import imread
 from mlflow.entities import Run as MlflowRun
 from playwright.sync_api import Locator, Page, expect
 
+from parallax_runner import __version__
 from tests.e2e import screenshots
 from tests.e2e.conftest import PATIENCE_MS
 from tests.e2e.recorded_sweep import EXPERIMENT, Job, RecordedSweep, command
@@ -85,7 +86,7 @@ def test_a_job_shows_where_it_comes_from(open_run: Callable[..., Page], sweep: R
     expect(page.get_by_test_id("key-value-Status")).to_contain_text("Finished")
     expect(page.get_by_test_id("key-value-Source")).to_contain_text(sweep.commit[:7])
     expect(page.get_by_test_id("key-value-Source")).to_contain_text(command(" -m comm="))
-    tags = {"comm": "hybrid", "model": "models.lm.build", "workers": "2", "servers": "1"}
+    tags = {"comm": "hybrid", "model": "lm", "workers": "2", "servers": "1", "parallax.version": __version__}
     for name, value in tags.items():
         expect(page.get_by_text(f"{name}: {value}", exact=True)).to_be_visible()
     page.get_by_test_id("key-value-Parent run").get_by_role("link").click()

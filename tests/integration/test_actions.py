@@ -68,6 +68,11 @@ def test_plan_prints_a_table(planned: Run) -> None:
     assert re.fullmatch(r"≤ 1\.\d+ kB", rows["embedding"][7])
 
 
+def test_plan_ends_with_advice(planned: Run) -> None:
+    told = " ".join((planned.stdout + planned.stderr).partition("\nadvice: ")[2].split())
+    assert told.startswith("comm=auto would choose ") and "softmax_w" in told and " ms, " in told
+
+
 def test_plan_writes_plan_and_summary(planned: Run) -> None:
     variables = {variable["name"]: variable for variable in planned.plan["variables"]}
     assert variables["embedding"]["route"] == "ps"

@@ -68,9 +68,12 @@ def test_a_field_of_comm_is_added_in_two_files(checkout: Path, tmp_path: Path) -
     status, told = plan("comm.bucket_mib=8", name="given")
     assert (status, "note: buckets of 8 MiB" in told) == (0, True), told
     assert (
-        "\n  bucket_mib: 8\n"
+        "\ncomm.bucket_mib=8\n"
         in launch(
-            *("--help", "comm=mpi", "comm.bucket_mib=8"), cwd=tmp_path / "help", python_path=checkout, is_forked=False
+            *("--help", "comm", "comm=mpi", "comm.bucket_mib=8"),
+            cwd=tmp_path / "help",
+            python_path=checkout,
+            is_forked=False,
         ).stdout
     )
     status, told = plan("comm.bucket_mib=many", name="refused")

@@ -85,7 +85,7 @@ def test_a_run_is_recorded_by_it_and_by_no_other(package: Path, tmp_path: Path) 
     lines = recorded(run)
     assert only(lines, "start")["name"].startswith("simple-mpi-2w-")
     assert only(lines, "start")["tags"] == {
-        **{"comm": "mpi", "model": "models.simple.build", "workers": 2, "servers": 0, "team": "x"},
+        **{"comm": "mpi", "model": "simple", "workers": 2, "servers": 0, "team": "x"},
     }
     params = only(lines, "params")["params"]
     assert (params["train.steps"], params["tracking.tracker"]) == ("6", "jsonl_tracker.JsonLines")

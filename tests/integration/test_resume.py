@@ -49,6 +49,8 @@ def test_a_model_without_random_ops(comm: str, tmp_path: Path) -> None:
     assert position == STOP * BATCH * MODES[comm]
     assert position % EXAMPLES != 0  # In the middle of an epoch.
     assert (resumed.summary["first_step"], resumed.summary["steps"]) == (STOP, STEPS)
+    assert f"model.ckpt-{STOP} at step {STOP}\n" in resumed.stderr.partition("resumed from ")[2]
+    assert f"\nrestoring step {STOP}\n" in resumed.stderr
     assert resumed.sidecar(STEPS)["examples"] == whole.sidecar(STEPS)["examples"]
     expected, found = variables(whole.ckpt_dir, STEPS), variables(resumed.ckpt_dir, STEPS)
     assert {"table", "weights", "table/Adam", "weights/Adam_1", "beta1_power"} <= set(expected) == set(found)

@@ -113,6 +113,7 @@ def test_ctrl_c_ends_the_job_and_the_sweep(interrupted: Sweep) -> None:
     assert interrupted.summary(NAMES[1])["status"] == "interrupted"
     assert newest_step(interrupted.dir / NAMES[1]) == interrupted.summary(NAMES[1])["steps"] > 0
     assert "2 of 3 jobs have not finished" in interrupted.run.stderr
+    assert "out of reach" not in interrupted.run.stderr, "the database was only being created"
     assert f"hydra.sweep.dir={interrupted.dir}" in interrupted.run.stderr.splitlines()[-1]
     parent, children = mlflow_runs(interrupted.dir.parent)
     assert parent.info.status == "KILLED"
@@ -135,6 +136,7 @@ def test_killed_sweep_goes_on_where_it_was(interrupted: Sweep) -> None:
 
     done = sweep(*THREE_JOBS, cwd=cwd)
     assert done.run.exit_status == 0, done.run.stderr
+    assert f"sweep {done.dir}: 1 finished, 1 continues at step {reached_then}, 1 to do\n" in done.run.stderr
     assert done.events() == [
         (NAMES[0], "skipped"),
         *((name, event) for name in NAMES[1:] for event in ("started", "finished")),

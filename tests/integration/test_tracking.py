@@ -10,6 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
+from parallax_runner import __version__
 from tests.integration.runs import BATCH_SIZE, SEQUENCE_LENGTH, Broken, Run, launch
 
 # All of them, in every run (docs/concepts.md, «What a run leaves behind»).
@@ -64,16 +65,19 @@ def test_parameters_are_the_flat_configuration(tracked: Run, text: Path) -> None
         "model.vocab_size": "200",
         "data.path": str(text),
         "optimizer.learning_rate": "0.2",
-        "partition.num": "1",
-        "ckpt.save_steps": "null",
+        "partition.name": "off",
+        "ckpt.keep": "5",
     }
     assert {key: params.get(key) for key in expected} == expected
+    assert not {"partition.num", "ckpt.save_steps", "profile.dir"} & set(params), "null, or of no use"
 
 
 def test_tags_name_the_mode_and_what_the_user_adds(tracked: Run) -> None:
     tags = only_run(tracked).data.tags
     assert (tags["comm"], tags["workers"], tags["purpose"]) == ("hybrid", "2", "a test")
-    assert "lm" in tags["model"]
+    assert tags["model"] == "lm"
+    assert tags["mlflow.note.content"] == f"`{tags['mlflow.source.name']}`"
+    assert tags["parallax.version"] == __version__ == tracked.summary["version"]
     assert tags["servers"] == "1"
     assert tags["mlflow.user"]
     assert tags["mlflow.source.name"].startswith("python -m parallax_runner data=text")
@@ -115,6 +119,20 @@ def test_artifacts_are_the_record_of_the_run(tracked: Run) -> None:
     for name in ("config.yaml", "plan.json", "summary.json"):
         copy = client.download_artifacts(run_id, name, str(tracked.run_dir.parent))
         assert Path(copy).read_text() == (tracked.run_dir / name).read_text()
+
+
+def test_the_phases_are_between_the_plan_and_the_first_step(tracked: Run) -> None:
+    lines = [
+        *("plan: comm=hybrid", "starting 2 workers and 1 server", "building the graph"),
+        *(
+            "rewriting the graph for each worker",
+            "setting initial values",
+            "step 5/20",
+            "validation after step 20: loss ",
+        ),
+    ]
+    places = [tracked.stderr.find(line) for line in lines]
+    assert -1 not in places and places == sorted(places), tracked.stderr
 
 
 def test_the_summary_has_all_fields(tracked: Run) -> None:

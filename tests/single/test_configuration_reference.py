@@ -9,10 +9,10 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from parallax_runner.config.comments import class_comments, head_comment, key_comments
 from parallax_runner.config.compose import register_schema
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import RunConfig
-from scripts.comments import class_comments, head_comment, key_comments
 from scripts.configuration_reference import PAGE, page
 
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -14,7 +15,8 @@ from parallax_runner.track.mlflow import open_runs
 from parallax_runner.track.mlflow.delivery import Busy, Delivery
 from parallax_runner.track.mlflow.journal import Header
 from parallax_runner.track.mlflow.settle import send_rest, settle_others
-from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, Refused
+from parallax_runner.track.mlflow.store import OpenRun, OutOfReach, ParentUnknown, Refused
+from parallax_runner.track.mlflow.store_lock import sqlite_path
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,9 @@ MAX_PAUSE_SECS = 30.0
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
 TELL_SECS = 3.0  # of waiting, after which people are told of it
+# What a database in a file answers while another process creates it, and how often that passes before people are told.
+BEING_CREATED = re.compile(r"is locked|no such table|already exists|UNIQUE constraint")
+UNTOLD_FAILURES = 2
 
 
 class Sender:
@@ -36,6 +41,8 @@ class Sender:
         self._finishing, self._abandoned, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._delivery: Delivery | None = None
         self.trouble: str | None = None
+        self._has_told = False
+        self._is_file = sqlite_path(header.uri) is not None
         self.all_sent = False
         self._thread = threading.Thread(target=self._work, name="sender", daemon=True)
         self._thread.start()
@@ -104,10 +111,17 @@ class Sender:
                     self._finish()
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
+            except ParentUnknown as error:
+                # The store was not asked. Whether it is out of reach is for the sweep's own run to say.
+                self.trouble, pause_secs = str(error), SEND_EVERY_SECS
+                log.info("%s", error)
             except OutOfReach as error:
                 failures += 1
                 pause_secs = min(2.0**failures, MAX_PAUSE_SECS)
-                self._stumble(str(error), has_run=delivery.opened is not None)
+                self.trouble = str(error)
+                is_created = self._is_file and BEING_CREATED.search(self.trouble) is not None
+                if failures > UNTOLD_FAILURES or not is_created:
+                    self._tell_once(has_run=delivery.opened is not None)
             if finishing:
                 self._abandoned.wait(min(pause_secs, 0.5))
             else:
@@ -125,14 +139,14 @@ class Sender:
     def _recover(self) -> None:
         if self.trouble is not None:
             log.info("MLflow answers again")
-        self.trouble = None
+        self.trouble, self._has_told = None, False
 
-    def _stumble(self, reason: str, *, has_run: bool) -> None:
-        first, self.trouble = self.trouble is None, reason
-        if first and has_run:
-            log.warning("MLflow is out of reach: %s (training goes on)", reason)
-        elif first:
-            self._tell(f"MLflow is out of reach: {reason}")
+    def _tell_once(self, *, has_run: bool) -> None:
+        if not self._has_told and has_run:
+            log.warning("MLflow is out of reach: %s (training goes on)", self.trouble)
+        elif not self._has_told:
+            self._tell(f"MLflow is out of reach: {self.trouble}")
+        self._has_told = True
 
     def _tell(self, reason: str) -> None:
         """For what may be a mistake in the configuration: on the terminal too."""

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from parallax_runner.config.tracking_uri import corrected_sqlite
+from parallax_runner.config.validate import unwritable
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.files.regular import kind_of
@@ -63,10 +64,15 @@ def _reason(uri: str) -> str | None:
 def _reason_against(database: Path) -> str | None:
     if not database.parent.is_dir():
         return f"there is no folder {database.parent}"
-    if not os.access(database.parent, os.W_OK | os.X_OK):
-        return f"the folder {database.parent} cannot be written"
-    if not database.exists():
+    reason = unwritable(str(database.parent))
+    if reason is not None:
+        return reason
+    try:
+        os.stat(database)
+    except FileNotFoundError:
         return None
+    except OSError as error:  # its name is too long, or links lead in a circle
+        return error.strerror
     if not os.access(database, os.R_OK | os.W_OK):
         return "it cannot be read and written"
     if database.is_dir():

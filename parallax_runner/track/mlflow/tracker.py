@@ -20,6 +20,8 @@ from parallax_runner.track.tracker import RunInfo
 
 # MLflow shows these tags in columns of their own.
 TAGS_OF_ORIGIN = {"user": "mlflow.user", "command": "mlflow.source.name", "git.commit": "mlflow.source.git.commit"}
+# The description of a run. Its page shows of a source only what follows the last slash, so the command stands here too.
+DESCRIPTION = "mlflow.note.content"
 
 
 class MlflowTracker(JournalTracker):
@@ -60,7 +62,9 @@ def _has_run(sweep_dir: Path, uri: str) -> bool:
 
 
 def _header(run: RunInfo, uri: str, goal: Continuation) -> Header:
+    command = run.origin.get("command")
     tags = {
+        **({} if command is None else {DESCRIPTION: f"`{command}`"}),
         **{TAGS_OF_ORIGIN.get(key, key): value for key, value in run.origin.items()},
         **({} if goal.resumed_from is None else {RESUMED_TAG: goal.resumed_from}),
         **run.tags,

@@ -636,7 +636,7 @@ def test_shown_configuration_is_resolved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flag", ["--help", "--info=searchpath", "--hydra-help"])
 def test_hydra_answers_its_own_flags(flag: str, tmp_path: Path) -> None:
-    result = run(flag, cwd=tmp_path)
+    result = run(flag, "tracking.uri=sqlite:///x.db", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,9 @@ import pytest
 
 from parallax_runner.config.frozen import SCRIPT, from_plain
 from parallax_runner.driver import recording
+from parallax_runner.driver.used_params import used_params
 from parallax_runner.plan.plan import Plan
+from parallax_runner.track.params import flatten
 from parallax_runner.track.tracker import RunInfo, Start, Tracker
 
 
@@ -31,7 +33,11 @@ class Opened(Tracker):
 PLAN = Plan(comm="mpi", workers=2, servers=0, fingerprint="f", variables=(), notes=())
 CONFIG: dict[str, Any] = {
     "action": "train",
-    "model": {"_target_": "m"},
+    "model": {"_target_": "m.build"},
+    "model_name": "m",
+    "comm": {"name": "hybrid", "routes": {"dense": "allreduce", "sparse": "ps"}},
+    "ckpt": {"enabled": True, "dir": "ckpt"},
+    "profile": {"name": "off", "dir": "p"},
     "partition": {"name": "search", "num": 4},
     "sweep": {"dir": None},
     "tracking": {"enabled": True, "tracker": "named", "run_name": None, "tags": {"team": "x", "comm": "mine"}},
@@ -64,10 +70,8 @@ def test_a_tracker_is_opened_with_what_the_driver_knows(
     assert not run.is_sweep
     assert run.summary == {"status": "failed"}
     assert {"user", "command"} <= set(run.origin)
-    partition = dict(run.config["partition"])
-    assert (partition["name"], partition.pop("num")) == ("search", 4)
-    (params,) = opened.params
-    assert params == run.config | {"partition": partition}, "the number is yet to be found"
+    assert dict(run.config["partition"])["num"] == 4
+    assert opened.params == [used_params(config)]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +83,51 @@ def test_what_is_recorded(action: str, enabled: bool, is_recorded: bool, opened:
     assert recording.tracker_class(config) is (opened if is_recorded else None)
 
 
+def params_of(**fields: Any) -> dict[str, str]:
+    return flatten(used_params(from_plain(CONFIG | fields)))
+
+
+def test_parameters_have_no_null_and_no_number_that_is_yet_to_be_found() -> None:
+    params = params_of()
+    assert (params["partition.name"], "partition.num" in params) == ("search", False)
+    assert params["comm.ps.protocol"] and "comm.mpi.use_allgatherv" in params and params["ckpt.dir"] == "ckpt"
+    assert "null" not in params.values() and "comm.ps.staleness" not in params
+    assert {key for key in params if key.startswith("profile")} == {"profile.name"}
+    assert not [key for key in params if key.startswith(("simulate", "sweep"))]
+
+
+@pytest.mark.parametrize(
+    ("fields", "gone", "left"),
+    [
+        ({"comm": {"name": "mpi", "routes": {"dense": "allreduce", "sparse": "allgather"}}}, "comm.ps.", "comm.mpi."),
+        ({"comm": {"name": "ps", "routes": {"dense": "ps", "sparse": "ps"}}}, "comm.mpi.", "comm.ps."),
+        ({"comm": {"name": "local", "routes": {"dense": "local", "sparse": "local"}}}, "comm.mpi.", "comm.name"),
+        ({"comm": {"name": "auto", "routes": None}}, "comm.routes", "comm.ps."),
+        ({"ckpt": {"enabled": False, "dir": "d"}}, "ckpt.dir", "ckpt.enabled"),
+        ({"partition": {"name": "off", "num": 4}}, "partition.num", "partition.name"),
+        ({"partition": {"name": "fixed", "num": 4}}, "simulate.", "partition.num"),
+        ({"sweep": {"dir": "/s"}}, "profile.dir", "sweep.dir"),
+        ({"profile": {"name": "steps", "dir": "p"}}, "sweep.", "profile.dir"),
+    ],
+)
+def test_parameters_of_groups_without_use_are_left_out(fields: dict[str, Any], gone: str, left: str) -> None:
+    params = params_of(**fields)
+    assert [key for key in params if key.startswith(gone)] == []
+    assert [key for key in params if key.startswith(left)] != []
+
+
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"model": {"_target_": "models.lm.build"}}, "lm-mpi-2w-20261124-083000"),
-        ({"model": {"_target_": "mine.models.wide"}}, "wide-mpi-2w-20261124-083000"),
-        ({"model": {"_target_": "build"}}, "build-mpi-2w-20261124-083000"),
-        ({"model": {"_target_": SCRIPT, "path": "/home/me/train.py"}}, "train-mpi-2w-20261124-083000"),
-        ({"model": {"_target_": "models.lm.build"}, "action": "verify"}, "verify-lm-mpi-2w-20261124-083000"),
+        ({"model": {"_target_": "models.lm.build"}, "model_name": "lm"}, "lm-mpi-2w-20261124-083000"),
+        (
+            {"model": {"_target_": SCRIPT, "path": "/home/me/train.py"}, "model_name": "script"},
+            "train-mpi-2w-20261124-083000",
+        ),
+        (
+            {"model": {"_target_": "models.lm.build"}, "model_name": "mine", "action": "verify"},
+            "verify-mine-mpi-2w-20261124-083000",
+        ),
     ],
 )
 def test_a_default_name_says_what_a_run_is(fields: dict[str, Any], name: str) -> None:

@@ -51,6 +51,8 @@ ALWAYS = [
     "mlflow_run_id",
     "ckpt_path",
     "error",
+    "version",
+    "commit",
 ]
 BEGUN = RunSummary.begun(from_plain(CONFIG))
 FAILURE = Failure("worker", 1, "h", "killed", ())

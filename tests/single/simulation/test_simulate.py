@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
+from parallax_runner.config.frozen import from_plain
+from parallax_runner.driver.simulate import _title
 from parallax_runner.errors import PlanError
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import measured
@@ -112,8 +116,6 @@ def test_tables_and_plots_say_that_they_are_modelled(tmp_path: Path) -> None:
     assert text.count("\n| 4 |") == len(COMMS)
     assert show.table(found).row_count == 1 + 2 * len(COMMS)
     assert show.table(found).title == "modelled, not measured"
-    show.draw(found, tmp_path / "plots" / "simulation.png")
-    assert (tmp_path / "plots" / "simulation.png").read_bytes().startswith(b"\x89PNG")
     told = json.loads(json.dumps(as_json(found)))
     assert told["modelled"] is True
     assert len(told["points"]) == 4 * len(COMMS)
@@ -123,4 +125,36 @@ def test_dense_and_sparse_bytes_are_those_of_the_plan() -> None:
     whole = touching(0.01)
     both = Measured("f", 2, 1, 0.1, 8, None, (DENSE, BIG), whole.rows, "2026-01-01")
     point = simulated(both, workers=2).at("sharded", 2)
-    assert point.sent_bytes == 4000 + 1000 * (2 * 256 + 4) // 2
+    assert point.sent_bytes == 4000 + 1000 * (2 * 256 + 4 + 1) // 2
+
+
+def test_the_plot_has_the_ideal_line_and_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = simulated(touching(0.05), workers=4)
+    drawn: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, path: Path, **options: Any) -> None:
+        drawn.append(figure)
+        save(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    path = tmp_path / "plots" / "simulation.png"
+    show.draw(found, path, "lm, links of 10 Gbit/s")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    (figure,) = drawn
+    assert figure.get_suptitle() == "lm, links of 10 Gbit/s; modelled, not measured"
+    throughput, efficiency = ({line.get_label(): line for line in axes.get_lines()} for axes in figure.axes)
+    assert set(throughput) == set(efficiency) == {*COMMS, "ideal"}
+    alone = throughput["mpi"].get_ydata()[0]
+    assert throughput["ideal"].get_xydata().tolist() == [[1, alone], [4, 4 * alone]]
+    assert list(efficiency["ideal"].get_ydata()) == [100, 100]
+
+
+def test_the_title_of_the_plot_names_the_model_and_the_links() -> None:
+    constants = DEFAULTS.with_link(gbit_per_sec=25, latency_us=10)
+    plain = {"model": {"_target_": "m"}, "model_name": "lm"}
+    assert _title(from_plain(plain), constants) == "lm, links of 25 Gbit/s and 10 µs, 1 worker a host"
+    given = {**plain, "simulate": {"profile": "/x/measured.json", "workers_per_host": 4}}
+    assert _title(from_plain(given), constants).startswith(
+        "measured.json, links of 25 Gbit/s and 10 µs, 4 workers a host"
+    )

@@ -4,9 +4,13 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from parallax_runner.sweep import plot
+from parallax_runner.sweep.groups import grouped
 from parallax_runner.sweep.ledger import Account, Job, Standing, Status
 from parallax_runner.sweep.results import Result, disagreement, heading_of_objective, rank, save, table
 
@@ -105,6 +109,25 @@ def test_table(tmp_path: Path) -> None:
     assert rows[4] == ["", "a=5", "not run", "", "", "", "./a-5"]
 
 
+def test_speed_is_in_words_only_where_all_jobs_know_them(tmp_path: Path) -> None:
+    def speeds(**summaries: dict[str, float | None]) -> list[str]:
+        for name, summary in summaries.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+        standings = {name: Standing(job(tmp_path, name), "finished", 1, 1.0) for name in summaries}
+        console = Console(width=140, record=True, file=(tmp_path / "out").open("w"))
+        console.print(table(rank(Account(standings), []), tmp_path))
+        lines = console.export_text().splitlines()
+        heads = [cell.strip() for line in lines for cell in line.split("┃") if "/s" in cell]
+        return heads + [line.split("│")[5].strip() for line in lines if "│" in line]
+
+    with_words = {"words_per_sec": 3000.0, "examples_per_sec": 150.0}
+    without = {"words_per_sec": None, "examples_per_sec": 1234.0}
+    assert speeds(a=with_words) == ["words/s", "3,000"]
+    assert speeds(a=without) == ["examples/s", "1,234"]
+    assert speeds(a=with_words, b=without) == ["examples/s", "150", "1,234"]
+
+
 def test_results_are_strict_json(tmp_path: Path) -> None:
     path = save(ranked(tmp_path), tmp_path, "failed")
     document = json.loads(path.read_text(), parse_constant=lambda name: pytest_fail(name))
@@ -121,3 +144,42 @@ def test_plot_of_any_outcome(tmp_path: Path) -> None:
     results = ranked(tmp_path)
     for some in (results, results[:2], results[2:], [], results * 20):
         assert plot.save(some, tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def results_of(*overrides: tuple[str, ...]) -> list[Result]:
+    """Finished jobs with these overrides, in the order of their ranks."""
+    more = {"words_per_sec": None, "step_ms_p50": None, "steps": 5, "mlflow_run_id": None, "error": None}
+    return [
+        Result(rank, ",".join(one), "finished", 98.0 + rank, run_dir="", overrides=one, objective_name="x", **more)
+        for rank, one in enumerate(overrides, start=1)
+    ]
+
+
+FIXED, SEEDS = "model=lm", ("train.seed=1", "train.seed=2")
+
+
+def test_jobs_are_grouped_by_what_was_swept() -> None:
+    def names(*overrides: tuple[str, ...]) -> list[tuple[str, list[int | None]]]:
+        return [(one.name, [job.rank for job in one.results]) for one in grouped(results_of(*overrides))]
+
+    modes = [(FIXED, f"comm={comm}", seed) for comm, seed in zip(("ps", "mpi", "ps", "mpi"), SEEDS * 2, strict=True)]
+    assert names(*modes) == [("comm=ps", [1, 3]), ("comm=mpi", [2, 4])]
+    assert names((FIXED, "a=1", "b=1"), (FIXED, "a=2", "b=1"), (FIXED, "a=1", "b=2")) == [("a=1", [1, 3]), ("a=2", [2])]
+    assert names((FIXED, "a=1"), (FIXED, "a=2")) == [("", [1, 2])], "one key"
+    assert names(*((FIXED, seed) for seed in SEEDS)) == [("", [1, 2])]
+    assert names((FIXED,)) == [("", [1])]
+
+
+def test_plot_has_the_value_of_each_job_and_the_mean_of_each_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Axes] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_: drawn.append(figure.axes[0]))
+    plot.save(results_of(*((f"comm={comm}", seed) for comm in ("ps", "mpi") for seed in SEEDS)), tmp_path)
+    (axes,) = drawn
+    assert [text.get_text() for text in axes.texts] == ["99", "100", "101", "102"]
+    assert axes.get_yticklabels()[0].get_text() == "comm=ps,train.seed=1"
+    means = [line.get_xdata()[0] for line in axes.get_lines() if list(line.get_xdata())[1:2] == [line.get_xdata()[0]]]
+    assert means == [99.5, 101.5]
+    low, high = axes.get_xlim()
+    assert high - low > 10, "a few percent do not fill the axis"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from parallax_runner import __version__
 from parallax_runner.track import origin
-from parallax_runner.track.origin import command_line, git_tags, origin_of
+from parallax_runner.track.origin import Program, command_line, git_tags, origin_of, program, program_in
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -59,3 +60,29 @@ def test_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(origin.getpass, "getuser", no_name)
     assert origin_of(tmp_path)["user"] == "unknown"
+
+
+def test_the_program_has_the_commit_of_its_own_checkout(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.py").write_text("1")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert program_in(tmp_path) == Program(__version__, commit)
+    assert str(program_in(tmp_path)) == f"parallax_runner {__version__}, commit {commit}"
+    (tmp_path / "a.py").write_text("2")
+    assert program_in(tmp_path).tags() == {"parallax.version": __version__, "parallax.commit": f"{commit}-dirty"}
+
+
+def test_an_installed_program_has_no_commit(tmp_path: Path) -> None:
+    """The environment may lie in the checkout of a project that uses this one."""
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    (tmp_path / "site-packages").mkdir()
+    assert program_in(tmp_path / "site-packages") == Program(__version__, None)
+    assert program_in(tmp_path / "site-packages").tags() == {"parallax.version": __version__}
+    assert str(program_in(tmp_path / "site-packages")) == f"parallax_runner {__version__}"
+
+
+def test_the_program_is_part_of_the_origin(tmp_path: Path) -> None:
+    assert origin_of(tmp_path).items() >= program().tags().items()

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from parallax_runner.track.plots import plot_run
+from parallax_runner.track.scale import calm_limits
 from parallax_runner.track.tracker import History
 
 TAGS = {"model": "models.lm.build", "comm": "hybrid", "workers": "2"}
@@ -66,6 +67,34 @@ def test_what_has_no_words_is_drawn_in_examples(tmp_path: Path, axes: dict[str, 
     recorded = history((1, {"throughput/examples_per_sec": 7.0, "throughput/steps_per_sec": 1.0}))
     assert [path.name for path in plot_run(tmp_path, recorded)] == ["throughput.png"]
     assert axes["throughput.png"].get_ylabel() == "examples/s, all workers"
+
+
+def test_the_slow_first_report_is_not_in_the_throughput(tmp_path: Path, axes: dict[str, Axes]) -> None:
+    recorded = history(*((step, {"throughput/steps_per_sec": rate}) for step, rate in ((1, 1.0), (10, 9.0), (20, 8.0))))
+    plot_run(tmp_path, recorded)
+    (throughput,) = axes["throughput.png"].get_lines()
+    assert throughput.get_xydata().tolist() == [[10, 9], [20, 8]]
+    assert axes["throughput.png"].get_ylim() == pytest.approx((0, 9.45))
+
+
+def test_noise_does_not_fill_the_axis(tmp_path: Path, axes: dict[str, Axes]) -> None:
+    plot_run(tmp_path, history((1, {"train/loss": 7.600}), (2, {"train/loss": 7.608})))
+    low, high = axes["loss.png"].get_ylim()
+    assert low < 7.3 and high > 7.9
+
+
+@pytest.mark.parametrize(
+    ("values", "limits"),
+    [
+        ([0.0, 10.0], (-0.5, 10.5)),
+        ([100.0, 100.0], (94.5, 105.5)),
+        ([0.0], (-0.55, 0.55)),
+        ([math.nan, 1.0, math.inf, 2.0], (0.95, 2.05)),
+        ([math.nan], None),
+    ],
+)
+def test_limits(values: list[float], limits: tuple[float, float] | None) -> None:
+    assert calm_limits(values) == (None if limits is None else pytest.approx(limits))
 
 
 def test_a_loss_that_is_no_number_leaves_a_gap(tmp_path: Path, axes: dict[str, Axes]) -> None:

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from parallax_runner.track.progress import ProgressDisplay, Standing, format_duration, format_line
+from parallax_runner.track.progress import ProgressDisplay, Standing, format_duration, format_line, format_validation
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,28 @@ def test_after_a_restart_the_bar_moves_before_the_first_report(terminal: io.Stri
         assert "starting" in shown_last(display, terminal)
         display.advance(23)
         assert "23/100" in shown_last(display, terminal)
+
+
+def test_a_line_of_its_own_stays_above_the_bar(terminal: io.StringIO) -> None:
+    with ProgressDisplay(steps=25, log_every=10, stream=terminal) as display:
+        display.show_phase("building the graph")
+        display.say("resumed from [here] at step 7")
+        display.update(Standing(7, 25, loss=1.5))
+        display.show_phase("too late")
+    shown = terminal.getvalue()
+    assert "resumed from [here] at step 7" in shown and "building the graph" in shown
+    assert "too late" not in shown
+
+
+def test_phases_are_lines_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(steps=25, log_every=10, stream=stream) as display:
+        for phase in ("starting", "building", "starting", "building"):
+            display.show_phase(phase)
+        display.update(Standing(25, 25))
+    assert stream.getvalue().splitlines() == ["starting", "building", "step 25/25"]
+
+
+def test_validations() -> None:
+    line = format_validation(200, {"validation/loss": 3.84701, "validation/perplexity": 46.852})
+    assert line == "validation after step 200: loss 3.847, perplexity 46.85"

@@ -41,6 +41,10 @@ class Showing(ProgressDisplay):
         super().__init__(steps=100, log_every=1, stream=io.StringIO())
         self.standings: list[Standing] = []
         self.restarts = 0
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
     def restart(self) -> None:
         self.restarts += 1
@@ -262,6 +266,10 @@ def test_validation_waits_for_all_ranks() -> None:
     assert first == (10, {"validation/loss": 3.0, "validation/perplexity": pytest.approx(math.exp(3.0))})
     assert second[0] == 20
     assert seen == [(10, 3.0), (20, 1.5)]
+    assert account.display.lines == [
+        "validation after step 10: loss 3, perplexity 20.09",
+        "validation after step 20: loss 1.5, perplexity 4.482",
+    ]
     assert account.record.validation["validation/loss"] == 1.5
 
 

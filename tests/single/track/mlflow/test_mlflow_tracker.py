@@ -41,7 +41,7 @@ def test_tags_name_the_run_and_where_it_comes_from(tmp_path: Path) -> None:
     assert (header.uri, header.experiment, header.run_name, header.parent) == (UNREACHABLE, "e", "n", None)
     assert header.tags == {
         **{"mlflow.user": "me", "mlflow.source.name": "python", "mlflow.source.git.commit": "abc"},
-        **{"git.dirty": "true", "workers": "2", "user": "mine"},
+        **{"git.dirty": "true", "workers": "2", "user": "mine", "mlflow.note.content": "`python`"},
     }
 
 

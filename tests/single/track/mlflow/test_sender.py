@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parallax_runner.track.mlflow import open_runs, sender
 from parallax_runner.track.mlflow.delivery import Delivery
 from parallax_runner.track.mlflow.journal import Header, Journal, read_header
+from parallax_runner.track.mlflow.run_id import write_run
 from parallax_runner.track.mlflow.sender import Sender
-from parallax_runner.track.mlflow.store import Refused
+from parallax_runner.track.mlflow.store import OutOfReach, Refused, StoreRun
 from tests.single.track.mlflow.fake_store import FakeStore
 
 WAIT_SECS = 20.0
@@ -92,6 +94,56 @@ def test_the_end_does_not_wait_long_for_a_store_that_is_down(
     assert not thread.close()
     assert capsys.readouterr().err.count("out of reach") == 1
     assert len(open_runs.listed()) == 1
+
+
+def test_a_job_that_waits_for_its_sweeps_run_calls_no_store_out_of_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sweep's own sender is still making the database."""
+    (tmp_path / "sweep" / "job").mkdir(parents=True)
+    above = Journal(tmp_path / "sweep" / "journal.jsonl", Header(uri="fake:", experiment="e", run_name=None))
+    above.append_start(summary={})
+    header = Header(uri="fake:", experiment="e", run_name=None, parent=str(tmp_path / "sweep"))
+    journal = Journal(tmp_path / "sweep" / "job" / "journal.jsonl", header)
+    journal.append_start(summary={})
+    store = FakeStore()
+    thread = Sender(journal.path, store.open_run, header)
+    wait_until(lambda: thread.trouble is not None)
+    assert "is not in MLflow yet" in str(thread.trouble)
+    store.up = False  # what is wrong with the store itself is told all the same
+    write_run(tmp_path / "sweep", run_id="above", uri="fake:", experiment_id="1")
+    wait_until(lambda: thread.trouble == "down")
+    journal.append_end("finished")
+    thread.close()
+    told = capsys.readouterr().err
+    assert "is not in MLflow yet" not in told and told.count("MLflow is out of reach: down") == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason", "failures", "told"),
+    [
+        ("sqlite:////x/y.db", "database is locked", 2, 0),
+        ("sqlite:////x/y.db", "database is locked", 3, 1),
+        ("sqlite:////x/y.db", "file is not a database", 1, 1),
+        ("http://host", "database is locked", 1, 1),
+    ],
+)
+def test_a_database_that_is_being_created_may_fail_twice(
+    tmp_path: Path, uri: str, reason: str, failures: int, told: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl", Header(uri=uri, experiment="e", run_name=None))
+    journal.append_start(summary={})
+    store, calls = FakeStore(), []
+
+    def open_run(*arguments: Any) -> StoreRun:
+        calls.append(arguments)
+        store.error = OutOfReach(reason) if len(calls) <= failures else None
+        return store.open_run(*arguments)
+
+    thread = Sender(journal.path, open_run, read_header(journal.path))
+    journal.append_end("finished")
+    assert thread.close()
+    assert capsys.readouterr().err.count(f"MLflow is out of reach: {reason}") == told
 
 
 def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(

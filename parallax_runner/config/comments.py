@@ -60,7 +60,7 @@ def class_comments(kind: Any, prefix: str = "") -> dict[str, str]:
     for statement in definition.body:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
-        above = []
+        above: list[str] = []
         number = statement.lineno - 1
         while number in by_line and lines[number - 1].lstrip().startswith("#"):
             above.insert(0, by_line[number])

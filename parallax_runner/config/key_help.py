@@ -1,0 +1,84 @@
+"""What `--help train` prints: the keys of a group with their values, types, units and meanings."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from hydra.core.object_type import ObjectType
+from omegaconf import DictConfig
+
+from parallax_runner.config.comments import head_comment, key_comments
+from parallax_runner.config.compose import CONFIG_NAME, Composer, resolve
+from parallax_runner.config.explain import nearest
+from parallax_runner.config.key_meanings import (
+    SCHEMA_GROUPS,
+    KeyMeaning,
+    keys_of_config_file,
+    keys_of_group,
+    node_of,
+    value_of,
+)
+from parallax_runner.config.schema import FREE_GROUPS
+from parallax_runner.errors import ConfigError
+
+ALL = "all"
+WIDTH = 100  # characters
+
+
+def key_help(composer: Composer, topics: Sequence[str], overrides: Sequence[str], *, resolved: bool) -> str:
+    """The keys that the topics name, with the values that these overrides make. A topic is a group, a key, what a key
+    begins with, or `all`. Raises ConfigError for a topic that is none of them."""
+    job = composer.job(overrides)
+    choices = dict(job.config.hydra.runtime.choices)
+    config = resolve(job) if resolved else job.config
+    groups = [group for group in choices if not group.startswith("hydra/") and group != "hydra"]
+    keys = {key: lines for group in ["", *groups] for key, lines in _keys(composer, group, choices, config)}
+    found: list[str] = []
+    for topic in topics:
+        named = [key for key in keys if topic == ALL or key == topic or key.startswith(f"{topic}.")]
+        if topic not in groups and not named:
+            hint = nearest(topic, [*groups, *keys])
+            suggestion = "" if hint is None else f" Did you mean --help {hint}?"
+            raise ConfigError(f"--help {topic} (command line): there is no such group or key.{suggestion}")
+        for group in groups if topic == ALL else [topic] if topic in groups else []:
+            found += [*_choices(composer, group, choices[group]), ""]
+        for key in named:
+            found += keys[key]
+        found.append("")
+    return "\n".join(found).rstrip()
+
+
+def _choices(composer: Composer, group: str, chosen: str | None) -> Iterator[str]:
+    for choice in composer.options(group, ObjectType.CONFIG):
+        yield f"{group}={choice}" + (" (chosen)" if choice == chosen else "")
+        yield from _indented(head_comment(composer.text_of(f"{group}/{choice}")))
+
+
+def _keys(
+    composer: Composer, group: str, choices: dict[str, str | None], config: DictConfig
+) -> Iterator[tuple[str, list[str]]]:
+    """Each key of a group, or of the top level, with its lines."""
+    prefix = f"{group}." if group else ""
+    for key in _meanings(composer, group, choices.get(group), config):
+        name = f"{prefix}{key.name}"
+        kind = f"{key.kind}; in {key.unit}" if key.unit and key.unit not in key.kind else key.kind
+        about = ". ".join(part for part in (kind, key.meaning) if part)
+        yield name, [f"{name}={value_of(node_of(config, name))}", *_indented(about)]
+
+
+def _meanings(composer: Composer, group: str, chosen: str | None, config: DictConfig) -> list[KeyMeaning]:
+    if not group:
+        return keys_of_config_file(composer.text_of(CONFIG_NAME))
+    if group in SCHEMA_GROUPS:
+        names = sorted(composer.options(group, ObjectType.CONFIG), key=lambda name: name != chosen)
+        return keys_of_group(group, [composer.text_of(f"{group}/{name}") for name in names])
+    if group not in FREE_GROUPS:
+        return []
+    comments = key_comments(composer.text_of(f"{group}/{chosen}"))
+    names = [str(name) for name in config[group]]
+    return [KeyMeaning(name, "", "", comments.get(name, "")) for name in names]
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ")

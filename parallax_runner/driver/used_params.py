@@ -1,0 +1,49 @@
+"""The parameters that a tracker records of a run: what its configuration says, without what it does not use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parallax_runner.config.frozen import plain
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.planning.presets import preset_of
+from parallax_runner.planning.routes.check import uses_servers
+from parallax_runner.planning.routes.registry import route_named
+
+
+def used_params(config: RunConfig) -> dict[str, Any]:
+    """Nested, without null. Of a group that is switched off only the key that says so is left. The number of partitions
+    is left out where it is yet to be found, since a parameter never changes."""
+    params = plain(config)
+    comm, partition = params["comm"], params["partition"]
+    if not uses_servers(config):
+        del comm["ps"]
+    if not _uses_mpi(config):
+        del comm["mpi"]
+    if partition["name"] == "search":
+        del partition["num"]
+    if partition["name"] == "off":
+        params["partition"] = {"name": "off"}
+    if config.profile.name == "off":
+        params["profile"] = {"name": "off"}
+    if not config.ckpt.enabled:
+        params["ckpt"] = {"enabled": False}
+    if config.action != "simulate":
+        del params["simulate"]
+    if config.sweep.dir is None:
+        del params["sweep"]
+    return _without_null(params)
+
+
+def _uses_mpi(config: RunConfig) -> bool:
+    preset = preset_of(config.comm)
+    return preset is None or any(route_named(name).is_collective for name in (preset.dense, preset.sparse))
+
+
+def _without_null(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_null(inner) if isinstance(inner, Mapping) else inner
+        for key, inner in value.items()
+        if inner is not None
+    }

@@ -1,0 +1,64 @@
+"""What `action=plan` ends with: the routes that `comm=auto` would choose, and by how much of a step they are faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from parallax_runner.analysis.variable_info import VariableInfo
+from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.choose import ALIKE, choose_routes
+from parallax_runner.planning.cost.model import CostModel
+
+MOST_NAMES = 3  # of variables, in a row
+
+
+def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto: CostModel) -> str | None:
+    """A sentence or two. None for one worker, a choice of `comm=auto`, and steps that the cost model does not know.
+
+    `model` is of the plan's own `comm`, and `auto` of `comm=auto` on the same cluster.
+    """
+    if plan.comm == "auto" or plan.workers < 2 or not plan.options.waits_for_all or plan.replicas_per_worker > 1:
+        return None
+    own = {planned.name: planned.route for planned in plan.variables}
+    choice = choose_routes(variables, auto).routes
+    moved = {name: route for name, route in choice.items() if own[name] != route}
+    if not moved:
+        return "comm=auto would choose the same routes"
+    chosen = f"comm=auto would choose {_listed(moved)}"
+    told = _saved(variables, model, own, auto, choice)
+    if told is None:
+        return f"{chosen}; nobody knows what that saves, since no run has measured which rows steps touch"
+    # comm=auto measures before it chooses.
+    bounds = "" if plan.rows_measured else ". This is from shapes alone: comm.measure_rows=true measures steps first"
+    return f"{chosen}: {told}{bounds}"
+
+
+def _saved(
+    variables: Sequence[VariableInfo],
+    model: CostModel,
+    own: Mapping[str, str],
+    auto: CostModel,
+    choice: Mapping[str, str],
+) -> str | None:
+    """Of a step, or, where computing was not measured, of its exchanges and updates."""
+    now, then = model.step_secs(variables, own), auto.step_secs(variables, choice)
+    what = "a step takes"
+    if now is None or then is None:
+        now, then = model.exchange_secs(variables, own), auto.exchange_secs(variables, choice)
+        what = "exchanges and updates of a step take"
+    if now is None or then is None:
+        return None
+    share = 1 - then / now if now > 0 else 0.0
+    change = f"{100 * share:.2g} % less" if share > 0 else "no less"
+    doubt = ", which is within the model's error" if 0 < share < ALIKE else ""
+    return f"{what} {1000 * then:.3g} ms in place of {1000 * now:.3g} ms, {change}{doubt}"
+
+
+def _listed(moved: Mapping[str, str]) -> str:
+    """`ps for embedding and softmax_w, allreduce for bias`."""
+    parts = []
+    for route in dict.fromkeys(moved.values()):
+        names = [name for name, taken in moved.items() if taken == route]
+        shown, more = names[:MOST_NAMES], len(names) - MOST_NAMES
+        parts.append(f"{route} for {', '.join(shown)}" + (f" and {more} more" if more > 0 else ""))
+    return "; ".join(parts)

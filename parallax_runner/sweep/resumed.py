@@ -1,0 +1,46 @@
+"""How far an earlier start of a sweep came, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from parallax_runner.checkpoints.files import list_checkpoints, step_of
+from parallax_runner.checkpoints.folder import tidy
+from parallax_runner.config.schema import RunConfig
+from parallax_runner.sweep.ledger import Account, Job
+
+
+def far(account: Account, planned: Sequence[tuple[Job, RunConfig]]) -> str | None:
+    """`1 finished, 1 continues at step 14, 2 to do`; None if no job of the sweep was started before. Jobs that nobody
+    knows beforehand, as with Optuna, are not counted."""
+    started = [(job, config) for job, config in planned if job.name in account.standings]
+    if not started:
+        return None
+    unfinished = [(job, config) for job, config in started if not account.has_finished(job)]
+    steps = [step for job, config in unfinished if (step := _step_in(config)) is not None]
+    parts = [
+        f"{len(started) - len(unfinished)} finished",
+        *([_continuing(sorted(steps))] if steps else []),
+        f"{len(planned) - len(started) + len(unfinished) - len(steps)} to do",
+    ]
+    return ", ".join(parts)
+
+
+def _continuing(steps: Sequence[int]) -> str:
+    if len(steps) == 1:
+        return f"1 continues at step {steps[0]}"
+    return f"{len(steps)} continue at steps {', '.join(map(str, steps[:-1]))} and {steps[-1]}"
+
+
+def _step_in(config: RunConfig) -> int | None:
+    """The step of the checkpoint that a job goes on with; None if it begins anew, or as its configuration says."""
+    if not config.ckpt.enabled or config.ckpt.resume != "auto":
+        return None
+    folder = Path(config.ckpt.folder)
+    try:
+        tidy(folder)  # a killed job may have written a checkpoint that is whole and not in its place yet
+        newest = list_checkpoints(folder)[-1:]
+        return step_of(newest[0]) if newest else None
+    except (OSError, ValueError):  # the job itself says what is wrong with its folder
+        return None

@@ -1,0 +1,24 @@
+"""Limits of an axis that do not make noise look like a difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+LEAST_SPAN = 0.1  # of the largest value's magnitude
+MARGIN = 0.05  # of the span, on each side
+
+
+def calm_limits(values: Iterable[float]) -> tuple[float, float] | None:
+    """Limits around the values that are finite, at least a tenth of the largest one's magnitude apart: values that
+    differ by a thousandth lie close together. None where there is no such value."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return None
+    low, high = min(finite), max(finite)
+    least = LEAST_SPAN * max(abs(low), abs(high)) or 1.0
+    if high - low < least:
+        middle = (low + high) / 2
+        low, high = middle - least / 2, middle + least / 2
+    margin = MARGIN * (high - low)
+    return low - margin, high + margin
