@@ -6,7 +6,7 @@ import shlex
 import shutil
 from collections.abc import Sequence
 
-from parallax_runner.config import slurm_allocation
+from parallax_runner.config import rendezvous, slurm_allocation
 from parallax_runner.config.explain import refusal, written
 from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.config.origins import Origins
@@ -40,6 +40,11 @@ def size_cluster(config: RunConfig) -> RunConfig:
         servers=servers,
     )
     return dataclasses.replace(config, cluster=cluster)
+
+
+def spans_hosts(cluster: ClusterConfig) -> bool:
+    """Whether the workers of a run may be on several hosts: of processes that somebody else starts nobody knows it."""
+    return cluster.launcher == rendezvous.LAUNCHER or len(cluster.resource_info or ()) > 1
 
 
 def check_cluster(config: RunConfig, origins: Origins) -> None:

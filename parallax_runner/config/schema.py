@@ -98,7 +98,7 @@ class CommConfig:
     # chooses routes by it.
     measure_rows: bool = False
     # Whether rows that are spread over the ranks are fetched while the step before runs, as far as it does not write
-    # them; the result is the same. auto: where their ids are known by then.
+    # them; the result is the same. auto: if workers are on several hosts.
     lookahead: str = field(default="auto", metadata={"choices": ("auto", "off", "1")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)

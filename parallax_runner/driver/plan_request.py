@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.config import rendezvous
+from parallax_runner.config.cluster_size import spans_hosts
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost.measured import Measured
@@ -30,6 +31,7 @@ def plan_request(
         cut=cut_of(config),
         measured=measured,
         preset=preset_of(config.comm),
+        spans_hosts=spans_hosts(config.cluster),
         by_gloo=config.cluster.launcher == rendezvous.LAUNCHER,
     )
 

@@ -19,7 +19,7 @@ class Compression(StrEnum):
 
 
 class Lookahead(StrEnum):
-    """For how many steps ahead owners are asked for rows; `AUTO`: for one, where that is no loss."""
+    """For how many steps ahead owners are asked for rows; `AUTO`: for one, if workers are on several hosts."""
 
     AUTO = "auto"
     OFF = "off"

@@ -38,4 +38,8 @@ def _applies(route: str, request: PlanRequest) -> bool:
 
 def _hindrance(request: PlanRequest) -> str | None:
     """Why none of the variables is asked for ahead."""
-    return "a worker has several replicas" if request.replicas_per_worker > 1 else None
+    if request.replicas_per_worker > 1:
+        return "a worker has several replicas"
+    if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
+        return "all workers are on one machine, where it is slower (comm.lookahead=1 does it all the same)"
+    return None

@@ -22,6 +22,7 @@ class PlanRequest:
         measured: the rows by which servers are balanced; None: by how many a step touches at most.
         preset: the routes of `comm` where that is not one of the choices that come with this project.
         choice: the routes of each variable, in place of a preset.
+        spans_hosts: whether workers may be on several hosts.
         by_gloo: whether ranks exchange gradients by Gloo in place of MPI.
     """
 
@@ -37,4 +38,5 @@ class PlanRequest:
     measured: Measured | None = None
     preset: Preset | None = None
     choice: Choice | None = None
+    spans_hosts: bool = False
     by_gloo: bool = False

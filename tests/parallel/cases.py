@@ -111,7 +111,7 @@ class Case:
     compression: str = "off"
     recuts: str = ""
     kind: str = "graph"
-    lookahead: str = "auto"
+    lookahead: str = "1"
     rows: str = "some"
 
     @property

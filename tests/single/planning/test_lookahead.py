@@ -14,12 +14,12 @@ def ahead(made: Plan) -> list[str]:
 
 
 def test_rows_that_ranks_own_are_asked_for_ahead_where_their_ids_are_known() -> None:
-    made = plan(DENSE, SPARSE, OTHER, comm="sharded")
+    made = plan(DENSE, SPARSE, OTHER, comm="sharded", spans_hosts=True)
     assert ahead(made) == ["table"]
     reason = "its update «Adam» may write rows that a step does not touch"
     assert made.notes == (f"the rows of «other» are not asked for ahead: {reason}",)
     third = info("third", "sparse", unknown_ahead="its gradient has other ids than its lookups")
-    (note,) = plan(OTHER, third, comm="sharded").notes
+    (note,) = plan(OTHER, third, comm="sharded", spans_hosts=True).notes
     assert note == f"the rows of «other», «third» are not asked for ahead: for the first, {reason}"
 
 
@@ -27,10 +27,18 @@ def test_not_if_it_is_off_nor_by_another_route_nor_with_several_replicas() -> No
     off = plan(SPARSE, OTHER, comm="sharded", lookahead=Lookahead.OFF)
     assert ahead(off) == [] and off.notes == ()
     for comm in ("hybrid", "mpi"):
-        assert ahead(plan(DENSE, SPARSE, comm=comm)) == []
-    several = plan(SPARSE, OTHER, comm="sharded", replicas_per_worker=2)
+        assert ahead(plan(DENSE, SPARSE, comm=comm, spans_hosts=True)) == []
+    several = plan(SPARSE, OTHER, comm="sharded", spans_hosts=True, replicas_per_worker=2)
     assert ahead(several) == []
     assert several.notes == ("no rows are asked for ahead: a worker has several replicas",)
+
+
+def test_on_one_machine_only_if_it_is_asked_for() -> None:
+    here = plan(SPARSE, comm="sharded")
+    assert ahead(here) == []
+    (note,) = here.notes
+    assert note.startswith("no rows are asked for ahead: all workers are on one machine, where it is slower")
+    assert ahead(plan(SPARSE, comm="sharded", lookahead=Lookahead.ONE)) == ["table"]
 
 
 def test_to_ask_for_it_in_vain_is_told() -> None:

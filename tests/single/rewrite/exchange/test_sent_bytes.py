@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.analysis.classify import classify
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.comm_options import Compression
+from parallax_runner.plan.comm_options import Compression, Lookahead
 from parallax_runner.plan.plan import Plan, Route
 from parallax_runner.planning.choose import Choice
 from parallax_runner.rewrite.passes import rewrite_for_rank
@@ -87,12 +87,14 @@ def test_bytes_of_a_step(comm: str, workers: int, expected: dict[str | None, flo
     assert sent(planned_by(single, comm, workers=workers), single) == pytest.approx(expected | NOTHING)
 
 
-def test_tables_that_share_an_exchange(mirrored: None) -> None:
-    """Ids, a byte that says of each whether its row is late, and rows there and back: of «table» two go to the other
-    rank and come from it, of «narrow» one."""
+@pytest.mark.parametrize(("lookahead", "told_bytes"), [(Lookahead.OFF, 0), (Lookahead.ONE, 1)])
+def test_tables_that_share_an_exchange(lookahead: Lookahead, told_bytes: int, mirrored: None) -> None:
+    """Ids, with lookahead a byte that says of each whether its row is late, and rows there and back: of «table» two go
+    to the other rank and come from it, of «narrow» one."""
     single = single_of()
-    expected = {"table": 2 * 5 + 2 * 2 * 16, "narrow": 5 + 2 * 8} | DENSE | NOTHING
-    assert sent(planned_by(single, "sharded"), single) == expected
+    id_bytes = 4 + told_bytes
+    expected = {"table": 2 * id_bytes + 2 * 2 * 16, "narrow": id_bytes + 2 * 8} | DENSE | NOTHING
+    assert sent(planned_by(single, "sharded", lookahead=lookahead), single) == expected
 
 
 def test_rounded_means_share_an_exchange(mirrored: None) -> None:
@@ -105,7 +107,7 @@ def test_rounded_means_share_an_exchange(mirrored: None) -> None:
 
 def test_rounded_rows_share_an_exchange(mirrored: None) -> None:
     single = single_of()
-    found = sent(planned_by(single, "sharded", compression=Compression.BF16), single)
+    found = sent(planned_by(single, "sharded", compression=Compression.BF16, lookahead=Lookahead.ONE), single)
     assert found == {"table": 2 * 5 + 2 * 2 * 4, "narrow": 5 + 2 * 2, "weights": 4, "bias": 2} | {
         "global_step": 0,
         None: 2,

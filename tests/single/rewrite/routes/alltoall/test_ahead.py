@@ -33,7 +33,8 @@ def test_late_rows_are_counted_by_rank_and_table() -> None:
 
 def rewritten(**options: object) -> DistributedGraph:
     single = captured(optimizer="adagrad")
-    plan = plan_of(classify(single), comm="sharded", fingerprint=single.fingerprint, **options)
+    asked = {"lookahead": Lookahead.ONE} | options
+    plan = plan_of(classify(single), comm="sharded", fingerprint=single.fingerprint, **asked)
     return rewrite_for_rank(single, plan, rank=0, seed=1)
 
 

@@ -1,0 +1,36 @@
+"""A run whose rows are asked for ahead is the same as one whose rows are not, checkpoints and validations included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from tests.integration.runs import Run, launch
+
+ARGUMENTS = ("experiment=quick", "comm=sharded", "train.steps=20", "ckpt.save_steps=7", "train.validate_steps=10")
+
+
+def trained(folder: Path, lookahead: str) -> Run:
+    arguments = (*ARGUMENTS, "train.log_every=1", f"comm.lookahead={lookahead}", "tracking=off")
+    return launch(*arguments, cwd=folder, name=lookahead).expect_success()
+
+
+def variables(run: Run, step: int) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(run.ckpt_dir / f"model.ckpt-{step}"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_what_is_saved_and_validated_on_the_way_is_the_same(tmp_path: Path) -> None:
+    ahead, plain = trained(tmp_path, "1"), trained(tmp_path, "off")
+    assert [any(one["is_ahead"] for one in run.plan["variables"]) for run in (ahead, plain)] == [True, False]
+    assert list(ahead.losses()) == list(plain.losses()) == list(range(1, 21))
+    np.testing.assert_allclose(list(ahead.losses().values()), list(plain.losses().values()), rtol=1e-5)
+    for step in (7, 14, 20):
+        expected, found = variables(plain, step), variables(ahead, step)
+        assert set(found) == set(expected)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=f"{name} at step {step}")
+    told = [run.summary["validation_loss"] for run in (ahead, plain)]
+    np.testing.assert_allclose(*told, rtol=1e-5)
