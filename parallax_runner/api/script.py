@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.errors import ConfigError, LaunchError
+from parallax_runner.errors import ConfigError, DataError, LaunchError
 
 if TYPE_CHECKING:
     import tensorflow.compat.v1 as tf
@@ -33,6 +33,10 @@ class NoData:
     words_per_example: int | None = None
     train_size: int = 1
     validation_size: int = 0
+
+    def train_batch(self, start: int, size: int) -> NoReturn:
+        """None of ours."""
+        raise DataError("a script reads its data by itself")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Keys of the group `data` that are not arguments of its function.
 OWN_DATA_KEYS = ("batch_size", "resume")
-MEMBERS = ("features", "words_per_example", "train_size", "validation_size", "train_batch", "validation_batch")
+MEMBERS = ("features", "words_per_example", "train_size", "validation_size", "train_batch")
 MODELS = "models"  # the package that conf/model/ names
 
 
@@ -50,7 +50,8 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
     tensorflow = sys.modules.get("tensorflow")
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
-        missing = [name for name in MEMBERS if not hasattr(made, name)]
+        needed = (*MEMBERS, *(["validation_batch"] if getattr(made, "validation_size", 0) else []))
+        missing = [name for name in needed if not hasattr(made, name)]
         if missing:
             raise ConfigError(
                 f"data._target_={config.data['_target_']}: it returns an object of type {type(made).__name__}, without "
