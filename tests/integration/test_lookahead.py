@@ -9,7 +9,14 @@ import tensorflow.compat.v1 as tf
 
 from tests.integration.runs import Run, launch
 
-ARGUMENTS = ("experiment=quick", "comm=sharded", "train.steps=20", "ckpt.save_steps=7", "train.validate_steps=10")
+ARGUMENTS = (
+    "experiment=quick",
+    "ckpt=default",
+    "comm=sharded",
+    "train.steps=20",
+    "ckpt.save_steps=7",
+    "train.validate_steps=10",
+)
 
 
 def trained(folder: Path, lookahead: str) -> Run:

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.classify import classify
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
-from parallax_runner.plan.comm_options import PsOptions
+from parallax_runner.plan.comm_options import Lookahead, PsOptions
 from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.passes import all_passes
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import FIELDS, PassOrderError, RewritePass, check_order, rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
-from tests.single.plans import with_options
+from tests.single.plans import plan_of, with_options
 from tests.single.small_models import (
     FEATURES,
     Features,
@@ -142,6 +143,8 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     single = captured(process=clip, optimizer="adam")
     reading = [captured(reads_all_rows), captured(process=scaled_by_all_rows)]
     single_auto, counting = captured(routes_model, process=clip), captured(counts_examples)
+    ahead = captured()
+    asked_ahead = plan_of(classify(ahead), comm="sharded", fingerprint=ahead.fingerprint, lookahead=Lookahead.ONE)
     ps = planned(single, "ps", partitions=2)
     direct = capture(one_update, FEATURES, seed=1)
     direct_ps = planned(direct, "ps")
@@ -154,6 +157,7 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
         *((one, planned(one, "sharded")) for one in reading),
         *((counting, planned(counting, comm)) for comm in ("mpi", "ps")),
         (single_auto, planned_auto(single_auto)),
+        (ahead, asked_ahead),
         (single, together),
         (single, with_options(together, ps=PsOptions(replicate_variables=True))),
         (single, with_options(shared, sync=False, staleness=2)),
