@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.config import cluster_size, resource_info
-from parallax_runner.config.cluster_size import size_cluster, visible_gpus
+from parallax_runner.config.cluster_size import size_cluster, spans_hosts, visible_gpus
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, load
 from parallax_runner.config.schema import RunConfig
@@ -117,6 +117,17 @@ def test_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     # Ranks of the second host see its ids, though this process, like a worker there, cannot tell whose they are.
     assert seen("comm=mpi", *HERE_AND_THERE, gpus=4, ranks=4) == [(3,), (1,), (0,), (2,)]
     assert seen("comm=ps", *HERE_AND_THERE, gpus=4, ranks=2) == [(3, 1), (0, 2)]
+
+
+def test_whether_workers_are_on_several_hosts() -> None:
+    def spans(*lines: str) -> bool:
+        return spans_hosts(size_cluster(compose("comm=mpi", *lines)).cluster)
+
+    assert not spans()
+    assert not spans("cluster.resource_info=['localhost: 0,1']")
+    assert spans(*HERE_AND_THERE)
+    # Nobody knows where those are that somebody else starts.
+    assert spans("cluster=manual", "cluster.rendezvous=file:///shared/meet")
 
 
 WRONG_WITH_SEVERAL_HOSTS = {
