@@ -34,8 +34,9 @@ This page is generated: `scripts/docs reference` writes it from `conf/` and `par
 
 Every key can be set on the command line, in
 [Hydra's override syntax](https://hydra.cc/docs/1.3/advanced/override_grammar/basic/): `group=choice` takes a file of
-`conf/`, and `group.key=value` sets one key. A default is that of the group's default choice; the last column has the
-choices that have another value. `???` stands for a value that has to be given, and `${key}` for that of another key.
+`conf/`, and `group.key=value` sets one key. The defaults are those of each group's default choice. The
+last column lists the choices with another value. `???` marks a value that you must give. `${key}` is the value of another
+key.
 """
 TABLE_OF_KEYS = "| key | type | default | unit | meaning | other choices |\n|---|---|---|---|---|---|"
 

@@ -73,19 +73,6 @@ def ask(
     return Asked(tuple(placements), tuple(ids), exchange, places)
 
 
-def look_up(
-    rewrite: Rewrite,
-    placements: Sequence[OverRanks],
-    ids: Sequence[tf.Tensor],
-    *,
-    name: str,
-    is_exact: bool = False,
-) -> list[tf.Tensor]:
-    """The rows, [*shape of ids, ...] of each variable, asked for and sent in one exchange."""
-    asked = ask(rewrite, placements, ids, name=name, is_exact=is_exact)
-    return asked.results(arrivals(asked, asked.exchange, [range(len(placements))]))
-
-
 def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     """The rows that `exchange`, the one that was asked or a part of it, brings from their owners, by table.
 

@@ -14,7 +14,7 @@ from parallax_runner.rewrite.distributed_graph import Piece, PieceRead
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.placement import Placement, Shard
-from parallax_runner.rewrite.routes.alltoall.lookup import look_up
+from parallax_runner.rewrite.routes.alltoall.lookup import arrivals, ask
 from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
@@ -81,7 +81,8 @@ class OverRanks(Placement):
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
         """Asks the owners for the rows."""
         with tf.control_dependencies(update.controls_of(op)), tf.name_scope(f"over_ranks/{op.name}/"):
-            (rows,) = look_up(update.rewrite, [self], [ids], name="lookup", is_exact=True)
+            asked = ask(update.rewrite, [self], [ids], name="lookup", is_exact=True)
+            (rows,) = asked.results(arrivals(asked, asked.exchange, [[0]]))
         return rows
 
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
