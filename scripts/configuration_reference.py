@@ -34,9 +34,9 @@ This page is generated: `scripts/docs reference` writes it from `conf/` and `par
 
 Every key can be set on the command line, in
 [Hydra's override syntax](https://hydra.cc/docs/1.3/advanced/override_grammar/basic/): `group=choice` takes a file of
-`conf/`, and `group.key=value` sets one key. The defaults are those of each group's default choice. The
-last column lists the choices with another value. `???` marks a value that you must give. `${key}` is the value of another
-key.
+`conf/`, and `group.key=value` sets one key. The defaults are those of each group's default choice.
+The last column lists the choices with another value. `???` marks a value that you must give. `${key}` is the value of
+another key.
 """
 TABLE_OF_KEYS = "| key | type | default | unit | meaning | other choices |\n|---|---|---|---|---|---|"
 
