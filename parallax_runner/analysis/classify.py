@@ -11,6 +11,7 @@ from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
 from parallax_runner.analysis.effects import Effects
 from parallax_runner.analysis.known_ahead import unknown_ahead
+from parallax_runner.analysis.rows_apart import tied_rows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
 from parallax_runner.analysis.update_region.whole_tables import whole_tables
@@ -86,7 +87,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             itemsize=tf.as_dtype(variable.dtype).size,
             gradient=_kind(gradients[variable.name]),
             gradient_rows=_rows(graph, gradients[variable.name]),
-            slots=tuple(slot for slot, owner in owners.items() if owner == variable.name),
+            slots=tuple(_table(variable.name, owners)[1:]),
             immovable_op=immovable.get(variable.name) or counters.get(variable.name),
             counts=variable.name in counters,
             min_partitions=min_partitions(single.meta_graph, variable.full_name, variable.full_shape),
@@ -97,12 +98,9 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             rows_written=_rows_written(graph, boundary, variable.name, owners),
             whole_tables=tuple(tables.get(variable.name, ())),
             unknown_ahead=unknown_ahead(
-                graph,
-                boundary,
-                [variable.name, *(slot for slot, owner in owners.items() if owner == variable.name)],
-                in_step,
-                single.features.values(),
+                graph, boundary, _table(variable.name, owners), in_step, single.features.values()
             ),
+            tied_rows=tied_rows(graph, boundary, _table(variable.name, owners)),
         )
         for variable in single.variables
         if variable.name not in owners
@@ -134,8 +132,13 @@ def _immovable_ops(
 def _rows_written(graph: tf.Graph, boundary: Boundary, name: str, owners: Mapping[str, str]) -> RowsWritten:
     if not any(gradient.variable == name for gradient in boundary.gradients):
         return RowsWritten.NOTHING
-    slots = [slot for slot, owner in owners.items() if owner == name]
+    _, *slots = _table(name, owners)
     return rows_written(graph, boundary, name, slots, reads=SERVER_READS)
+
+
+def _table(name: str, owners: Mapping[str, str]) -> list[str]:
+    """A variable and its slots."""
+    return [name, *(slot for slot, owner in owners.items() if owner == name)]
 
 
 def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:

@@ -44,7 +44,7 @@ class VariableInfo:
     `appears_at` say where in a step's computing (0 to 1) its values are first used, and its gradient is there.
     `rows_written` says which rows the update writes. `whole_tables` are the ops for which a worker needs all rows, or
     sends them, though the gradient is sparse. `unknown_ahead` says why nobody can ask for its rows one step ahead, None
-    where they can.
+    where they can. `tied_rows` says why an update needs all rows of a step at once, None if it does not.
     """
 
     name: str
@@ -66,6 +66,7 @@ class VariableInfo:
     rows_written: RowsWritten = RowsWritten.NOTHING
     whole_tables: tuple[WholeTable, ...] = ()
     unknown_ahead: str | None = None
+    tied_rows: str | None = None
 
     @property
     def size_bytes(self) -> int:

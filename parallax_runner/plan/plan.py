@@ -74,7 +74,8 @@ class VariablePlan:
     routes that it could take; `alpha` is the fraction of rows that a step touches, merged over ranks, None if unknown.
     `rows_written` is «touched» where updates write only rows that a step touches, «all» where they write all, and empty
     where there is no gradient. What `whole_tables` names travels beside `sent_bytes_per_step`. `is_ahead`: its rows are
-    asked for one step before they are needed.
+    asked for one step before they are needed. `is_behind`: gradients of rows that the next step does not touch travel
+    during that step.
     """
 
     name: str
@@ -92,6 +93,7 @@ class VariablePlan:
     rows_written: str = ""
     whole_tables: tuple[WholeTable, ...] = ()
     is_ahead: bool = False
+    is_behind: bool = False
 
     @property
     def partitions(self) -> int:

@@ -15,21 +15,40 @@ def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
     return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
 
 
+def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
+    """Whether gradients of rows that the next step does not touch travel during that step."""
+    return is_ahead(variable, route, request) and variable.tied_rows is None
+
+
 def lookahead_notes(
     variables: Sequence[VariableInfo], routes: Mapping[str, str], request: PlanRequest
 ) -> Iterator[str]:
-    """Why rows are not asked for ahead: of all variables, or of each for itself."""
+    """Why rows are not asked for ahead, or no gradient travels behind its step: of all variables, or of each."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
         yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
         yield f"no rows are asked for ahead: {reason}"
         return
-    unknown = [variable for variable in could if variable.unknown_ahead is not None]
+    unknown = {variable.name: variable.unknown_ahead for variable in could if variable.unknown_ahead is not None}
+    tied = {
+        variable.name: variable.tied_rows
+        for variable in could
+        if variable.unknown_ahead is None and variable.tied_rows is not None
+    }
     if unknown:
-        names = ", ".join(f"«{variable.name}»" for variable in unknown)
-        which = "" if len(unknown) == 1 else "for the first, "
-        yield f"the rows of {names} are not asked for ahead: {which}{unknown[0].unknown_ahead}"
+        yield f"the rows of {_names(unknown)} are not asked for ahead: {_first_reason(unknown)}"
+    if tied:
+        yield f"all gradients of {_names(tied)} travel within their step: {_first_reason(tied)}"
+
+
+def _names(reasons: Mapping[str, str]) -> str:
+    return ", ".join(f"«{name}»" for name in reasons)
+
+
+def _first_reason(reasons: Mapping[str, str]) -> str:
+    first, *others = reasons.values()
+    return f"for the first, {first}" if others else first
 
 
 def _applies(route: str, request: PlanRequest) -> bool:

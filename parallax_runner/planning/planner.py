@@ -11,7 +11,7 @@ from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
 from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_rows
-from parallax_runner.planning.lookahead import is_ahead, lookahead_notes
+from parallax_runner.planning.lookahead import is_ahead, is_behind, lookahead_notes
 from parallax_runner.planning.placement import held_unevenly, place
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.presets import Preset, preset_named
@@ -60,6 +60,7 @@ def make_plan(request: PlanRequest) -> Plan:
             rows_written=variable.rows_written.value,
             whole_tables=_whole_tables(variable, routes[variable.name]),
             is_ahead=is_ahead(variable, routes[variable.name], request),
+            is_behind=is_behind(variable, routes[variable.name], request),
         )
         for variable in variables
     )

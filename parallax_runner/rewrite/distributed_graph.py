@@ -95,16 +95,36 @@ class Carried:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """What a step leaves to be applied while the next one runs.
+
+    `carried` is fetched in the step, and fed to `apply`. `alone` (int32) is fed 0 in a step that another follows, whose
+    preparation then runs `tell` during this one; otherwise the step leaves nothing. `give_up` lets a step fail that
+    waits for `tell`.
+    """
+
+    carried: tuple[Carried, ...]
+    apply: tf.Operation
+    alone: tf.Tensor
+    tell: tf.Operation
+    give_up: tf.Operation
+
+
+@dataclass(frozen=True)
 class Ahead:
     """What is prepared for a step before it runs: its draws, and rows that no step before it changes any more.
 
-    `features` are fed the step's batch, by feature. `first` prepares the first step, `later` any other while the one
-    before it runs, fed what this one was fed.
+    `features` are fed the step's batch, by feature. `first` prepares the first step. Any other is prepared while the one
+    before it runs, fed what this one was fed: `asked` is found first, and with it `route`; then, fed `route` alone, the
+    `rows`. `behind` is None if every row's gradient is applied in its own step.
     """
 
     features: dict[str, tf.Tensor]
     first: tuple[Carried, ...]
-    later: tuple[Carried, ...]
+    asked: tuple[Carried, ...]
+    route: tuple[tf.Tensor, ...]
+    rows: tuple[Carried, ...]
+    behind: Behind | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from parallax_runner.rewrite.placement import Placement
 if TYPE_CHECKING:
     from parallax_runner.rewrite.routes.alltoall.ahead import Wave
     from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
+    from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate
 
 # No pass changes these.
 GIVEN = frozenset(
@@ -112,6 +113,7 @@ class Rewrite:
     updated: tf.Operation | None = None
     known_ids: list[KnownIds] = field(default_factory=list)
     waves: list[Wave] = field(default_factory=list)
+    behind: LaterUpdate | None = None
     ahead: Ahead | None = None
     row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
 

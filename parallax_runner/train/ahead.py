@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +26,16 @@ def give_pools(config: tf.ConfigProto) -> None:
 
 @dataclass
 class StepsAhead:
-    """Of one rank, graph and session, which has `give_pools`. All ranks must prepare the same steps."""
+    """Of one rank, graph and session, which has `give_pools`. All ranks must prepare the same steps.
+
+    `_prepared` is what the next step is fed, `_left` what the last one has left to be applied.
+    """
 
     ahead: Ahead
     session: tf.Session
     _prepared: dict[tf.Tensor, Any] = field(default_factory=dict)
+    _left: dict[tf.Tensor, Any] = field(default_factory=dict)
+    _follows: bool = False
     _thread: threading.Thread | None = None
     _next: dict[tf.Tensor, Any] | BaseException | None = None
     _trace: tf.RunMetadata | None = None
@@ -38,38 +44,86 @@ class StepsAhead:
         """What the step with this batch is fed beside it. The step after it, with the batch `following`, is prepared
         until `finish`; None: there is none."""
         if not self._prepared:
-            self._prepared = self._prepare(self.ahead.first, batch)
-        if following is not None:
-            self._trace = tf.RunMetadata() if is_traced else None
-            # A daemon, since it may wait for ranks that are gone.
-            self._thread = threading.Thread(target=self._work, args=(following,), name="ahead", daemon=True)
-            self._thread.start()
-        return self._prepared
+            self._prepared = self._prepare_first(batch)
+        self._follows = following is not None
+        if following is None:
+            self.settle()
+            return self._prepared
+        self._trace = tf.RunMetadata() if is_traced else None
+        # A daemon, since it may wait for ranks that are gone.
+        self._thread = threading.Thread(target=self._work, args=(following,), name="ahead", daemon=True)
+        self._thread.start()
+        behind = self.ahead.behind
+        return self._prepared if behind is None else self._prepared | {behind.alone: 0}
 
-    def finish(self, trace: tf.RunMetadata | None = None) -> None:
-        """Waits until the next step is prepared, and adds its ops to the step's trace; raises what preparing raised."""
+    @property
+    def fetches(self) -> list[tf.Tensor]:
+        """What is fetched with a step that has started, for `finish`."""
+        behind = self.ahead.behind
+        return [one.fetched for one in behind.carried] if behind is not None and self._follows else []
+
+    def finish(self, left: Sequence[Any] = (), trace: tf.RunMetadata | None = None) -> None:
+        """Waits until the next step is prepared, and adds its ops to the step's trace; `left` is what `fetches` were.
+
+        Raises what preparing raised.
+        """
         if self._thread is None:
             return
         self._thread.join()
+        self._thread = None
         if trace is not None and self._trace is not None:
             trace.step_stats.dev_stats.extend(self._trace.step_stats.dev_stats)
-        found, self._thread, self._next = self._next, None, None
-        if isinstance(found, BaseException):
-            raise found
-        assert found is not None
-        self._prepared = found
+        self.raise_if_failed()
+        assert isinstance(self._next, dict)
+        self._prepared, self._next = self._next, None
+        carried = () if self.ahead.behind is None else self.ahead.behind.carried
+        self._left = {one.fed: value for one, value in zip(carried, left, strict=True)}
+
+    def raise_if_failed(self) -> None:
+        """Raises what preparing has raised, if it has: a step may fail for it."""
+        if isinstance(self._next, BaseException):
+            raise self._next
+
+    def settle(self) -> None:
+        """Applies what the last step has left, before variables are read. A collective: all ranks must run it."""
+        if self._left:
+            assert self.ahead.behind is not None
+            self.session.run(self.ahead.behind.apply, self._left)
+            self._left = {}
 
     def _work(self, batch: Batch) -> None:
         try:
-            self._next = self._prepare(self.ahead.later, batch)
+            self._next = self._prepare_next(batch)
         except BaseException as error:  # the training thread raises it
             self._next = error
+            if self.ahead.behind is not None:
+                with contextlib.suppress(tf.errors.OpError, RuntimeError):  # the step has failed too, and all is closed
+                    self.session.run(self.ahead.behind.give_up)
 
-    def _prepare(self, carried: Sequence[Carried], batch: Batch) -> dict[tf.Tensor, Any]:
-        fed = {placeholder: batch[name] for name, placeholder in self.ahead.features.items()}
+    def _prepare_first(self, batch: Batch) -> dict[tf.Tensor, Any]:
+        return self._found(self.ahead.first, self._of_batch(batch))
+
+    def _prepare_next(self, batch: Batch) -> dict[tf.Tensor, Any]:
+        """Rows travel when ids have: the step that runs now waits for rows of its own, and these come first."""
+        ahead, behind = self.ahead, self.ahead.behind
+        route = [Carried(tensor, tensor) for tensor in ahead.route]
+        tell, apply = ([], []) if behind is None else ([behind.tell], [behind.apply])
+        asked = self._found([*ahead.asked, *route], self._prepared | self._of_batch(batch), tell)
+        by_route = {tensor: asked.pop(tensor) for tensor in ahead.route}
+        return asked | self._found(ahead.rows, by_route | self._left, apply)
+
+    def _of_batch(self, batch: Batch) -> dict[tf.Tensor, Any]:
+        return {placeholder: batch[name] for name, placeholder in self.ahead.features.items()}
+
+    def _found(
+        self, carried: Sequence[Carried], feeds: dict[tf.Tensor, Any], ops: Sequence[tf.Operation] = ()
+    ) -> dict[tf.Tensor, Any]:
         # A full trace has the device's own, of which a process has one at a time: the step's.
-        level = tf.RunOptions.NO_TRACE if self._trace is None else tf.RunOptions.SOFTWARE_TRACE
+        trace = None if self._trace is None else tf.RunMetadata()
+        level = tf.RunOptions.NO_TRACE if trace is None else tf.RunOptions.SOFTWARE_TRACE
         options = tf.RunOptions(inter_op_thread_pool=POOL, trace_level=level)
-        fetches = [one.fetched for one in carried]
-        values = self.session.run(fetches, self._prepared | fed, options=options, run_metadata=self._trace)
+        fetches = [[one.fetched for one in carried], ops]
+        values, _ = self.session.run(fetches, feeds, options=options, run_metadata=trace)
+        if self._trace is not None and trace is not None:
+            self._trace.step_stats.dev_stats.extend(trace.step_stats.dev_stats)
         return {one.fed: value for one, value in zip(carried, values, strict=True)}

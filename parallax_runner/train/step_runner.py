@@ -179,11 +179,18 @@ class StepRunner:
         votes = self.distributed.votes
         is_due = self.saver.is_due(self.step, self.passed) if votes is None else self._save_granted
         if is_due or is_wanted:
+            self.settle()
             self.control.doing = f"saving step {self.step}"
             self.saver.save(self.session, step=self.step, examples=self.examples)
 
+    def settle(self) -> None:
+        """Applies what the last step has left for the next one: variables are about to be read. A collective."""
+        if self.ahead is not None:
+            self.ahead.settle()
+
     def pause(self) -> None:
         """Reports all that was done, and lets nothing read the variables: the plan is about to change."""
+        self.settle()
         if self.losses:
             self.report()
         if isinstance(self.saver, CheckpointSaver):
@@ -199,6 +206,7 @@ class StepRunner:
 
     def end(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Waits for all to have done their last step, saves it, calls `meanwhile`, and waits for the checkpoint."""
+        self.settle()
         self.step = self.peers.leave(self.step)
         if self.saver:
             self.control.doing = f"saving step {self.step}"
@@ -223,9 +231,15 @@ class StepRunner:
         if is_profiled:
             options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
             run_metadata = tf.RunMetadata()
-        values = self.session.run(fetches, feeds, options=options, run_metadata=run_metadata)
+        left_by_step = [] if self.ahead is None else self.ahead.fetches
+        try:
+            values, left = self.session.run([fetches, left_by_step], feeds, options=options, run_metadata=run_metadata)
+        except tf.errors.OpError:
+            if self.ahead is not None:
+                self.ahead.raise_if_failed()
+            raise
         if self.ahead is not None:
-            self.ahead.finish(run_metadata)
+            self.ahead.finish(left, run_metadata)
         if is_profiled and self.profiler is not None:
             self.profiler.write(step, run_metadata)
         return values

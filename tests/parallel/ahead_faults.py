@@ -9,15 +9,18 @@ from unittest import mock
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.routes.alltoall import ahead
+from parallax_runner.rewrite.routes.alltoall import ahead, behind
 from parallax_runner.train.ahead import Batch, StepsAhead
+
+# Faults in which no row is marked: none is late, or none goes now.
+MARKS_IN = {"rows_before_their_update": ahead, "updates_after_a_read": behind}
 
 
 @contextmanager
 def planted(fault: str | None) -> Iterator[None]:
     """Has rewriting make a graph with the fault."""
-    if fault == "rows_before_their_update":
-        with mock.patch.object(ahead, "_are_among", lambda places, *_: tf.zeros_like(places, tf.bool)):
+    if fault in MARKS_IN:
+        with mock.patch.object(MARKS_IN[fault], "are_among", lambda places, *_: tf.zeros_like(places, tf.bool)):
             yield
     elif fault == "draws_made_twice":
         with mock.patch.object(StepsAhead, "start", twice(StepsAhead.start)):
@@ -31,7 +34,7 @@ def twice(start: Callable[..., dict[tf.Tensor, Any]]) -> Callable[..., dict[tf.T
 
     def started(steps: StepsAhead, batch: Batch, following: Batch | None) -> dict[tf.Tensor, Any]:
         if not steps._prepared:
-            steps._prepare(steps.ahead.first, batch)
+            steps._prepare_first(batch)
         return start(steps, batch, following)
 
     return started

@@ -552,7 +552,7 @@ def device_cases() -> list[Case]:
 
 
 # Of a step that prepares the next one (tests/parallel/ahead_faults.py).
-AHEAD_FAULTS = ("rows_before_their_update", "draws_made_twice")
+AHEAD_FAULTS = ("rows_before_their_update", "updates_after_a_read", "draws_made_twice")
 FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_rank_0")
 
 

@@ -81,9 +81,11 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
                 if ahead is not None:
                     following = None if step == STEPS - 1 else case.batch(step + 1, 0 if of_rank_0 else rank)
                     feed |= ahead.start(batch, following)
-                loss, sent, _ = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
+                    fetches.append(ahead.fetches)
+                found = session.run(fetches, feed, options=trace, run_metadata=metadata if trace else None)
+                loss, sent, *_ = found
                 if ahead is not None:
-                    ahead.finish()
+                    ahead.finish(found[-1])
                 losses.append(loss)
             if plan is not plans[-1]:
                 meet(run_dir, f"{number}_{segment}", case.ranks, rank)

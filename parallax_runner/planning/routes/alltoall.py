@@ -36,10 +36,13 @@ class Alltoall(Route):
         return variable.gradient is GradientKind.SPARSE and variable.immovable_op is None
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
-        """Where rows are asked for ahead, owners say of each in a byte whether it comes before the step."""
+        """With lookahead, owners tell in a byte for each row whether it comes before the step, and in another whether
+        its gradient travels behind the step."""
         parts = super().traffic(variable, touched, options)
-        is_ahead = options.lookahead is not Lookahead.OFF and variable.unknown_ahead is None
-        return dataclasses.replace(parts, pulled=parts.pulled + parts.ids) if is_ahead else parts
+        if options.lookahead is Lookahead.OFF or variable.unknown_ahead is not None:
+            return parts
+        answers = 1 if variable.tied_rows is not None else 2
+        return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
         """What does not stay with the rank itself."""

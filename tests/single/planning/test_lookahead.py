@@ -47,9 +47,22 @@ def test_to_ask_for_it_in_vain_is_told() -> None:
     assert plan(SPARSE, comm="sharded", lookahead=Lookahead.ONE).notes == ()
 
 
-def test_a_byte_for_each_id_says_whether_its_row_is_late() -> None:
-    sent = [
-        plan(SPARSE, comm="sharded", lookahead=each).variables[0].sent_bytes_per_step or 0
-        for each in (Lookahead.OFF, Lookahead.AUTO)
-    ]
-    assert sent[1] - sent[0] == 50 // 2  # of 50 ids half are the other rank's
+def test_a_byte_for_each_id_says_when_its_row_comes_and_another_when_its_gradient_goes() -> None:
+    tied = info("table", "sparse", tied_rows="its update's op «norm» (L2Loss) needs all rows of a step")
+    off, ahead_only, both = (
+        plan(variable, comm="sharded", lookahead=each).variables[0].sent_bytes_per_step or 0
+        for variable, each in ((SPARSE, Lookahead.OFF), (tied, Lookahead.AUTO), (SPARSE, Lookahead.AUTO))
+    )
+    # Of 50 ids half are the other rank's.
+    assert (ahead_only - off, both - ahead_only) == (50 // 2, 50 // 2)
+
+
+def test_gradients_go_behind_the_step_unless_the_update_needs_all_of_them() -> None:
+    tied = info("tied", "sparse", tied_rows="its update's op «norm» (L2Loss) needs all rows of a step")
+    made = plan(SPARSE, tied, OTHER, comm="sharded", spans_hosts=True)
+    assert [variable.name for variable in made.variables if variable.is_behind] == ["table"]
+    assert made.notes[1] == (
+        "all gradients of «tied» travel within their step: its update's op «norm» (L2Loss) needs all rows of a step"
+    )
+    off = plan(SPARSE, comm="sharded", lookahead=Lookahead.OFF)
+    assert not off.variables[0].is_behind

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Ahead, Carried
+from parallax_runner.rewrite.distributed_graph import Ahead, Behind, Carried
 from parallax_runner.train.ahead import StepsAhead, give_pools
 
 
@@ -21,8 +21,9 @@ def steps() -> Iterator[StepsAhead]:
         batch = tf.placeholder(tf.int32, [])
         rows = tf.placeholder_with_default(-1, [], name="rows")
         with tf.control_dependencies([tf.debugging.assert_positive(batch, message="no such batch")]):
-            later = batch + rows
-        ahead = Ahead({"ids": batch}, first=(Carried(rows, batch),), later=(Carried(rows, later),))
+            found = batch + rows
+        later = Carried(rows, found + 0)
+        ahead = Ahead({"ids": batch}, first=(Carried(rows, batch),), asked=(), route=(found,), rows=(later,))
         with tf.Session(graph=graph, config=config) as session:
             yield StepsAhead(ahead, session)
 
@@ -59,5 +60,55 @@ def test_what_preparing_raises_is_raised_at_the_end_of_the_step(steps: StepsAhea
 def test_a_traced_step_has_the_ops_of_both(steps: StepsAhead) -> None:
     trace = tf.RunMetadata()
     steps.start(of(1), of(2), is_traced=True)
-    steps.finish(trace)
+    steps.finish(trace=trace)
     assert any(node.node_name for stats in trace.step_stats.dev_stats for node in stats.node_stats)
+
+
+@pytest.fixture
+def with_update() -> Iterator[tuple[StepsAhead, tf.Tensor, tf.Tensor]]:
+    """A step leaves its batch, which is added to a variable; with the step's op, and the variable."""
+    config = tf.ConfigProto(inter_op_parallelism_threads=1)
+    give_pools(config)
+    with tf.Graph().as_default() as graph:
+        batch, fed = tf.placeholder(tf.int32, []), tf.placeholder_with_default(0, [])
+        with tf.control_dependencies([tf.debugging.assert_positive(batch, message="no such batch")]):
+            next_batch = tf.identity(batch)
+        queue = tf.FIFOQueue(2, [tf.int32])
+        alone = tf.placeholder_with_default(tf.constant(1), [])
+        with tf.control_dependencies([queue.enqueue_many([tf.fill([alone], 0)])]):
+            told = queue.dequeue()
+        total = tf.get_variable("total", [], tf.int32, tf.zeros_initializer(), use_resource=True)
+        carried, left = Carried(fed, fed_now := tf.placeholder_with_default(5, [])), total.assign_add(fed)
+        behind = Behind((carried,), left.op, alone, queue.enqueue([next_batch]), queue.close())
+        rows = tf.placeholder_with_default(-1, [])
+        ahead = Ahead({"ids": batch}, (Carried(rows, batch),), (), (), (), behind)
+        with tf.Session(graph=graph, config=config) as session:
+            session.run(total.initializer)
+            yield StepsAhead(ahead, session), tf.identity(told) + 0 * fed_now, total.read_value()
+
+
+def test_what_a_step_leaves_is_applied_during_the_next_one_or_before_variables_are_read(
+    with_update: tuple[StepsAhead, tf.Tensor, tf.Tensor],
+) -> None:
+    steps, step, total = with_update
+    seen = []
+    for batch, following in ((1, 2), (2, 3), (3, None)):
+        feeds = steps.start(of(batch), None if following is None else of(following))
+        told, left = steps.session.run([step, steps.fetches], feeds)
+        steps.finish(left)
+        seen.append((int(told), int(steps.session.run(total))))
+    assert seen == [(2, 0), (3, 5), (0, 10)]  # the last step is told by itself, and leaves nothing
+    steps.start(of(4), of(5))
+    steps.finish(steps.session.run([step, steps.fetches], {steps.ahead.behind.alone: 0})[1])
+    steps.settle()
+    steps.settle()
+    assert steps.session.run(total) == 15
+
+
+def test_a_step_does_not_wait_for_what_has_failed(with_update: tuple[StepsAhead, tf.Tensor, tf.Tensor]) -> None:
+    steps, step, _ = with_update
+    feeds = steps.start(of(1), of(-1))
+    with pytest.raises(tf.errors.OutOfRangeError):
+        steps.session.run([step, steps.fetches], feeds)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no such batch"):
+        steps.raise_if_failed()

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.rewrite.exchange.compression import half_dtype
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.routes.alltoall.lookup import Asked, arrivals, ask
+from parallax_runner.rewrite.routes.alltoall.marks import are_among, count_by_rank, sum_of_others
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
 from parallax_runner.rewrite.state import Rewrite
 
@@ -70,21 +71,41 @@ def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     return wave.asked.results([tf.concat(both, axis=0) for both in zip(wave.early, late, strict=True)])
 
 
+@dataclass(frozen=True)
+class Asking:
+    """What a step does for the next one: it asks by `asked`, and its `early` part brings rows that the step does not
+    write. The next step is fed `first` if no step is before it, and `later` otherwise."""
+
+    asked: Asked
+    early: Exchange
+    first: Wave
+    later: Wave
+
+    @property
+    def route(self) -> tuple[tf.Tensor, ...]:
+        """What the early rows travel by."""
+        return (*self.early.arrived, self.early.sent_counts, self.early.arrived_counts)
+
+
 def ask_for_next(
-    rewrite: Rewrite, placements: Sequence[OverRanks], next_ids: Sequence[tf.Tensor], written: Sequence[tf.Tensor]
-) -> tuple[Wave, Wave]:
+    rewrite: Rewrite,
+    placements: Sequence[OverRanks],
+    next_ids: Sequence[tf.Tensor],
+    written: Sequence[tf.Tensor],
+    *,
+    after: Sequence[tf.Operation],
+) -> Asking:
     """Asks for the rows of the next step, and fetches those that this step does not write.
 
-    `written[t]` are the places of this rank's own rows of table t that the step may write. Returns what the next step
-    is fed: if no step is before it, and otherwise.
+    `written[t]` are the places of this rank's own rows of table t that the step may write. Rows are read `after` ops
+    that write rows of the step before.
     """
     asked = ask(rewrite, placements, next_ids, name="next")
     exchange = asked.exchange
     is_late = [
-        _are_among(places, other, placement.own.rows)
+        are_among(places, other, placement.own.rows)
         for places, other, placement in zip(exchange.arrived, written, asked.placements, strict=True)
     ]
-    late_arrived = _counts(is_late, exchange.arrived_counts, rewrite.plan.workers)
     told = dataclasses.replace(
         exchange,
         name=f"{exchange.name}/is_late",
@@ -92,41 +113,28 @@ def ask_for_next(
         is_exact=True,
     )
     is_late_here = [tf.cast(each, tf.bool) for each in told.from_owners([tf.cast(each, tf.uint8) for each in is_late])]
-    late_sent = _counts(is_late_here, exchange.sent_counts, rewrite.plan.workers)
+    ranks = rewrite.plan.workers
+    late = dataclasses.replace(
+        exchange,
+        arrived=tuple(tf.boolean_mask(places, late) for places, late in zip(exchange.arrived, is_late, strict=True)),
+        sent_counts=count_by_rank(is_late_here, exchange.sent_counts, ranks),
+        arrived_counts=count_by_rank(is_late, exchange.arrived_counts, ranks),
+    )
     early = dataclasses.replace(
         exchange,
         name=f"{exchange.name}/early",
         arrived=tuple(tf.boolean_mask(places, ~late) for places, late in zip(exchange.arrived, is_late, strict=True)),
-        sent_counts=exchange.sent_counts - late_sent,
-        arrived_counts=exchange.arrived_counts - late_arrived,
+        sent_counts=exchange.sent_counts - late.sent_counts,
+        arrived_counts=exchange.arrived_counts - late.arrived_counts,
     )
-    late = dataclasses.replace(
-        exchange,
-        arrived=tuple(tf.boolean_mask(places, late) for places, late in zip(exchange.arrived, is_late, strict=True)),
-        sent_counts=late_sent,
-        arrived_counts=late_arrived,
-    )
-    come_early = arrivals(asked, early, [range(len(exchange.tables))])
+    with tf.control_dependencies(after):
+        come_early = arrivals(asked, early, [range(len(exchange.tables))])
     places = tuple(
         tf.gather(_early_first(late), places) for late, places in zip(is_late_here, asked.places, strict=True)
     )
-    return all_late(asked), Wave(dataclasses.replace(asked, places=places), tuple(come_early), late)
-
-
-def _are_among(places: tf.Tensor, written: tf.Tensor, rows: int) -> tf.Tensor:
-    """Which of `places` [n] are among those `written`, all of them of `rows` rows."""
-    none = tf.zeros([rows], tf.bool)
-    marked = tf.tensor_scatter_nd_update(none, written[:, tf.newaxis], tf.ones_like(written, tf.bool))
-    return tf.gather(marked, places)
-
-
-def _counts(chosen: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
-    """How many of each rank's are chosen [ranks, tables]; chosen[t] stand by rank, `counts` of them."""
-    of_table = [
-        tf.math.unsorted_segment_sum(tf.cast(each, tf.int32), tf.repeat(tf.range(ranks), counts[:, table]), ranks)
-        for table, each in enumerate(chosen)
-    ]
-    return tf.stack(of_table, axis=1)
+    return Asking(
+        asked, early, all_late(asked), Wave(dataclasses.replace(asked, places=places), tuple(come_early), late)
+    )
 
 
 def _early_first(is_late: tf.Tensor) -> tf.Tensor:
@@ -146,11 +154,6 @@ def _count_early(wave: Wave) -> None:
         half = half_dtype(rewrite, table.dtype) or table.dtype
         width, dtype_bytes = rows.shape[1:].num_elements(), table.dtype.size
         rewrite.sent += [
-            Sent(rows, width * half.size / dtype_bytes, table.variable, _of_others(rewrite, early[:, number])),
-            Sent(rows, 1 / dtype_bytes, table.variable, _of_others(rewrite, whole.arrived_counts[:, number])),
+            Sent(rows, width * half.size / dtype_bytes, table.variable, sum_of_others(early[:, number], rewrite.rank)),
+            Sent(rows, 1 / dtype_bytes, table.variable, sum_of_others(whole.arrived_counts[:, number], rewrite.rank)),
         ]
-
-
-def _of_others(rewrite: Rewrite, counts: tf.Tensor) -> tf.Tensor:
-    """The sum of the counts [ranks] of the other ranks."""
-    return tf.reduce_sum(counts) - counts[rewrite.rank]

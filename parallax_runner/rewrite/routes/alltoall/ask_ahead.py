@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.rewrite.distributed_graph import Ahead, Carried
+from parallax_runner.rewrite.distributed_graph import Ahead, Behind, Carried
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.alltoall.ahead import Wave, ask_for_next
+from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate
+from parallax_runner.rewrite.routes.alltoall.lookup import Asked
 from parallax_runner.rewrite.routes.alltoall.next_batch import NextBatch
 from parallax_runner.rewrite.state import Rewrite
 
 
-@rewrite_pass(reads=["waves"], writes=["ahead", "sent"])
+@rewrite_pass(reads=["waves", "behind", "applied"], writes=["ahead", "sent"])
 def ask_ahead(rewrite: Rewrite) -> None:
     """Makes what a step runs beside it for the next one; `train.ahead` carries what it finds from step to step."""
     if not rewrite.waves:
         return
     batch = NextBatch(rewrite)
     placements = [placement for wave in rewrite.waves for placement in wave.asked.placements]
+    after = [] if rewrite.behind is None else [rewrite.behind.apply]
     with tf.name_scope("next/"):
         ids = [batch.of(ids) for wave in rewrite.waves for ids in wave.asked.ids]
         written = [_written(rewrite, placement.variable) for placement in placements]
-        first, later = (
-            tuple(itertools.chain(batch.drawn, _carried(rewrite.waves, found)))
-            for found in ask_for_next(rewrite, placements, ids, written)
+        asking = ask_for_next(rewrite, placements, ids, written, after=after)
+        first, later = ([*batch.drawn, *_carried(rewrite.waves, wave)] for wave in (asking.first, asking.later))
+        early = {rows.name for rows in asking.later.early}
+        rewrite.ahead = Ahead(
+            features=batch.features,
+            first=tuple(first),
+            asked=tuple(one for one in later if one.fetched.name not in early),
+            route=asking.route,
+            rows=tuple(one for one in later if one.fetched.name in early),
+            behind=None if rewrite.behind is None else _behind(rewrite, rewrite.behind, asking.asked),
         )
-    rewrite.ahead = Ahead(batch.features, first, later)
+
+
+def _behind(rewrite: Rewrite, update: LaterUpdate, asked: Asked) -> Behind:
+    touched: dict[str, list[tf.Tensor]] = defaultdict(list)
+    for table, places in zip(asked.exchange.tables, asked.exchange.arrived, strict=True):
+        touched[table.variable].append(places)
+    together = {variable: _joined(places) for variable, places in touched.items()}
+    carried = [one for push in update.carried for one in push.carried(rewrite.applied)]
+    return Behind(
+        carried=(*carried, *update.numbers),
+        apply=update.apply,
+        alone=update.alone,
+        tell=tf.group(*(push.tell(together) for push in update.pushes)),
+        give_up=tf.group(*(push.queue.close() for push in update.pushes)),
+    )
 
 
 def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
@@ -49,4 +73,8 @@ def _written(rewrite: Rewrite, variable: str) -> tf.Tensor:
         for number, table in enumerate(exchange.tables)
         if table.variable == variable
     ]
-    return asked[0] if len(asked) == 1 else tf.concat([tf.cast(each, tf.int64) for each in asked], axis=0)
+    return _joined(asked)
+
+
+def _joined(places: Sequence[tf.Tensor]) -> tf.Tensor:
+    return places[0] if len(places) == 1 else tf.concat([tf.cast(each, tf.int64) for each in places], axis=0)

@@ -5,54 +5,110 @@ Every rank runs the same update on its own rows; what the update does over all r
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.update_region.contents import Ids, Rows
 from parallax_runner.analysis.update_region.row_list import GradientList
+from parallax_runner.graph import edit
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
+from parallax_runner.rewrite.routes.alltoall.behind import Push, count_bytes_behind, in_two_parts
 from parallax_runner.rewrite.routes.alltoall.known_ids import exchange_of_known_ids
+from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate, UpdateCopies, carry
 from parallax_runner.rewrite.routes.alltoall.lookup import table_of
 from parallax_runner.rewrite.routes.alltoall.own_rows import over_ranks
-from parallax_runner.rewrite.routes.alltoall.row_exchange import ask_owners
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, ask_owners
 from parallax_runner.rewrite.schedule.buckets import buckets_to_owners
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 
-@rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders"])
+@rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders", "behind"])
 def update_own_rows(rewrite: Rewrite) -> None:
     """Lets each rank apply the mean (or sum) over ranks of the gradients to the rows that are its own."""
     gradients = rewrite.gradients_by(Route.ALLTOALL)
     if not gradients:
         return
     values: dict[str, ShardedValue] = {}
+    pushes: list[tuple[Push, list[RankGradient]]] = []
+    alone = tf.placeholder_with_default(tf.constant(1), [], name="no_step_follows")
     for number, together in enumerate(buckets_to_owners(rewrite, gradients)):
         with tf.name_scope(f"push_{number}/"):
-            values |= _send(rewrite, together, name=f"push_{number}")
+            exchange, push = _exchange(rewrite, together, alone, name=f"push_{number}")
+            arrived = exchange.to_owners([gradient.values for gradient in together])
+            values |= _aggregates(rewrite, together, arrived, exchange.arrived)
+            if push is not None:
+                pushes.append((push, together))
     update = ShardedUpdate(rewrite=rewrite, values=values)
     update.visit_region()
     if rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
+    if pushes:
+        with tf.name_scope("behind/"):
+            rewrite.behind = _apply_later(rewrite, pushes, values, alone)
 
 
-def _send(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> dict[str, ShardedValue]:
-    """The aggregates of this rank's own rows, by tensor name."""
+def _exchange(
+    rewrite: Rewrite, gradients: list[RankGradient], alone: tf.Tensor, *, name: str
+) -> tuple[Exchange, Push | None]:
+    """How these gradients go to the owners in the step, and the whole push if some of their rows go behind it."""
     exchange = exchange_of_known_ids(rewrite, gradients, name=name)
     if exchange is None:
         tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
         ids = [gradient.indices for gradient in gradients if gradient.indices is not None]
-        exchange = ask_owners(rewrite, tables, ids, name=name)
-    arrived = exchange.to_owners([gradient.values for gradient in gradients])
+        return ask_owners(rewrite, tables, ids, name=name), None
+    behind = {variable.name for variable in rewrite.plan.by_route(Route.ALLTOALL) if variable.is_behind}
+    goes_behind = [gradient.variables[0] in behind for gradient in gradients]
+    if not any(goes_behind):
+        return exchange, None
+    push = in_two_parts(exchange, goes_behind, alone)
+    count_bytes_behind(push, [gradient.values for gradient in gradients])
+    return push.now, push
+
+
+def _aggregates(
+    rewrite: Rewrite, gradients: list[RankGradient], arrived: Sequence[tf.Tensor], own_ids: Sequence[tf.Tensor]
+) -> dict[str, ShardedValue]:
+    """The aggregates of this rank's own rows, by tensor name, of rows that have arrived with their places."""
     found = {}
-    for gradient, rows, own_ids in zip(gradients, arrived, exchange.arrived, strict=True):
+    for gradient, rows, ids in zip(gradients, arrived, own_ids, strict=True):
         assert gradient.indices is not None
-        total, merged_ids = merge(rows, own_ids)
+        total, merged_ids = merge(rows, ids)
         mean = total / tf.cast(rewrite.plan.replicas, total.dtype) if rewrite.plan.options.average_sparse else total
         placement, rows_of = over_ranks(rewrite, gradient.variables[0]), GradientList(gradient.name)
         places = tf.cast(merged_ids, gradient.indices.dtype)
         found[gradient.values.name] = ShardedValue((mean,), placement, Rows(rows_of))
         found[gradient.indices.name] = ShardedValue((places,), placement, Ids(rows_of))
     return found
+
+
+def _apply_later(
+    rewrite: Rewrite,
+    pushes: Sequence[tuple[Push, list[RankGradient]]],
+    values: Mapping[str, ShardedValue],
+    alone: tf.Tensor,
+) -> LaterUpdate:
+    """The same updates for the rows that go behind."""
+    carried, stands_for, writes = [], {}, set[tf.Operation]()
+    for push, gradients in pushes:
+        carried.append(carry(push, [gradient.values for gradient in gradients]))
+        later = _aggregates(rewrite, gradients, carried[-1].arrive(), carried[-1].exchange.arrived)
+        stands_for |= {values[name].parts[0].name: value.parts[0] for name, value in later.items()}
+        for gradient, goes_behind in zip(gradients, push.goes_behind, strict=True):
+            writes |= _writes_of(rewrite, gradient.variables[0]) if goes_behind else set()
+    copies = UpdateCopies(stands_for)
+    apply = tf.group(*copies.of(writes), name="apply")
+    return LaterUpdate(tuple(push for push, _ in pushes), tuple(carried), tuple(copies.numbers), apply, alone)
+
+
+def _writes_of(rewrite: Rewrite, variable: str) -> set[tf.Operation]:
+    """The ops of a step that write this rank's rows of a variable and of its slots."""
+    step = edit.ancestors([rewrite.train_op])
+    (planned,) = [one for one in rewrite.plan.by_route(Route.ALLTOALL) if one.name == variable]
+    names = (variable, *planned.slots)
+    readers = (op for name in names for op in over_ranks(rewrite, name).own.handle.consumers())
+    return {op for op in readers if edit.is_write(op) and op in step}

@@ -9,7 +9,8 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.plan.comm_options import Lookahead
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
-from parallax_runner.rewrite.routes.alltoall.ahead import _are_among, _counts, _early_first
+from parallax_runner.rewrite.routes.alltoall.ahead import _early_first
+from parallax_runner.rewrite.routes.alltoall.marks import are_among, count_by_rank
 from tests.single.plans import plan_of
 from tests.single.rewrite.one_device import OneDevice, batch
 from tests.single.small_models import ROWS, captured
@@ -17,10 +18,10 @@ from tests.single.small_models import ROWS, captured
 
 def test_rows_that_a_step_writes_are_late() -> None:
     with tf.Graph().as_default(), tf.Session() as session:
-        late = _are_among(tf.constant([4, 0, 2, 4]), tf.constant([2, 4, 2]), ROWS)
+        late = are_among(tf.constant([4, 0, 2, 4]), tf.constant([2, 4, 2]), ROWS)
         assert session.run(late).tolist() == [True, False, True, True]
         assert session.run(_early_first(late)).tolist() == [1, 0, 2, 3]
-        none = _are_among(tf.constant([4, 0]), tf.constant([], tf.int32), ROWS)
+        none = are_among(tf.constant([4, 0]), tf.constant([], tf.int32), ROWS)
         assert session.run(none).tolist() == [False, False]
 
 
@@ -28,7 +29,7 @@ def test_late_rows_are_counted_by_rank_and_table() -> None:
     with tf.Graph().as_default(), tf.Session() as session:
         chosen = [tf.constant([True, False, True]), tf.constant([False, True])]
         counts = tf.constant([[1, 0], [2, 2]])  # of rank 0 one and none, of rank 1 two and two
-        assert session.run(_counts(chosen, counts, 2)).tolist() == [[1, 0], [1, 1]]
+        assert session.run(count_by_rank(chosen, counts, 2)).tolist() == [[1, 0], [1, 1]]
 
 
 def rewritten(**options: object) -> DistributedGraph:
@@ -52,8 +53,10 @@ def test_what_is_not_written_comes_before_the_step_and_the_rest_in_it(mirrored: 
         fed = {device.there(0, tensor): value for tensor, value in feed.items()}
         return device.session.run([device.there(0, tensor) for tensor in tensors], fed)
 
-    prepared = run([one.fetched for one in ahead.later], first | following)
-    carried = {one.fed: value for one, value in zip(ahead.later, prepared, strict=True)}
+    carried = {}
+    for found in (ahead.asked, ahead.rows):
+        prepared = run([one.fetched for one in found], first | following)
+        carried |= {one.fed: value for one, value in zip(found, prepared, strict=True)}
     early = next(value for tensor, value in carried.items() if tensor.op.type == "PlaceholderWithDefault")
     # The row of id 4 is there, once; that of id 2 is not.
     assert early.shape == (1, 2)

@@ -1,0 +1,103 @@
+"""Gradients that travel, and are applied, while the next step runs: those of rows that the next step does not touch.
+
+A push has two parts. Rows that the next step touches go now; the others go behind. The owner of a row decides, since it
+knows which of its rows ranks have asked for in either step, and tells the ranks that send the row's gradients. Its
+answer comes from what prepares the next step (`ask_ahead`) through a queue.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.rewrite.exchange.compression import half_dtype
+from parallax_runner.rewrite.exchange.sent import Sent
+from parallax_runner.rewrite.routes.alltoall.marks import are_among, count_by_rank, sum_of_others
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
+from parallax_runner.rewrite.state import Rewrite
+
+
+@dataclass(frozen=True)
+class Push:
+    """One exchange of gradients in two parts.
+
+    `queue` brings for each table which rows go now: bool [rows sent], by owner, and bool [rows that arrive], by sender.
+    `alone` (int32, 1 if not fed) is 0 where another step follows, whose preparation fills the queue.
+    """
+
+    whole: Exchange
+    now: Exchange
+    behind: Exchange
+    goes_behind: tuple[bool, ...]
+    queue: tf.FIFOQueue
+    alone: tf.Tensor
+
+    def tell(self, next_touched: Mapping[str, tf.Tensor]) -> tf.Operation:
+        """Tells this step's push which rows the next step touches; `next_touched` has the places of these among this
+        rank's own rows, by variable. A collective: all ranks must run it."""
+        whole = self.whole
+        arrive_now = [
+            are_among(places, next_touched[table.variable], own_rows(table, whole))
+            if goes_behind
+            else tf.ones_like(places, tf.bool)
+            for places, table, goes_behind in zip(whole.arrived, whole.tables, self.goes_behind, strict=True)
+        ]
+        answers = dataclasses.replace(
+            whole,
+            name=f"{whole.name}/is_now",
+            tables=tuple(Table(table.variable, table.rows, (), tf.uint8) for table in whole.tables),
+            is_exact=True,
+        )
+        came = answers.from_owners([tf.cast(each, tf.uint8) for each in arrive_now])
+        return self.queue.enqueue([*(tf.cast(each, tf.bool) for each in came), *arrive_now])
+
+
+def own_rows(table: Table, exchange: Exchange) -> int:
+    """How many rows of a table are this rank's own."""
+    rewrite = exchange.rewrite
+    return len(range(rewrite.rank, table.rows, rewrite.plan.workers))
+
+
+def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tensor) -> Push:
+    """The push over an exchange whose ids owners know. Without a next step, all rows go now."""
+    tables = len(exchange.tables)
+    queue = tf.FIFOQueue(2, [tf.bool] * (2 * tables), name="is_now")
+    all_now = [tf.ones_like(each, tf.bool) for each in (*exchange.asked, *exchange.arrived)]
+    fill = queue.enqueue_many([tf.tile(each[tf.newaxis], [alone, 1]) for each in all_now])
+    with tf.control_dependencies([fill]):
+        marks = [tf.ensure_shape(each, [None]) for each in queue.dequeue()]
+    sent, arrive = marks[:tables], marks[tables:]
+    now = part_of(exchange, sent, arrive, name=f"{exchange.name}/now")
+    behind = part_of(exchange, [~each for each in sent], [~each for each in arrive], name=f"{exchange.name}/behind")
+    return Push(exchange, now, behind, tuple(goes_behind), queue, alone)
+
+
+def part_of(exchange: Exchange, sent: Sequence[tf.Tensor], arrive: Sequence[tf.Tensor], *, name: str) -> Exchange:
+    """The part of an exchange with the marked rows alone: those this rank sends, and those that arrive at it."""
+    ranks = exchange.rewrite.plan.workers
+    return dataclasses.replace(
+        exchange,
+        name=name,
+        asked=tuple(tf.boolean_mask(each, marks) for each, marks in zip(exchange.asked, sent, strict=True)),
+        arrived=tuple(tf.boolean_mask(each, marks) for each, marks in zip(exchange.arrived, arrive, strict=True)),
+        sent_counts=count_by_rank(sent, exchange.sent_counts, ranks),
+        arrived_counts=count_by_rank(arrive, exchange.arrived_counts, ranks),
+    )
+
+
+def count_bytes_behind(push: Push, gradients: Sequence[tf.Tensor]) -> None:
+    """Counts what is sent for a step after it: rows, and a byte for each row that says whether it goes now."""
+    rewrite = push.whole.rewrite
+    follows = 1 - push.alone
+    for number, (table, values) in enumerate(zip(push.whole.tables, gradients, strict=True)):
+        half = half_dtype(rewrite, table.dtype) or table.dtype
+        width, dtype_bytes = values.shape[1:].num_elements(), table.dtype.size
+        rows = sum_of_others(push.behind.sent_counts[:, number], rewrite.rank)
+        answers = follows * sum_of_others(push.whole.arrived_counts[:, number], rewrite.rank)
+        rewrite.sent += [
+            Sent(values, width * half.size / dtype_bytes, table.variable, rows),
+            Sent(values, 1 / dtype_bytes, table.variable, answers),
+        ]

@@ -1,0 +1,126 @@
+"""The update of rows whose gradients went behind their step: it runs during the next step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tensorflow.compat.v1 as tf
+
+from parallax_runner.graph import edit
+from parallax_runner.rewrite.distributed_graph import Carried
+from parallax_runner.rewrite.routes.alltoall.behind import Push
+from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
+
+
+@dataclass(frozen=True)
+class CarriedPush:
+    """A step's rows that go behind, in the graph that applies them during the next step."""
+
+    exchange: Exchange
+    rows: tuple[Carried, ...]
+    arrived: tuple[Carried, ...]
+    counts: tuple[Carried, ...]
+
+    def arrive(self) -> list[tf.Tensor]:
+        """The rows at their owners, by table. A collective: all ranks must run it."""
+        return self.exchange.to_owners([one.fed for one in self.rows])
+
+    def carried(self, applied: tf.Tensor | None) -> list[Carried]:
+        """What the step leaves; nothing is left if it was not `applied` (bool, None: every step is)."""
+        if applied is None:
+            return [*self.rows, *self.arrived, *self.counts]
+        factor = tf.cast(applied, tf.int32)
+        rows = [
+            Carried(one.fed, one.fetched[: factor * tf.shape(one.fetched)[0]]) for one in (*self.rows, *self.arrived)
+        ]
+        return [*rows, *(Carried(one.fed, one.fetched * factor) for one in self.counts)]
+
+
+def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
+    """The rows of `gradients` that go behind. Without a step before there are none."""
+    behind = push.behind
+    rows = []
+    for table, values, order in zip(behind.tables, gradients, behind.asked, strict=True):
+        left = tf.gather(values, order)
+        left.set_shape([None, *table.row_shape])
+        rows.append(carry_rows(left))
+    arrived = [carry_rows(each) for each in behind.arrived]
+    counts = carry_numbers(behind.sent_counts), carry_numbers(behind.arrived_counts)
+    exchange = dataclasses.replace(
+        behind,
+        asked=tuple(tf.range(tf.shape(one.fed)[0]) for one in rows),
+        arrived=tuple(one.fed for one in arrived),
+        sent_counts=counts[0].fed,
+        arrived_counts=counts[1].fed,
+    )
+    return CarriedPush(exchange, tuple(rows), tuple(arrived), counts)
+
+
+def carry_rows(rows: tf.Tensor) -> Carried:
+    """Rows [n, …] that the next step is fed; none if it is not."""
+    none = tf.zeros([0, *rows.shape[1:].as_list()], rows.dtype)
+    return Carried(tf.placeholder_with_default(none, [None, *rows.shape[1:].as_list()]), rows)
+
+
+def carry_numbers(numbers: tf.Tensor) -> Carried:
+    """Numbers of a known shape that the next step is fed; zeros if it is not."""
+    return Carried(tf.placeholder_with_default(tf.zeros(numbers.shape, numbers.dtype), numbers.shape), numbers)
+
+
+@dataclass(frozen=True)
+class LaterUpdate:
+    """The `pushes` of a step with rows that go behind, what is `carried` of each, and of the `numbers` that the update
+    reads, and the op that applies it. `alone` is that of the pushes."""
+
+    pushes: tuple[Push, ...]
+    carried: tuple[CarriedPush, ...]
+    numbers: tuple[Carried, ...]
+    apply: tf.Operation
+    alone: tf.Tensor
+
+
+class UpdateCopies:
+    """Copies of a step's updates of own rows, for other gradients: `stands_for` has these by the tensors in whose place
+    they stand. Numbers that the step's updates read, such as a learning rate, are carried to the copies."""
+
+    def __init__(self, stands_for: Mapping[str, tf.Tensor]) -> None:
+        self._copies = dict(stands_for)
+        self._copied: dict[tf.Operation, tf.Operation] = {}
+        self._numbers: dict[str, Carried] = {}
+
+    @property
+    def numbers(self) -> list[Carried]:
+        """The numbers that are carried."""
+        return list(self._numbers.values())
+
+    def of(self, writes: set[tf.Operation]) -> list[tf.Operation]:
+        """The copies of ops that write rows."""
+        for op in edit.in_order(edit.ancestors(writes, stop_at=frozenset(self._copies))):
+            reads = any(tensor.name in self._copies for tensor in op.inputs)
+            if reads or any(control in self._copied for control in op.control_inputs):
+                self._copy(op)
+        return [self._copied[op] for op in sorted(writes, key=lambda op: op.name)]
+
+    def _copy(self, op: tf.Operation) -> None:
+        copy = edit.clone(
+            op,
+            [self._input(tensor) for tensor in op.inputs],
+            name=f"{op.name}/behind",
+            control_inputs=[self._copied[control] for control in op.control_inputs if control in self._copied],
+            device=op.device,
+        )
+        self._copied[op] = copy
+        for old, new in zip(op.outputs, copy.outputs, strict=True):
+            new.set_shape(old.shape)
+            self._copies[old.name] = new
+
+    def _input(self, tensor: tf.Tensor) -> tf.Tensor:
+        if tensor.name in self._copies:
+            return self._copies[tensor.name]
+        if tensor.dtype == tf.resource or tensor.op.type == "Const":
+            return tensor
+        if tensor.name not in self._numbers:
+            self._numbers[tensor.name] = carry_numbers(tensor)
+        return self._numbers[tensor.name].fed
