@@ -1,4 +1,4 @@
-"""Prepares each step while the one before it runs."""
+"""Prepares each step while the step before it runs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.distributed_graph import Ahead, Carried
 
-POOL = 1  # the number of a session's pool that runs what prepares; what computes has pool 0
+POOL = 1  # index of the session's thread pool that prepares the next step; pool 0 runs the step
 
 Batch = Mapping[str, np.ndarray]
 
 
 def give_pools(config: tf.ConfigProto) -> None:
-    """Gives sessions of this configuration a thread that prepares, so that it does not wait for what computes."""
+    """Adds a thread pool of one thread for preparing the next step, so that it does not wait for the step's ops."""
     for threads in (config.inter_op_parallelism_threads, 1):
         config.session_inter_op_thread_pool.add(num_threads=threads)
 
 
 @dataclass
 class StepsAhead:
-    """Of one rank, graph and session, which has `give_pools`. All ranks must prepare the same steps."""
+    """Prepares the steps of one rank in a session.
+
+    The session's configuration must come from `give_pools`. All ranks must prepare the same steps.
+    """
 
     ahead: Ahead
     session: tf.Session
@@ -35,13 +38,15 @@ class StepsAhead:
     _trace: tf.RunMetadata | None = None
 
     def start(self, batch: Batch, following: Batch | None, *, is_traced: bool = False) -> dict[tf.Tensor, Any]:
-        """What the step with this batch is fed beside it. The step after it, with the batch `following`, is prepared
-        until `finish`; None: there is none."""
+        """Returns what to feed to the step with this batch, besides the batch.
+
+        Starts to prepare the next step, with the batch `following`, until `finish`. None means that no step follows.
+        """
         if not self._prepared:
             self._prepared = self._prepare(self.ahead.first, batch)
         if following is not None:
             self._trace = tf.RunMetadata() if is_traced else None
-            # A daemon, since it may wait for ranks that are gone.
+            # A daemon thread, since it may wait for ranks that are gone.
             self._thread = threading.Thread(target=self._work, args=(following,), name="ahead", daemon=True)
             self._thread.start()
         return self._prepared
@@ -67,7 +72,7 @@ class StepsAhead:
 
     def _prepare(self, carried: Sequence[Carried], batch: Batch) -> dict[tf.Tensor, Any]:
         fed = {placeholder: batch[name] for name, placeholder in self.ahead.features.items()}
-        # A full trace has the device's own, of which a process has one at a time: the step's.
+        # A full trace includes the device trace. A process can make only one at a time, and the step makes it.
         level = tf.RunOptions.NO_TRACE if self._trace is None else tf.RunOptions.SOFTWARE_TRACE
         options = tf.RunOptions(inter_op_thread_pool=POOL, trace_level=level)
         fetches = [one.fetched for one in carried]

@@ -1,6 +1,6 @@
-"""Pass: gradients of variables that are spread over the ranks go to the owners of their rows, and each updates its own.
+"""Pass: send gradients of variables that are spread over the ranks to the owners of their rows, which update them.
 
-Every rank runs the same update on its own rows; what the update does over all rows (a norm) is brought together.
+Every rank runs the same update on its own rows. A result over all rows, such as a norm, is summed over the ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders"])
 def update_own_rows(rewrite: Rewrite) -> None:
-    """Lets each rank apply the mean (or sum) over ranks of the gradients to the rows that are its own."""
+    """Makes each rank apply the mean (or sum) over ranks of the gradients to the rows that it owns."""
     gradients = rewrite.gradients_by(Route.ALLTOALL)
     if not gradients:
         return
@@ -39,7 +39,7 @@ def update_own_rows(rewrite: Rewrite) -> None:
 
 
 def _send(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> dict[str, ShardedValue]:
-    """The aggregates of this rank's own rows, by tensor name."""
+    """Sends gradients to the owners of their rows. Returns the aggregates of this rank's own rows, by tensor name."""
     exchange = exchange_of_known_ids(rewrite, gradients, name=name)
     if exchange is None:
         tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
