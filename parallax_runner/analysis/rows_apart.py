@@ -1,4 +1,4 @@
-"""Whether a variable's update treats each row alone, so that some rows can be updated later than others."""
+"""Finds out whether an update treats each row alone, so that some rows can be updated later than others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from parallax_runner.analysis.update_region.elementwise import ELEMENTWISE
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 
-# Beside these, what removes repeated ids, which rewriting takes out (rewrite/every_route/skip_deduplication.py).
+# Ops that remove repeated ids are allowed too: rewriting bypasses them (rewrite/every_route/skip_deduplication.py).
 ROW_BY_ROW = ELEMENTWISE | {"Cast", "Identity", "NoOp", "ResourceGather"}
-# A number for each row of a step is as large as this only by mistake.
+# An update reads a few numbers, such as a learning rate. A tensor with more is not carried to the next step.
 MAX_CARRIED_NUMBERS = 4096
 
 
 def tied_rows(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> str | None:
-    """Why the update of a variable, the first of `table`, needs the rows of a whole step at once, as a sentence about
-    the variable; None if it does not. The others of `table` are its slots."""
+    """Says why the update of a variable needs all rows of a step at once; None if it treats each row alone.
+
+    `table` is the variable followed by its slots.
+    """
     gradients = [one for one in boundary.gradients if one.variable == table[0]]
     starts = {name for one in gradients for name in (one.values, one.indices) if name is not None}
     writes = _writes(graph, boundary, table)
@@ -44,7 +46,7 @@ def _writes(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> set[tf
 
 
 def _between(starts: set[str], writes: set[tf.Operation]) -> set[tf.Operation]:
-    """The ops through which the tensors named `starts` lead to writes."""
+    """Finds the ops on the way from the tensors named `starts` to `writes`."""
     found: set[tf.Operation] = set()
     for op in edit.in_order(edit.ancestors(writes, stop_at=frozenset(starts))):
         reads = any(tensor.name in starts or tensor.op in found for tensor in op.inputs)
@@ -64,6 +66,6 @@ def _removes_repeated_ids(op: tf.Operation, starts: set[str]) -> bool:
 
 
 def _can_be_carried(tensor: tf.Tensor) -> bool:
-    """Whether the tensor is a variable's handle, or so small that it can be kept for the next step."""
+    """Whether the tensor is the handle of a variable, or small enough to be carried to the next step."""
     count = tensor.shape.num_elements()
     return tensor.dtype == tf.resource or (count is not None and count <= MAX_CARRIED_NUMBERS)

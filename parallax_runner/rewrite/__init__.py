@@ -1,1 +1,2 @@
-"""From the single-device graph and a plan to the graph that one rank runs. Depends on (graph, plan, rank) only."""
+"""Rewrites the single-device graph into the graph that one rank runs. The result depends on (graph, plan, rank)
+only."""

@@ -1,4 +1,4 @@
-"""The noun that rewriting makes."""
+"""The result of rewriting: one worker's graph."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-CLOSED = -1  # the next step, where there is none
+CLOSED = -1  # the value of `next_step` when no step is left
 
 
 def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[slice, ...]:
-    """The index of `shape` values from `offset` (one a dimension) on, of the first dimension each `step`-th."""
+    """Returns the index of `shape` values that start at `offset` (one entry per dimension).
+
+    The index takes every `step`-th value of the first dimension.
+    """
     steps = (step, *(1 for _ in shape[1:]))[: len(shape)]
     return tuple(
         slice(start, start + size * every, every) for start, size, every in zip(offset, shape, steps, strict=True)
@@ -19,7 +22,7 @@ def index(offset: tuple[int, ...], shape: tuple[int, ...], step: int) -> tuple[s
 
 @dataclass(frozen=True)
 class PieceRead:
-    """A read of a piece: `values` are those of the moment at which `read` runs. They may arrive later."""
+    """A read of a piece. `values` are the values when `read` runs, and may arrive later."""
 
     read: tf.Operation
     values: tf.Tensor
@@ -27,10 +30,10 @@ class PieceRead:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A part of a logical variable: `shape` values from `offset` (one a dimension) on, of the first dimension each
-    `step`-th, in the resource `handle`.
+    """A part of a logical variable, stored in the resource `handle`.
 
-    `is_shared`: all ranks have this one, which is on a server; otherwise each rank has its own.
+    It has `shape` values that start at `offset` (one entry per dimension), and takes every `step`-th value of the first
+    dimension. With `is_shared`, the piece is on a server and all ranks share it. Otherwise each rank has its own.
     """
 
     handle: tf.Tensor
@@ -41,29 +44,29 @@ class Piece:
 
     @property
     def where(self) -> tuple[slice, ...]:
-        """The part as an index into the whole variable."""
+        """The index of the piece in the whole variable."""
         return index(self.offset, self.shape, self.step)
 
     @property
     def needs_all_ranks(self) -> bool:
-        """Whether a read is a collective, which gives the chief the values."""
+        """Whether a read is a collective that gives the chief the values."""
         return False
 
     def read(self) -> PieceRead:
-        """Makes a read of it, beside the variable."""
+        """Makes a read of the piece, on the variable's device."""
         with tf.device(self.handle.op.device or None):
             values = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.handle.op.get_attr("dtype"))
         return PieceRead(values.op, values)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:
-        """An op that gives it values of its shape; only the chief runs that of a shared piece."""
+        """Returns an op that assigns `values`, of the piece's shape. Only the chief runs the op of a shared piece."""
         with tf.device(self.handle.op.device or None):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.ensure_shape(values, self.shape))
 
 
 @dataclass(frozen=True)
 class LogicalVariable:
-    """A variable as the single-device graph and checkpoints know it."""
+    """A variable as the single-device graph and checkpoints name it."""
 
     name: str
     shape: tuple[int, ...]
@@ -73,11 +76,12 @@ class LogicalVariable:
 
 @dataclass(frozen=True)
 class Admission:
-    """How a worker takes part in steps that are complete without some of them (rewrite/routes/ps/admission.py).
+    """How a worker takes part in steps that can complete without some workers (rewrite/routes/ps/admission.py).
 
-    `next_step` (int64) is run after a step: how many steps are done, once that is more than when this worker began its
-    one; CLOSED after `close`, after which nobody is admitted. `admitted` (bool), fetched with a step, says whether the
-    step contains this worker's gradients. `steps_done` (int64) reads the number on server 0.
+    `next_step` (int64) runs after a step. It waits until more steps are done than when this worker began its step, and
+    gives their number. After `close` it gives CLOSED, and no worker is admitted any more. `admitted` (bool), fetched
+    with a step, tells whether the step contains this worker's gradients. `steps_done` (int64) reads the number of steps
+    on server 0.
     """
 
     next_step: tf.Tensor
@@ -88,7 +92,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Carried:
-    """What is fetched as `fetched`, the next step is fed as `fed`."""
+    """A value that is carried to the next step: fetched as `fetched`, and fed to the next step as `fed`."""
 
     fed: tf.Tensor
     fetched: tf.Tensor
@@ -96,10 +100,10 @@ class Carried:
 
 @dataclass(frozen=True)
 class Behind:
-    """What a step leaves to be applied while the next one runs.
+    """The part of a step's update that is applied while the next step runs.
 
-    `carried` is fetched in the step, and fed to `apply`. `alone` (int32) is fed 0 in a step that another follows, whose
-    preparation then runs `tell` during this one; otherwise the step leaves nothing. `give_up` lets a step fail that
+    `carried` is fetched with the step and fed to `apply`. If another step follows, `alone` (int32) is fed 0, and the
+    preparation of that step runs `tell`. Otherwise the step applies its whole update. `give_up` makes a step fail that
     waits for `tell`.
     """
 
@@ -112,11 +116,12 @@ class Behind:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What is prepared for a step before it runs: its draws, and rows that no step before it changes any more.
+    """What is prepared for a step before it runs: its random draws, and rows that no earlier step still changes.
 
-    `features` are fed the step's batch, by feature. `first` prepares the first step. Any other is prepared while the one
-    before it runs, fed what this one was fed: `asked` is found first, and with it `route`; then, fed `route` alone, the
-    `rows`. `behind` is None if every row's gradient is applied in its own step.
+    `features` are the placeholders for the step's batch, by feature. `first` prepares the first step. Every other step
+    is prepared in two runs while the step before it runs. The first run fetches `asked` and `route`, and is fed the
+    same values as that step. The second run fetches `rows`, and is fed `route`. `behind` is None if every step applies
+    its whole update.
     """
 
     features: dict[str, tf.Tensor]
@@ -131,31 +136,34 @@ class Ahead:
 class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
-    Replica number k of this worker has the single-device graph's names behind `prefixes[k]`, the first no prefix; it is
-    fed through `features[k]`. `loss` is the mean over them. `metric_sums` are what a step's batches add to the sums of
-    the single-device graph's `metrics`, over these replicas; `validation_metric_sums` likewise for a validation, of the
-    first replica. A validation is fed through `validation_features`; its batches may have any size if
-    `validates_any_size`, otherwise that of training. `stands_for` has, by the name of a tensor that only makes
-    sense on one device (a read of a variable that is on servers), the tensor to fetch in its place.
-    `initialize` runs first on the chief; `release` tells the others that the servers' variables are there (an op on the
-    chief), `wait` waits for that (an op on the others); then `agree` runs on all ranks at once and gives everybody the
-    chief's values of replicated variables. `open_inputs` is the part of `initialize` that a new session on variables
-    that are there already has to run: tables and iterators. `open_late_inputs` runs after either of them: iterators
-    that look something up in a table. `train_op` is one synchronous step. `sent_bytes` is
-    the bytes that the step which fetches it handed to collectives and servers and got back from servers (float64): for
-    each variable of the plan, in its order, and last those that were for none of them alone.
-    `applied` says whether the step changed the variables (scalar, bool); None where every step does. `device` is
-    where this worker's own ops run.
-    Where a read of variables needs all ranks, ranks vote on it: `vote` (scalar, float32, 0 if not fed) is this rank's,
-    with a step or without one, and `votes` the sum over ranks.
-    `variables` are those of its first replica; `copies` those that its other replicas keep each for itself, which are
-    restored as the first one's are, and never saved.
+    The op names of replica k have the prefix `prefixes[k]`, which is empty for the first replica. Replica k is fed
+    through `features[k]`, and `loss` is the mean over the replicas. `metric_sums` are what the batches of a step add to
+    the sums of the single-device graph's `metrics`, over these replicas. `validation_metric_sums` are the same for a
+    validation, which only the first replica runs. A validation is fed through `validation_features`. Its batches may
+    have any size if `validates_any_size`, otherwise the size of training batches. `stands_for` maps the name of a
+    tensor that only makes sense on one device (a read of a variable that is on servers) to the tensor to fetch instead.
 
-    The rest is for asynchronous training, None otherwise. `mutex` is the lock that a push holds, and whoever reads all
-    variables at one moment; `staleness` (int64, one a replica) says how many pushes of others the step's own came after
-    its pull; `may_start` is run before a step and returns when the bound on staleness allows it; `leave` is run after
-    the last step and returns when all workers have come to theirs. `mutex` and `leave` are also there with backup
-    workers, and only then `admission`.
+    `initialize` runs first on the chief. Then `release`, an op on the chief, tells the other workers that the variables
+    on servers exist; `wait`, an op on the others, waits for that. Then `agree` runs on all ranks at once and gives
+    every rank the chief's values of replicated variables. A new session on existing variables runs only `open_inputs`,
+    the part of `initialize` that opens tables and iterators. `open_late_inputs` runs after either of them and opens
+    iterators that look something up in a table.
+
+    `train_op` is one synchronous step. `sent_bytes` (float64) counts the bytes that a step exchanges with collectives
+    and servers in both directions, if it is fetched with the step: one entry for each variable of the plan, in the
+    plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) tells whether
+    the step changed the variables; None if every step does. `device` is where this worker's own ops run.
+
+    If a read of variables needs all ranks, the ranks vote on it. `vote` (scalar, float32, 0 if not fed) is this rank's
+    vote, with or without a step, and `votes` is the sum over ranks. `variables` are the variables of the first replica.
+    `copies` are the variables of which each other replica keeps its own copy: they are restored like those of the first
+    replica, but never saved.
+
+    The other fields are for asynchronous training and are None otherwise. `mutex` is the lock that is held by a push,
+    and by a read of all variables at one moment. `staleness` (int64, one entry per replica) counts the pushes of other
+    replicas between the pull and the push of the step. `may_start` runs before a step and returns when the bound on
+    staleness allows the step. `leave` runs after the last step and returns when all workers have finished theirs.
+    `mutex` and `leave` also exist with backup workers. `admission` exists only with backup workers.
     """
 
     graph: tf.Graph

@@ -1,4 +1,4 @@
-"""What checkpoints see of a replica's variables."""
+"""The variables of a replica as checkpoints see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def logical_variables(rewrite: Rewrite) -> tuple[LogicalVariable, ...]:
-    """The variables that checkpoints hold, with their pieces; a variable that the model has cut itself is one."""
+    """Returns the variables that checkpoints hold, with their pieces. A variable that the model has partitioned is one
+    entry."""
     pieces: dict[str, list[Piece]] = {}
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}
     for variable in rewrite.single.variables:

@@ -1,4 +1,5 @@
-"""The passes that turn a single-device graph into one rank's, in order, with a check of the graph behind each."""
+"""The passes that turn a single-device graph into the graph of one rank, in order. Each is followed by a graph
+check."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
-    """The passes of every route among the routes' own. Raises PassOrderError where one reads what is not there yet."""
+    """Returns the passes of `routes` together with the passes that every route needs.
+
+    Raises PassOrderError if a pass reads what no earlier pass has written.
+    """
     passes = (
         *(check_fed_alike, merge_sparse_gradients, skip_deduplication),
         *(one for route in routes for one in route.exchange),
@@ -46,7 +50,7 @@ def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
 
 
 def all_passes() -> tuple[RewritePass, ...]:
-    """The passes of all routes. One whose route a plan does not take changes nothing."""
+    """Returns the passes of all routes. A pass changes nothing if the plan does not use its route."""
     return order_of(rewritings())
 
 
@@ -60,10 +64,11 @@ def rewrite_for_rank(
     skip_nonfinite: bool = False,
     device_type: str = "CPU",
 ) -> DistributedGraph:
-    """The graph of one worker, with all of its replicas.
+    """Returns the graph of one worker, with all of its replicas.
 
-    `seed` is train.seed; `first_step` the global step that the session starts from; `skip_nonfinite` lets steps with
-    NaN or infinity change nothing; `device_type` is what each replica has one of, if a worker has several replicas.
+    `seed` is train.seed. `first_step` is the global step at which the session starts. With `skip_nonfinite`, a step
+    with NaN or infinity changes nothing. If a worker has several replicas, each replica has one device of
+    `device_type`.
     """
     graph = tf.Graph()
     replicas: list[Rewrite] = []
@@ -80,7 +85,7 @@ def rewrite_for_rank(
                 device_type=device_type,
             )
             rewrite.siblings = replicas
-            # Before the next replica is there, whose ops have a place of their own.
+            # Before the next replica is imported, since its ops go on another device.
             place_on_worker(rewrite)
             replicas.append(rewrite)
         passes = all_passes()
@@ -94,7 +99,7 @@ def rewrite_for_rank(
 
 
 def _joined(replicas: list[Rewrite], *, worker: int) -> DistributedGraph:
-    """One graph of the replicas of a worker, each rewritten."""
+    """Joins the rewritten replicas of a worker into one graph."""
     first = replicas[0]
     single = first.single
     sent_bytes = tf.add_n([count_sent_bytes(rewrite) for rewrite in replicas], name="sent_bytes")

@@ -1,4 +1,4 @@
-"""Where the rows of a variable are. The passes of a route make placements; updates and checkpoints ask them."""
+"""Where the rows of a variable are. The passes of a route make placements, and updates and checkpoints query them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """`rows` rows of a variable, or of its slot, each `step`-th from row `offset` on, in `handle` on `device`."""
+    """`rows` rows of a variable, or of its slot: every `step`-th row from `offset`, stored in `handle` on `device`."""
 
     handle: tf.Tensor
     offset: int
@@ -30,69 +30,71 @@ class Shard:
 
     @property
     def dtype(self) -> tf.DType:
-        """The dtype of the values behind the handle."""
+        """The dtype of the stored values."""
         return self.handle.op.get_attr("dtype")
 
     def read(self) -> tf.Tensor:
-        """The values of the shard; the op goes on the current device."""
+        """Reads the values of the shard, on the current device."""
         return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
 
     def take(self, value: tf.Tensor) -> tf.Tensor:
-        """The shard's rows of a value [rows, ...] of the whole variable."""
+        """Takes the shard's rows from a value [rows, ...] of the whole variable."""
         return value[self.offset : self.offset + self.rows * self.step : self.step]
 
     def places_of(self, ids: tf.Tensor) -> tf.Tensor:
-        """The places in the shard of rows by their ids; all ids are of rows that are here."""
+        """Returns the places of rows in the shard, given their ids. All ids must be of rows in this shard."""
         return ids if (self.offset, self.step) == (0, 1) else (ids - self.offset) // self.step
 
     def ids_at(self, places: tf.Tensor) -> tf.Tensor:
-        """The ids of the shard's rows at these places."""
+        """Returns the ids of the shard's rows at these places."""
         return places * self.step + self.offset
 
 
 @dataclass(frozen=True, eq=False)
 class Placement(ABC):
-    """The shards that this rank's graph has of a variable, or of its slot. `variable` is the variable of the plan."""
+    """The shards of a variable, or of its slot, in this rank's graph. `variable` is the variable of the plan."""
 
     variable: str
     shards: tuple[Shard, ...]
 
     @property
     def layout(self) -> tuple[tuple[int, int, int, str], ...]:
-        """Rows and devices. Values on one layout have parts that belong together."""
+        """The rows and devices of the shards. Values with the same layout are split alike."""
         return tuple((shard.offset, shard.rows, shard.step, shard.device) for shard in self.shards)
 
     @property
     @abstractmethod
     def all_rows(self) -> int:
-        """How many rows the variable has."""
+        """The number of rows of the variable."""
 
     @property
     @abstractmethod
     def is_cut(self) -> bool:
-        """Whether a shard has some of the rows only, so that ids of the variable are not places in it."""
+        """Whether a shard has only some of the rows, so that an id is not the place of its row in the shard."""
 
     @property
     @abstractmethod
     def is_on_servers(self) -> bool:
-        """Whether the shards are on servers: the chief runs the ops beside them, and values travel there and back."""
+        """Whether the shards are on servers. The chief then runs the ops that are placed there, and values travel both
+        ways."""
 
     @abstractmethod
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
-        """The rows of any ids, on the worker, in place of the lookup `op` of the update region."""
+        """Returns the rows of any ids, on the worker. Replaces the lookup `op` of the update region."""
 
     @abstractmethod
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The sum of what `op` makes of each shard, on the worker."""
+        """Returns the sum of the results of `op` on the shards, on the worker."""
 
     @abstractmethod
     def join(self, update: ShardedUpdate, value: ShardedValue) -> tf.Tensor:
-        """The whole value on the worker: in the order of rows, or of ascending ids."""
+        """Returns the whole value on the worker, in the order of rows or of ascending ids."""
 
     @abstractmethod
     def all_ids(self, rewrite: Rewrite, places: Sequence[tf.Tensor], *, name: str) -> tf.Tensor:
-        """The ids of rows by their places in the shards: of shard 0, shard 1, …"""
+        """Returns the ids of rows, given their places in shard 0, shard 1, …"""
 
     @abstractmethod
     def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:
-        """What checkpoints see of it; `variable` may be a part of a larger one that the model has cut itself."""
+        """Returns the pieces that checkpoints read. `variable` may be a part of a variable that the model has
+        partitioned."""

@@ -1,4 +1,4 @@
-"""A replica of the single-device graph, before the first pass."""
+"""Imports a replica of the single-device graph, before the first pass."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def start_replica(
     skip_nonfinite: bool = False,
     device_type: str = "CPU",
 ) -> Rewrite:
-    """Imports a replica of the single-device graph into `graph`, the default one, and finds what passes start from."""
+    """Imports a replica of the single-device graph into `graph`, the default graph, and makes the state for the
+    passes."""
     if plan.fingerprint != single.fingerprint:
         raise PlanError(
-            f"replica {replica} has another graph than the driver planned for: the model's function must build the "
-            "same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
-            "strings"
+            f"replica {replica} has another graph than the driver planned for. The model's function must build the "
+            "same graph in every process. It must not depend on a clock, the host, the process or the order of a "
+            "set of strings"
         )
     graph_def = derive_seeds(
         single.meta_graph.graph_def,
@@ -79,7 +80,7 @@ def start_replica(
 
 
 def _rank_gradients(graph: tf.Graph, gradients: Sequence[Gradient]) -> list[RankGradient]:
-    """One entry a tensor: two variables may have the same gradient (y = x + b + c)."""
+    """Returns one entry per gradient tensor. Two variables may have the same gradient (y = x + b + c)."""
     by_tensor: dict[tuple[str, str | None], RankGradient] = {}
     for gradient in gradients:
         key = (gradient.values, gradient.indices)

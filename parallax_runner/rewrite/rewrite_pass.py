@@ -1,4 +1,4 @@
-"""Passes say which parts of the state they read and write, and their order is checked against that."""
+"""Passes declare which parts of the state they read and write, and their order is checked against that."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ FIELDS = frozenset(field.name for field in dataclasses.fields(Rewrite)) - GIVEN
 
 
 class PassOrderError(ParallaxError):
-    """Passes cannot run in this order: a fault of who wrote them, not of the model."""
+    """Passes cannot run in this order. This is a bug in the passes, not in the model."""
 
 
 @dataclass(frozen=True)
 class RewritePass:
-    """One pass over the state of a replica. `reads` and `writes` name fields of `Rewrite`; no pass names what it is
-    given (`GIVEN`). A pass that adds to a field, and never looks at what is there, only writes it."""
+    """One pass over the state of a replica.
+
+    `reads` and `writes` name fields of `Rewrite`, without the constant fields (`GIVEN`). A pass that only adds to a
+    field writes it but does not read it.
+    """
 
     run: Callable[[Rewrite], None]
     reads: frozenset[str]
@@ -35,22 +38,22 @@ class RewritePass:
 
     @property
     def name(self) -> str:
-        """The name of its function."""
+        """The name of the pass's function."""
         return self.run.__name__
 
 
 def rewrite_pass(
     *, reads: Sequence[str] = (), writes: Sequence[str] = ()
 ) -> Callable[[Callable[[Rewrite], None]], RewritePass]:
-    """Makes a pass of a function."""
+    """Turns a function into a pass."""
     return lambda run: RewritePass(run, frozenset(reads), frozenset(writes))
 
 
 def check_order(passes: Sequence[RewritePass]) -> None:
-    """Raises PassOrderError where a pass reads a field before another writes it.
+    """Raises PassOrderError if a pass reads a field before another pass writes it.
 
-    That is: no pass has written it yet, or a later one writes it. A pass that writes a field too may stand between
-    others that do. What is there from the start may be read at any time.
+    A pass may read a field if an earlier pass writes it and no later pass does. A pass that also writes the field may
+    come between other passes that write it. Fields that are set from the start may be read at any time.
     """
     for place, one in enumerate(passes):
         before = {name for other in passes[:place] for name in other.writes}
@@ -60,4 +63,6 @@ def check_order(passes: Sequence[RewritePass]) -> None:
         for later in passes[place + 1 :]:
             late = sorted((one.reads - one.writes - FROM_THE_START) & later.writes)
             if late:
-                raise PassOrderError(f"pass {one.name} reads {', '.join(late)}, and {later.name} behind it writes that")
+                raise PassOrderError(
+                    f"pass {one.name} reads {', '.join(late)}, which the later pass {later.name} writes"
+                )

@@ -1,4 +1,4 @@
-"""The rewriting half of a route."""
+"""The rewriting part of a route."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from parallax_runner.rewrite.rewrite_pass import RewritePass
 
 @dataclass(frozen=True)
 class RouteRewriting:
-    """What rewriting asks a route: its passes, by when they run (rewrite/passes.py has the whole order), and whether a
-    read of its variables needs all ranks.
+    """The passes of a route, grouped by when they run, and whether a read of its variables needs all ranks.
 
-    `exchange` passes replace gradients by those of all ranks. `place` passes move variables away from the ranks that
-    had them whole, and redirect reads: they set `Rewrite.placements`, and a placement makes the pieces that checkpoints
-    read and restore. `update` passes run the update of placed variables where they are; behind them nothing may use a
-    variable where it was. `after` passes run when the step is complete.
+    rewrite/passes.py has the whole order. `exchange` passes replace gradients by the gradients of all ranks. `place`
+    passes move variables away from the ranks that had them whole, and redirect reads. They set `Rewrite.placements`,
+    and a placement makes the pieces that checkpoints read and restore. `update` passes run the update of placed
+    variables where the variables are. After them, no op may use a variable in its old place. `after` passes run when
+    the step is complete.
 
-    `needs_all_ranks`: a read of its variables is a collective, so that ranks vote on it.
+    `needs_all_ranks`: a read of the route's variables is a collective, so the ranks vote on it.
     """
 
     exchange: tuple[RewritePass, ...] = ()

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from parallax_runner.rewrite.routes.alltoall.known_ids import KnownIds
     from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate
 
-# No pass changes these.
+# No pass changes these fields.
 GIVEN = frozenset(
     {"single", "plan", "rank", "graph", "region", "skip_nonfinite", "prefix", "device_type", "first_step", "siblings"}
 )
-# These have a value before the first pass, and passes change them.
+# These fields have a value before the first pass, and passes change them.
 FROM_THE_START = frozenset({"gradients", "train_op"})
 
 
 @dataclass
 class RankGradient:
-    """The tensors that stand, so far, for one raw gradient of `variables` (two may share a tensor).
+    """The current tensors of one raw gradient of `variables` (two variables may share a tensor).
 
-    `name` is the same on all ranks: what ranks do together for this gradient is matched by it.
+    `name` is the same on all ranks, and collectives for this gradient are matched by it.
     """
 
     name: str
@@ -41,14 +41,17 @@ class RankGradient:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """Its values, and its indices if it has some."""
+        """The values, and the indices if the gradient is sparse."""
         return [self.values] if self.indices is None else [self.values, self.indices]
 
 
 @dataclass
 class Initializers:
-    """Ops that give initial values: `shared` to variables that all ranks share, which the chief runs; `own` to this
-    rank's; `copies` to its copies of shared ones, when those have theirs."""
+    """Ops that assign initial values.
+
+    `shared` initializes variables that all ranks share, and the chief runs it. `own` initializes this rank's variables.
+    `copies` initializes this rank's copies of shared variables, after the shared variables are initialized.
+    """
 
     shared: list[tf.Operation] = field(default_factory=list)
     own: list[tf.Operation] = field(default_factory=list)
@@ -57,9 +60,10 @@ class Initializers:
 
 @dataclass
 class Coordination:
-    """How replicas that do not wait for one another share variables; None where they wait.
+    """How replicas that do not wait for one another share variables. Fields are None if replicas wait.
 
-    `leads` says whether this replica updates, where each step decides it; the rest as in `DistributedGraph`.
+    `leads` tells whether this replica runs the update, if that is decided in each step. The other fields are as in
+    `DistributedGraph`.
     """
 
     mutex: tf.Tensor | None = None
@@ -71,20 +75,21 @@ class Coordination:
 
 @dataclass
 class Rewrite:
-    """What the passes read and change: one replica of the graph. `rank` is its number among all replicas.
+    """The state of one replica of the graph, which the passes read and change. `rank` is its number among all replicas.
 
-    `prefix` stands before the names of its ops, where a worker has several replicas in one graph, which are all in
-    `siblings`. `region` holds the ops that are to see aggregated gradients (graph/boundary.py).
+    If a worker has several replicas in one graph, `siblings` lists them and `prefix` is put before the names of this
+    replica's ops. `region` holds the ops that read aggregated gradients (graph/boundary.py).
 
-    `gradients` are its gradients as they are so far; `replaced` the names of tensors that no op of the region may read
-    any more; `step_ops` the ops that a step runs beside the train op; `sent` what is sent for this rank; `applied`
-    whether the step changes variables, if that is asked; `stands_for` as in `DistributedGraph`.
-    `placements` says where variables and slots are that are not whole on each rank; `counters` are the variables that
-    are on server 0, one for all replicas.
-    `pushes` has by a gradient's name what is pushed in its place, None for nothing; `pulled` what travels from servers
-    for the reads of a variable that wait for nothing; `updated` is the op that has run when a step's updates on servers
-    have. `known_ids` says which rows of variables that are spread over ranks were looked up by which ids; `row_orders`
-    how rows come into order that all ranks have sent, by how many there are.
+    `gradients` are the gradients so far. `replaced` are the names of tensors that no op of the region may read any
+    more. `step_ops` are ops that a step runs beside the train op. `sent` lists what is sent for this rank. `applied`
+    tells whether the step changes variables, if that can vary. `stands_for` is as in `DistributedGraph`.
+
+    `placements` says where variables and slots are that are not whole on each rank. `counters` are the variables that
+    are on server 0, one for all replicas. `pushes` maps a gradient's name to the tensors that are pushed instead of it,
+    or to None if nothing is pushed. `pulled` is what servers send for the reads of a variable that wait for nothing.
+    `updated` is an op that runs after all updates of a step on servers. `known_ids` says which ids looked up which rows
+    of variables that are spread over ranks. `row_orders` maps a number of rows to the order that sorts rows collected
+    from all ranks.
     """
 
     single: SingleDeviceGraph
@@ -119,12 +124,12 @@ class Rewrite:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is replica 0, which runs what is to happen once."""
+        """Whether this is replica 0, which runs what happens once for all replicas."""
         return self.rank == 0
 
     @property
     def worker_device(self) -> str:
-        """Where this replica's own ops run; empty where there is no cluster of servers."""
+        """Where this replica's own ops run. Empty if there is no cluster of servers."""
         if not self.plan.servers:
             return ""
         worker, number = divmod(self.rank, self.plan.replicas_per_worker)
@@ -132,24 +137,24 @@ class Rewrite:
         return f"/job:worker/task:{worker}{device}"
 
     def op(self, name: str) -> tf.Operation:
-        """This replica's op of a name in the single-device graph."""
+        """Returns this replica's copy of the op `name` of the single-device graph."""
         return self.graph.get_operation_by_name(self.prefix + name)
 
     def tensor(self, name: str) -> tf.Tensor:
-        """This replica's tensor of a name in the single-device graph."""
+        """Returns this replica's copy of the tensor `name` of the single-device graph."""
         return self.graph.get_tensor_by_name(self.prefix + name)
 
     def placement_of(self, variable: str) -> Placement | None:
-        """Where a variable of the single-device graph is; None where each rank has it whole."""
+        """Returns the placement of a variable of the single-device graph, or None if each rank has it whole."""
         return self.placements.get(self.prefix + variable)
 
     def gradients_by(self, route: str) -> list[RankGradient]:
-        """The gradients whose (first) variable the plan routes so, in a fixed order."""
+        """Returns the gradients whose (first) variable has this route in the plan, in a fixed order."""
         chosen = {variable.name for variable in self.plan.by_route(route)}
         return [gradient for gradient in self.gradients if gradient.variables[0] in chosen]
 
     def replace_gradient(self, gradient: RankGradient, values: tf.Tensor, indices: tf.Tensor | None) -> None:
-        """Lets the update region read new tensors for a gradient."""
+        """Makes the update region read new tensors for a gradient."""
         for old, new in ((gradient.values, values), (gradient.indices, indices)):
             if old is not None and new is not None and old is not new:
                 edit.reconnect(old, new, where=self.region.__contains__)

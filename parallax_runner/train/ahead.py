@@ -1,4 +1,4 @@
-"""Prepares each step while the one before it runs."""
+"""Prepares each step while the step before it runs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.distributed_graph import Ahead, Carried
 
-POOL = 1  # the number of a session's pool that runs what prepares; what computes has pool 0
+POOL = 1  # index of the session's thread pool that prepares the next step; pool 0 runs the step
 
 Batch = Mapping[str, np.ndarray]
 
 
 def give_pools(config: tf.ConfigProto) -> None:
-    """Gives sessions of this configuration a thread that prepares, so that it does not wait for what computes."""
+    """Adds a thread pool of one thread for preparing the next step, so that it does not wait for the step's ops."""
     for threads in (config.inter_op_parallelism_threads, 1):
         config.session_inter_op_thread_pool.add(num_threads=threads)
 
 
 @dataclass
 class StepsAhead:
-    """Of one rank, graph and session, which has `give_pools`. All ranks must prepare the same steps.
+    """Prepares the steps of one rank in a session, and applies what each step leaves for the next one.
 
-    `_prepared` is what the next step is fed, `_left` what the last one has left to be applied.
+    The session's configuration must come from `give_pools`. All ranks must prepare the same steps. `_prepared` is fed
+    to the next step. `_left` is the part of the last step's update that is not applied yet.
     """
 
     ahead: Ahead
@@ -41,8 +42,10 @@ class StepsAhead:
     _trace: tf.RunMetadata | None = None
 
     def start(self, batch: Batch, following: Batch | None, *, is_traced: bool = False) -> dict[tf.Tensor, Any]:
-        """What the step with this batch is fed beside it. The step after it, with the batch `following`, is prepared
-        until `finish`; None: there is none."""
+        """Returns what to feed to the step with this batch, besides the batch.
+
+        Starts to prepare the next step, with the batch `following`, until `finish`. None means that no step follows.
+        """
         if not self._prepared:
             self._prepared = self._prepare_first(batch)
         self._follows = following is not None
@@ -50,7 +53,7 @@ class StepsAhead:
             self.settle()
             return self._prepared
         self._trace = tf.RunMetadata() if is_traced else None
-        # A daemon, since it may wait for ranks that are gone.
+        # A daemon thread, since it may wait for ranks that are gone.
         self._thread = threading.Thread(target=self._work, args=(following,), name="ahead", daemon=True)
         self._thread.start()
         behind = self.ahead.behind
@@ -58,14 +61,14 @@ class StepsAhead:
 
     @property
     def fetches(self) -> list[tf.Tensor]:
-        """What is fetched with a step that has started, for `finish`."""
+        """The tensors to fetch with a step that has started. Their values go to `finish`."""
         behind = self.ahead.behind
         return [one.fetched for one in behind.carried] if behind is not None and self._follows else []
 
     def finish(self, left: Sequence[Any] = (), trace: tf.RunMetadata | None = None) -> None:
-        """Waits until the next step is prepared, and adds its ops to the step's trace; `left` is what `fetches` were.
+        """Waits until the next step is prepared, and adds its ops to the step's trace.
 
-        Raises what preparing raised.
+        `left` has the values of `fetches`. Raises the error that the preparation raised.
         """
         if self._thread is None:
             return
@@ -80,12 +83,15 @@ class StepsAhead:
         self._left = {one.fed: value for one, value in zip(carried, left, strict=True)}
 
     def raise_if_failed(self) -> None:
-        """Raises what preparing has raised, if it has: a step may fail for it."""
+        """Raises the error of the preparation, if it failed. The step fails too, because it waits for it."""
         if isinstance(self._next, BaseException):
             raise self._next
 
     def settle(self) -> None:
-        """Applies what the last step has left, before variables are read. A collective: all ranks must run it."""
+        """Applies what the last step has left.
+
+        Call it before variables are read. A collective: all ranks must run it.
+        """
         if self._left:
             assert self.ahead.behind is not None
             self.session.run(self.ahead.behind.apply, self._left)
@@ -104,7 +110,7 @@ class StepsAhead:
         return self._found(self.ahead.first, self._of_batch(batch))
 
     def _prepare_next(self, batch: Batch) -> dict[tf.Tensor, Any]:
-        """Rows travel when ids have: the step that runs now waits for rows of its own, and these come first."""
+        """Sends ids first and rows in a second run, because the running step waits for its own rows meanwhile."""
         ahead, behind = self.ahead, self.ahead.behind
         route = [Carried(tensor, tensor) for tensor in ahead.route]
         tell, apply = ([], []) if behind is None else ([behind.tell], [behind.apply])
@@ -118,7 +124,7 @@ class StepsAhead:
     def _found(
         self, carried: Sequence[Carried], feeds: dict[tf.Tensor, Any], ops: Sequence[tf.Operation] = ()
     ) -> dict[tf.Tensor, Any]:
-        # A full trace has the device's own, of which a process has one at a time: the step's.
+        # A full trace includes the device trace. A process can make only one at a time, and the step makes it.
         trace = None if self._trace is None else tf.RunMetadata()
         level = tf.RunOptions.NO_TRACE if trace is None else tf.RunOptions.SOFTWARE_TRACE
         options = tf.RunOptions(inter_op_thread_pool=POOL, trace_level=level)

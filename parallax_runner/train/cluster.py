@@ -25,8 +25,11 @@ def session_config(
     *,
     soft_placement: bool = False,
 ) -> tf.ConfigProto:
-    """`threads` compute threads, within and between ops; constants are not folded. `gpus` None: use none. With
-    `soft_placement` an op that has no kernel for its device runs on another."""
+    """Returns a session configuration with `threads` threads within ops and `threads` between ops.
+
+    Constants are not folded. `gpus` None uses no GPU. With `soft_placement`, an op without a kernel for its device runs
+    on another device.
+    """
     config = tf.ConfigProto(
         intra_op_parallelism_threads=threads,
         inter_op_parallelism_threads=threads,
@@ -43,13 +46,16 @@ def session_config(
 
 
 def device_filters(distributed: DistributedGraph) -> list[str]:
-    """The servers, this worker, and the workers that the model's scopes name; others need not be there to go on."""
+    """Returns filters for the servers, this worker, and the workers that the model's device scopes name.
+
+    A step does not need any other worker to be alive.
+    """
     workers = {distributed.rank, *named_workers(distributed.graph.as_graph_def())}
     return ["/job:ps", *(f"/job:worker/task:{worker}" for worker in sorted(workers))]
 
 
 def merged(config: tf.ConfigProto, own: tf.ConfigProto | None) -> tf.ConfigProto:
-    """`config` with what a script sets in a configuration of its own; constants stay unfolded, which steps need."""
+    """Merges a script's own configuration into `config`. Constants stay unfolded, because steps need that."""
     if own is not None:
         config.MergeFrom(own)
         turn_off_constant_folding(config)
@@ -69,10 +75,11 @@ def join_cluster(
 ) -> tf.train.Server:
     """Starts this process's TensorFlow server on a free port, once all processes have published theirs.
 
-    It listens on the published address alone: whoever can connect can read and write this user's files.
-    `protocol` is what it speaks; `gpus` what a worker may take of this machine's, None for a process that uses none.
+    The server listens on the published address alone, because anyone who can connect can read and write this user's
+    files. `protocol` is the server's protocol. `gpus` limits what a worker uses of this machine's GPUs; None uses no
+    GPU.
     """
-    # By itself the server listens on all interfaces, whatever address it is given.
+    # By default the server listens on all interfaces, whatever its address.
     bind_towards(client.own_address)
     address = f"{client.own_address}:{pick_port(client.own_address)}"
     addresses = client.exchange_address(address)

@@ -1,4 +1,4 @@
-"""Which examples a worker's replicas see: a cut of the data's endless stream."""
+"""Selects the examples that a worker's replicas see from the data's endless stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.data.dataset import Dataset, Share, Shared, examples_in
 
 @dataclass(frozen=True)
 class Feed:
-    """The batches of worker `rank` of `size`; `batch_size` is one replica's examples a step."""
+    """The batches of worker `rank` of `size` workers. `batch_size` is the examples per step of one replica."""
 
     dataset: Dataset
     batch_size: int
@@ -23,21 +23,23 @@ class Feed:
 
     @property
     def global_batch(self) -> int:
-        """Examples of all replicas in a step."""
+        """The examples per step of all replicas together."""
         return self.batch_size * self.size * self.replicas
 
     @functools.cached_property
     def _share(self) -> Share | None:
-        """What this worker reads of data that is read in its order."""
+        """This worker's share of the dataset, if the dataset is read in order."""
         return self.dataset.share(self.rank, self.size, self.replicas) if isinstance(self.dataset, Shared) else None
 
     def validates(self, *, whole_only: bool) -> bool:
-        """Whether there is a batch to validate on, for any of the workers, or with `whole_only` a whole one."""
+        """Returns whether any worker has a batch to validate on. With `whole_only`, the batch must be full."""
         return self.dataset.validation_size >= (self.batch_size if whole_only else 1)
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """A batch for each replica of this worker in the step that begins when `position` examples have been consumed
-        by all."""
+        """Returns a batch for each replica of this worker.
+
+        The batches are for the step that begins after all ranks together have consumed `position` examples.
+        """
         if self._share is not None:
             return self._share.train_batches(position)
         first = self.rank * self.replicas
@@ -48,16 +50,18 @@ class Feed:
 
     @functools.cached_property
     def any_batch(self) -> dict[str, np.ndarray]:
-        """A replica's batch whose values do not matter. To make it does not move on where data is read in its order."""
+        """A batch of one replica, with arbitrary values. Making it does not advance data that is read in order."""
         return self.dataset.train_batch(0, self.batch_size)
 
     def examples_in(self, batch: dict[str, np.ndarray]) -> int:
-        """How many examples a batch has."""
+        """Returns the number of examples in a batch."""
         return examples_in(batch, self.dataset.features)
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
-        """This worker's share of the validation examples, in batches. The last one of all may be a small one; with
-        `whole_only` what is left over is not used."""
+        """Yields this worker's share of the validation examples, in batches.
+
+        The last batch of the validation data may be smaller. With `whole_only`, that batch is left out.
+        """
         if self._share is not None:
             yield from self._share.validation_batches(whole_only=whole_only)
             return

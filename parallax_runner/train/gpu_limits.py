@@ -1,4 +1,4 @@
-"""What a process may take of this machine's GPUs, as part of its session's configuration."""
+"""Limits what a process uses of this machine's GPUs, as part of its session's configuration."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import tensorflow.compat.v1 as tf
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """`visible` are ids of GPUs, in the order in which TensorFlow is to number them; none where there is no GPU.
+    """The GPUs that a process uses, and their memory.
 
-    `memory_fraction` (more than 0, at most 1) is how much of each one's memory is taken at the start, None for
-    TensorFlow's own choice; with `allow_growth` memory is taken as it is needed.
+    `visible` are ids of GPUs, in the order in which TensorFlow numbers them; empty for no GPU. `memory_fraction` (more
+    than 0, at most 1) is the fraction of each GPU's memory that is allocated at the start; None leaves it to
+    TensorFlow. With `allow_growth`, memory is allocated as needed.
     """
 
     visible: tuple[int, ...] = ()
@@ -29,5 +30,5 @@ class GpuLimits:
 
 
 def hide_gpus(config: tf.ConfigProto) -> None:
-    """For a process that computes on the CPU alone: it would take the memory that workers need."""
+    """Hides all GPUs from a process that computes on the CPU alone. It would take GPU memory that workers need."""
     config.device_count["GPU"] = 0

@@ -1,4 +1,4 @@
-"""Sets the learning rate between two steps, as callbacks of Keras do."""
+"""Sets the learning rate between two steps, as Keras callbacks do."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 
 
 class LearningRate:
-    """The ops that give one variable a scalar on every rank; make it before the graph is finalized.
+    """The ops that assign a scalar to one variable on every rank. Create it before the graph is finalized.
 
-    All ranks call `set` after the same step. A piece on a server gets the value from the chief.
+    All ranks must call `set` after the same step. The chief assigns the value of a piece on a server.
     """
 
     def __init__(self, distributed: DistributedGraph, name: str) -> None:
-        """`name` is the variable's in checkpoints. Raises PlanError where the graph has none of this name."""
+        """Makes the ops for the variable that checkpoints call `name`. Raises PlanError if the graph has no such
+        variable."""
         found = [variable for variable in distributed.variables if variable.name == name]
         if not found:
-            raise PlanError(f"the learning rate «{name}» is no variable of the training step")
+            raise PlanError(f"the training step has no variable '{name}' for the learning rate")
         copies = [variable for variable in distributed.copies if variable.name == name]
         is_chief = distributed.rank == 0
         with distributed.graph.as_default(), tf.device(distributed.device), tf.name_scope("learning_rate/"):
@@ -28,5 +29,5 @@ class LearningRate:
             self._assign = tf.group(*(piece.assign(self._value) for piece in pieces))
 
     def set(self, session: tf.Session, value: float) -> None:
-        """Gives the variable `value`."""
+        """Assigns `value` to the variable."""
         session.run(self._assign, {self._value: value})

@@ -18,16 +18,18 @@ from parallax_runner.train.step_runner import LossRule, StepRunner
 
 FINITE_LOSSES = LossRule(
     ends_run=lambda loss: not math.isfinite(loss),
-    remedy=", and train.on_nan=stop; a lower optimizer.learning_rate may help, or train.on_nan=skip, which leaves such "
-    "steps out",
+    remedy=", and train.on_nan=stop. Try a lower optimizer.learning_rate, or train.on_nan=skip, which skips such steps",
 )
 
 
 @dataclass
 class Loop:
-    """What a rank needs to train. `validate_steps` None: only at the end, if at all. `next_segment` is given the
-    session, the step and how long the steps since the last change took, where the plan may change on the way; it may
-    bring another graph."""
+    """Trains one rank.
+
+    With `validate_steps` None, validation runs only at the end, and only if `validates`. `next_segment` is set if the
+    plan may change during training. It is called with the session, the step and the seconds of each step since the last
+    change, and may return another graph.
+    """
 
     runner: StepRunner
     feed: Feed
@@ -37,9 +39,9 @@ class Loop:
     _until: int | None = None
 
     def run(self, *, first_step: int, steps: int, first_example: int) -> dict[str, Any]:
-        """Trains until `steps` steps are done in all, or a stop is asked for; returns what the summary says of it.
+        """Trains until `steps` steps are done in all, or until a stop is requested. Returns the fields of the summary.
 
-        Raises TrainingError where a loss is not finite, and CheckpointError where one could not be written.
+        Raises TrainingError if a loss is not finite, and CheckpointError if a checkpoint could not be written.
         """
         try:
             return self._run(first_step, steps, first_example)
@@ -61,7 +63,7 @@ class Loop:
                 self._step(batch, batches, started_secs)
                 runner.report_if_due()
                 is_end = runner.is_last()
-                if runner.distributed.leave is None or not is_end:  # else `end` saves it, when all have pushed
+                if runner.distributed.leave is None or not is_end:  # otherwise `end` saves when all have pushed
                     self._save_and_validate(steps)
                 if runner.step == self._until and not is_end:
                     goes_on = self._begin_segment()
@@ -69,7 +71,7 @@ class Loop:
         return runner.outcome() | {"skipped_steps": runner.skipped}
 
     def _step(self, batch: Batches, batches: Prefetch, started_secs: float) -> None:
-        """A step; the next one is prepared meanwhile, where the graph can."""
+        """Runs a step. The next step is prepared meanwhile, if the graph can do that."""
         runner, feeds = self.runner, self._fed(batch)
         if runner.ahead is not None:
             following = batches.peek()
@@ -78,7 +80,7 @@ class Loop:
         runner.run(runner.distributed.train_op, feeds, started_secs=started_secs)
 
     def _begin_segment(self) -> bool:
-        """Whether the training goes on; then by the plan of the next segment, where there are any."""
+        """Returns whether training goes on. If there are segments, starts the next one."""
         runner = self.runner
         if self.next_segment is None:
             return True
@@ -93,7 +95,8 @@ class Loop:
         return True
 
     def _validate(self) -> None:
-        """Tells the driver the sums of the validation loss and metrics over this rank's examples, and their number."""
+        """Reports to the driver the sums of the validation loss and metrics over this rank's examples, and their
+        number."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
         whole_only = not graph.validates_any_size
         if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):
@@ -103,7 +106,7 @@ class Loop:
         total, examples, sums = 0.0, 0, list[Any]()
         waiting = self.feed.validation_batches(whole_only=whole_only)
         batch = next(waiting, None)
-        # Who asked for a stop does not want to wait for more.
+        # After a stop request, the user does not want to wait for the rest.
         while self._all_go_on(batch is not None and not control.stop_requested.is_set()):
             fed = self.feed.any_batch if batch is None else batch
             fetches = graph.validation_loss, graph.validation_metric_sums
@@ -121,7 +124,7 @@ class Loop:
         control.report("validation", step=step, loss_sum=total, examples=examples, **as_field(sums))
 
     def _all_go_on(self, vote: bool) -> bool:
-        """Whether this rank goes on: as it votes, or, where all ranks are needed, as long as one votes for it."""
+        """Returns whether this rank goes on: `vote`, or, if all ranks are needed, whether any rank votes for it."""
         graph = self.runner.distributed
         if graph.votes is None:
             return vote

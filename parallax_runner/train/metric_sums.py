@@ -9,11 +9,11 @@ import numpy as np
 
 
 def added(sums: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """`sums` and what one more batch adds, as arrays of float64; no sums are zeros."""
+    """Adds the values of one more batch to `sums`, as float64 arrays. Empty `sums` count as zeros."""
     values = [np.asarray(value, np.float64) for value in values]
     return [one + value for one, value in zip(sums, values, strict=True)] if sums else values
 
 
 def as_field(sums: Sequence[Any]) -> dict[str, Any]:
-    """The field of a report that has them: none where there are no sums."""
+    """Returns the report field that holds the sums, or no field if there are none."""
     return {"metrics": [one.tolist() for one in sums]} if sums else {}

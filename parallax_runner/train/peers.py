@@ -1,4 +1,4 @@
-"""The other workers, from where one of them stands: when it may go on, which step is next, and when all end."""
+"""Coordinates a worker with the others: when it may start a step, which step is next, and when all end."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from parallax_runner.rewrite.distributed_graph import CLOSED, DistributedGraph
 
 
 class Control(Protocol):
-    """What is needed here of the connection to the driver."""
+    """The part of the connection to the driver that is used here."""
 
     stop_requested: threading.Event
     last_step: int | None
 
     @property
     def doing(self) -> str:
-        """What this rank is at."""
+        """What this rank is doing."""
 
     @doing.setter
     def doing(self, what: str) -> None: ...
 
     def announce_last_step(self, step: int) -> None:
-        """Lets all ranks end after `step`."""
+        """Makes all ranks end after `step`."""
 
 
 @dataclass
 class Peers:
-    """In synchronous training a step is one of all workers, and there is nothing to do here between two of them.
+    """Coordinates this worker with the others between two steps.
 
-    Otherwise replicas may be ahead of one another, or a step may be complete without this worker (backup workers).
+    In synchronous training all workers take part in each step, and there is nothing to do. Otherwise replicas may be
+    ahead of one another, or a step may complete without this worker (backup workers).
     """
 
     session: tf.Session
@@ -44,7 +45,7 @@ class Peers:
 
     @property
     def watched(self) -> list[tf.Tensor]:
-        """What is to be fetched with a step, for `watch`."""
+        """The tensors to fetch with a step, for `watch`."""
         admission = self.distributed.admission
         tensors = (self.distributed.staleness, None if admission is None else admission.admitted)
         return [tensor for tensor in tensors if tensor is not None]
@@ -57,7 +58,7 @@ class Peers:
         self.control.doing = f"step {step}"
 
     def watch(self, values: list[Any]) -> bool:
-        """Notes what `watched` was in a step; whether this worker's gradients are in it."""
+        """Records the values of `watched` in a step. Returns whether the step contains this worker's gradients."""
         if self.distributed.staleness is not None:
             self._staleness += values[0].tolist()
         if self.distributed.admission is None:
@@ -66,8 +67,11 @@ class Peers:
         return bool(values[0])
 
     def next_step(self, step: int) -> int:
-        """How many steps are done after one that began when `step` were: one more, unless others are further; `step`
-        where it will never be complete, since all end."""
+        """Returns how many steps are done after a step that began when `step` steps were done.
+
+        That is one more, or larger if other workers are ahead. If the step will never complete because all workers end,
+        it is `step`.
+        """
         if self.distributed.admission is None:
             return step + 1
         self.control.doing = f"waiting for the end of step {step + 1}"
@@ -76,11 +80,11 @@ class Peers:
         return step if self._closed else found
 
     def is_last(self, step: int) -> bool:
-        """Whether a stop was asked for and `step` is the one after which all ranks agreed to end.
+        """Returns whether this rank ends after `step`, because a stop was requested.
 
-        The chief chooses the step that it begins next: no rank can be beyond it, since every step needs the chief, or
-        only by a bound. Where ranks may be any number of steps apart each ends where it is; with backup workers all
-        end where no step will be complete any more.
+        The chief chooses the step that it begins next as the last step. No rank can be beyond it, or only by the bound
+        on staleness, since every step needs the chief. If ranks may be any number of steps apart, each rank ends where
+        it is. With backup workers, all ranks end when no more steps can complete.
         """
         control = self.control
         is_asked = self.distributed.rank == 0 and control.stop_requested.is_set()
@@ -94,13 +98,14 @@ class Peers:
         return control.last_step is not None and (step >= control.last_step or is_anywhere)
 
     def close(self) -> None:
-        """With backup workers, lets all of them end: who ends takes part in no step, and steps may lack more."""
+        """Ends all workers if there are backup workers: a worker that ends leaves later steps with too few workers."""
         if self.distributed.admission is not None and not self._closed:
             self.session.run(self.distributed.admission.close)
             self._closed = True
 
     def leave(self, step: int) -> int:
-        """Waits for all to have done their last step, where they do not do each together; how many are done then."""
+        """Waits until all workers have done their last step, if they do not step together. Returns how many steps are
+        done."""
         if self.distributed.leave is None:
             return step
         self.control.doing = "waiting for the other workers' last steps"
@@ -109,7 +114,7 @@ class Peers:
         return step if admission is None else int(self.session.run(admission.steps_done))
 
     def take_observed(self) -> dict[str, Any]:
-        """For a report of progress: what `watch` noted since the last one."""
+        """Returns the fields of a progress report: what `watch` has recorded since the last report."""
         observed: dict[str, Any] = {} if self.distributed.staleness is None else {"staleness": self._staleness}
         if self.distributed.admission is not None:
             observed["dropped"] = self._dropped

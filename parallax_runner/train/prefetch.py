@@ -1,4 +1,4 @@
-"""Prepares batches in a thread while steps run, so that input is not on a step's path."""
+"""Prepares batches in a thread while steps run, so that a step does not wait for input."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Self
 
 import numpy as np
 
-# Of one step: one batch for each replica of the worker.
+# The input of one step: a batch for each replica of the worker.
 Batches = list[dict[str, np.ndarray]]
 
 AHEAD = 2  # batches
 
 
 class Prefetch:
-    """Calls `make(0)`, `make(1)`, … up to `count` in a thread, at most AHEAD before they are asked for, and not those
-    that are skipped.
+    """Calls `make(0)`, `make(1)`, … up to `make(count - 1)` in a thread, at most AHEAD batches in advance.
 
-    Use as a context manager: leaving it ends the thread, after the batch that it is making.
+    It does not make batches that are skipped. Use as a context manager: leaving it waits for the batch in progress and
+    ends the thread.
     """
 
     def __init__(self, make: Callable[[int], Batches], count: int) -> None:
@@ -40,19 +40,19 @@ class Prefetch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.set()
-        while not self._made.empty():  # the thread may wait for room
+        while not self._made.empty():  # the thread may be waiting for room
             self._made.get_nowait()
         self._thread.join()
 
     def peek(self) -> Batches | None:
-        """What `next` will return; None where there is no more."""
+        """Returns what `next` will return, or None if there are no more batches."""
         if self._peeked is None and self._wanted < self._count:
             self._peeked = self.next()
             self._wanted -= 1
         return self._peeked
 
     def next(self, skip: int = 0) -> Batches:
-        """The next batch but `skip`; raises what making it raised."""
+        """Skips `skip` batches and returns the next one. Raises any error that `make` raised."""
         if self._peeked is not None and not skip:
             peeked, self._peeked = self._peeked, None
             self._wanted += 1

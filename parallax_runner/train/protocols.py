@@ -1,4 +1,4 @@
-"""Which protocols this TensorFlow's servers can speak."""
+"""Checks which protocols this TensorFlow's servers can speak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import PlanError
 
-# What TensorFlow's error calls the factories of its own protocols.
+# The names that TensorFlow's error gives to the factories of its protocols.
 NAMES = {
     "GRPC_SERVER": "grpc",
     "VERBS_SERVER": "grpc+verbs",
@@ -18,7 +18,7 @@ NAMES = {
 
 
 def check_protocol(protocol: str) -> None:
-    """Raises PlanError with the list of those that there are, where this TensorFlow lacks `protocol`."""
+    """Raises PlanError with the list of available protocols if this TensorFlow lacks `protocol`."""
     if protocol == "grpc":  # Every TensorFlow has it.
         return
     try:

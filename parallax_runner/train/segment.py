@@ -1,4 +1,7 @@
-"""A part of the training that goes by one plan; between two of them variables are cut anew, and steps count on."""
+"""A part of the training that uses one plan.
+
+Between two segments, variables are partitioned again and steps continue to count.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from parallax_runner.rewrite.distributed_graph import DistributedGraph
 
 @dataclass(frozen=True)
 class Graph:
-    """What a rank trains with, from one change of the plan to the next."""
+    """The session, graph and checkpoint ops of a rank, from one change of the plan to the next."""
 
     session: tf.Session
     distributed: DistributedGraph
@@ -21,7 +24,10 @@ class Graph:
 
 @dataclass(frozen=True)
 class Segment:
-    """Ends after step `until`, None: with the training. `graph` None: it goes by the plan of the one before."""
+    """A segment that ends after step `until`. None means at the end of the training.
+
+    With `graph` None, the segment continues with the plan of the segment before it.
+    """
 
     until: int | None
     graph: Graph | None = None

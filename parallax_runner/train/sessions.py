@@ -1,4 +1,4 @@
-"""How a worker gets a session, and its variables their first values."""
+"""Opens a worker's session and gives variables their first values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def open_session_of(
     distributed: DistributedGraph,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
-    """`open_session`, as the configuration says."""
+    """Calls `open_session` with the values of the configuration."""
     return open_session(
         client,
         plan,
@@ -53,9 +53,9 @@ def open_session(
     soft_placement: bool = False,
     sess_config: tf.ConfigProto | None = None,
 ) -> tf.Session:
-    """A session on this process alone, or, where the plan has servers, on its place in the cluster.
+    """Opens a session in this process alone, or in the cluster if the plan has servers.
 
-    `sess_config` is a script's own, which goes before what is set here.
+    `sess_config` is a script's own configuration. It overrides what is set here.
     """
     if not plan.servers:
         config = session_config(threads, None, gpus, cpu_devices, soft_placement=soft_placement)
@@ -78,7 +78,7 @@ def open_session(
 
 
 def session_config_of(config: RunConfig, distributed: DistributedGraph) -> tf.ConfigProto:
-    """Of a session on this rank's place in the cluster."""
+    """Returns the configuration of this rank's session in the cluster."""
     return session_config(
         config.cluster.threads_per_worker,
         device_filters(distributed),
@@ -89,7 +89,7 @@ def session_config_of(config: RunConfig, distributed: DistributedGraph) -> tf.Co
 
 
 def gpu_limits(config: RunConfig, rank: int) -> GpuLimits:
-    """What this rank may take of this machine's GPUs."""
+    """Returns the limits on this rank's use of this machine's GPUs."""
     cluster = config.cluster
     return GpuLimits(
         visible=visible_gpus(cluster, rank=rank),
@@ -102,7 +102,7 @@ def gpu_limits(config: RunConfig, rank: int) -> GpuLimits:
 def initialize(
     session: tf.Session, distributed: DistributedGraph, checkpoints: CheckpointOps, start: str | None
 ) -> None:
-    """Gives every variable its initial value, or the checkpoint's, on all ranks alike."""
+    """Gives every variable its initial value, or its value in the checkpoint `start`, on all ranks."""
     session.run(distributed.initialize)
     session.run(distributed.open_late_inputs)
     if start is not None:

@@ -1,4 +1,4 @@
-"""Runs the steps of one rank, for our own loop and for a script's session alike."""
+"""Runs the steps of one rank, for the training loop and for a script's session."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from parallax_runner.train.peers import Peers
 from parallax_runner.train.segment import Graph
 from parallax_runner.train.throughput import Throughput
 
-# Data of which so many steps in a row are not finite is broken, and skipping would never end.
+# After this many non-finite steps in a row, the data is broken and skipping would never end.
 MAX_SKIPPED_IN_A_ROW = 100
 
 
 class Control(peers.Control, Protocol):
-    """What a rank needs of its connection to the driver (launch/control/client.py)."""
+    """The part of the connection to the driver (launch/control/client.py) that a rank uses."""
 
     step: int | None
 
     def report(self, kind: str, **fields: Any) -> None:
-        """Tells the driver something."""
+        """Sends a report to the driver."""
 
 
 class LossRule(NamedTuple):
-    """Which losses end a run, and the end of the message, with what to do."""
+    """Decides which losses end a run. `remedy` ends the error message and says what to do."""
 
     ends_run: Callable[[float], bool]
     remedy: str
@@ -46,11 +46,11 @@ class LossRule(NamedTuple):
 
 @dataclass
 class StepRunner:
-    """Waits for others as the plan wants, traces profiled steps, votes, checks losses, counts, reports and saves.
+    """Runs steps: waits for other workers as the plan says, traces, votes, checks losses, counts, reports and saves.
 
-    `saver` is the chief's, or this rank's part where variables are spread over the ranks. `loss_rule` None: every loss
-    is good. A graph without a loss has `knows_loss` false. `examples_per_step` are those of all ranks, 0 where only a
-    script knows. After `last_step` no step is left; None: only a stop ends the steps.
+    `saver` is set on the chief, and on every rank if variables are spread over the ranks. With `loss_rule` None, no
+    loss ends the run. `knows_loss` is false for a graph without a loss. `examples_per_step` is the examples of all
+    ranks, or 0 if only the script knows. Training ends after `last_step`; with None, only a stop ends it.
     """
 
     session: tf.Session
@@ -66,11 +66,11 @@ class StepRunner:
     first_step: int = 0
     first_example: int = 0
     step: int = 0
-    passed: int = 1  # steps that the last one of this rank brought; more where others did not wait for it
+    passed: int = 1  # steps that passed in this rank's last step; more than 1 if others did not wait for it
     skipped: int = 0
     throughput: Throughput = field(default_factory=Throughput)
     losses: list[float | None] = field(default_factory=list)  # not reported yet
-    metric_sums: list[Any] = field(default_factory=list)  # arrays, float64; not reported yet; none: of no step
+    metric_sums: list[Any] = field(default_factory=list)  # float64 arrays, not reported yet; empty if no step
     _skipped_in_a_row: int = 0
     _save_granted: bool = False
 
@@ -81,16 +81,16 @@ class StepRunner:
 
     @functools.cached_property
     def ahead(self) -> StepsAhead | None:
-        """What a step prepares for the next one; None where it prepares nothing."""
+        """Prepares the next step while a step runs. None if the graph prepares nothing."""
         return None if self.distributed.ahead is None else StepsAhead(self.distributed.ahead, self.session)
 
     @property
     def examples(self) -> int:
-        """How many examples all ranks have consumed."""
+        """The number of examples that all ranks together have consumed."""
         return self.first_example + (self.step - self.first_step) * self.examples_per_step
 
     def begin(self, *, first_step: int, first_example: int = 0) -> None:
-        """Counts from here on. Raises CheckpointError where nothing can be saved."""
+        """Starts to count at `first_step`. Raises CheckpointError if checkpoints cannot be saved."""
         self.first_step = self.step = first_step
         self.first_example = first_example
         self.passed, self.throughput = 1, Throughput()
@@ -108,10 +108,10 @@ class StepRunner:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """The values of `fetches` in the next step, which began at `started_secs`; bytes are counted where it
-        `is_whole`. Whoever calls has asked `peers` whether it may start.
+        """Runs the next step and returns the values of `fetches`.
 
-        Raises TrainingError where a loss ends the run.
+        `started_secs` is when the step began. Bytes are counted if the step `is_whole`. The caller must have waited for
+        `peers` to allow the step. Raises TrainingError if a loss ends the run.
         """
         graph, step = self.distributed, self.step + 1
         if graph.vote is not None and self.saver and self.saver.is_due(step):
@@ -144,21 +144,21 @@ class StepRunner:
         return values
 
     def is_profiled(self, step: int) -> bool:
-        """Whether the step is traced."""
+        """Returns whether the step is traced."""
         return self.profiler is not None and self.profiler.wants(step)
 
     def is_last(self) -> bool:
-        """Whether no step is left: `last_step` are done, or all ranks end after this one."""
+        """Returns whether no step is left: `last_step` is reached, or all ranks end after this step."""
         return (self.last_step is not None and self.step >= self.last_step) or self.peers.is_last(self.step)
 
     def report_if_due(self) -> None:
-        """Every `log_every` steps, after the first and after the last, whichever of them have passed."""
+        """Reports after every `log_every` steps, after the first step and after the last."""
         before = self.step - self.passed
         if self.step // self.log_every > before // self.log_every or before == self.first_step or self.is_last():
             self.report()
 
     def report(self) -> None:
-        """Tells the driver of the steps since the last report."""
+        """Reports the steps since the last report to the driver."""
         step_secs = self.throughput.step_secs[len(self.throughput.step_secs) - len(self.losses) :]
         observed = self.peers.take_observed()
         self.control.report(
@@ -172,7 +172,7 @@ class StepRunner:
         self.losses, self.metric_sums = [], []
 
     def save_if_due(self, *, is_wanted: bool = False) -> None:
-        """Saves the step where a checkpoint is due or wanted; where all ranks take part, also if one voted for it."""
+        """Saves the step if a checkpoint is wanted or due. If all ranks take part in a save, one vote makes it due."""
         if not self.saver:
             return
         self.saver.raise_if_failed()
@@ -184,12 +184,12 @@ class StepRunner:
             self.saver.save(self.session, step=self.step, examples=self.examples)
 
     def settle(self) -> None:
-        """Applies what the last step has left for the next one: variables are about to be read. A collective."""
+        """Applies what the last step has left for the next one. Call it on all ranks before variables are read."""
         if self.ahead is not None:
             self.ahead.settle()
 
     def pause(self) -> None:
-        """Reports all that was done, and lets nothing read the variables: the plan is about to change."""
+        """Reports all steps so far and stops reads of the variables, because the plan is about to change."""
         self.settle()
         if self.losses:
             self.report()
@@ -197,7 +197,7 @@ class StepRunner:
             self.saver.rest()
 
     def go_on_with(self, graph: Graph) -> None:
-        """Runs steps of another graph from now on."""
+        """Switches to another graph."""
         self.session, self.distributed = graph.session, graph.distributed
         for of_graph in ("peers", "ahead"):
             self.__dict__.pop(of_graph, None)
@@ -205,7 +205,8 @@ class StepRunner:
             self.saver.go_on_with(graph.checkpoints, self.session)
 
     def end(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Waits for all to have done their last step, saves it, calls `meanwhile`, and waits for the checkpoint."""
+        """Waits until all workers have done their last step, saves it, calls `meanwhile`, and waits for the
+        checkpoint."""
         self.settle()
         self.step = self.peers.leave(self.step)
         if self.saver:
@@ -217,12 +218,12 @@ class StepRunner:
             self.saver.finish(self.session, step=self.step, examples=self.examples)
 
     def give_up(self) -> None:
-        """Waits for the checkpoint that is being written, where a run fails."""
+        """Waits for the checkpoint that is being written, when a run fails."""
         if self.saver:
             self.saver.close()
 
     def outcome(self) -> dict[str, Any]:
-        """What the summary says of the steps."""
+        """Returns the summary's fields about the steps."""
         ckpt_path = None if self.saver is None else str(self.saver.last_prefix)
         return self.throughput.figures() | {"steps": self.step, "ckpt_path": ckpt_path}
 
@@ -255,5 +256,5 @@ class StepRunner:
         if self._skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
             raise TrainingError(
                 f"the last {MAX_SKIPPED_IN_A_ROW} steps, up to step {step}, had losses or gradients that are NaN or "
-                "infinite, and train.on_nan=skip has skipped them all: look at the data, or lower the learning rate"
+                "infinite, and train.on_nan=skip has skipped them all. Look at the data, or lower the learning rate"
             )

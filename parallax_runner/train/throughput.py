@@ -1,4 +1,4 @@
-"""Times of steps, without the first ones, which pay for set-up."""
+"""Measures step times, without the first steps, which include set-up."""
 
 from __future__ import annotations
 
@@ -13,26 +13,32 @@ WARM_UP_STEPS = 5
 
 @dataclass
 class Throughput:
-    """Collects the seconds of each step; figures leave out up to WARM_UP_STEPS at the start. `sent_bytes` is the sum
-    over all steps."""
+    """The seconds of each step, and the bytes sent in all steps together.
+
+    Figures leave out up to WARM_UP_STEPS steps at the start.
+    """
 
     step_secs: list[float] = field(default_factory=list)
     sent_bytes: np.ndarray | float = 0.0
 
     def add(self, step_secs: float, sent_bytes: np.ndarray, steps: int = 1) -> None:
-        """Notes one step, or several that passed meanwhile; none where the step was never complete. `sent_bytes` is
-        what `DistributedGraph` has."""
+        """Records one step, or `steps` steps that passed meanwhile; 0 if the step never completed.
+
+        `sent_bytes` is as in `DistributedGraph`.
+        """
         if steps:
             self.step_secs += [step_secs / steps] * steps
             self.sent_bytes = self.sent_bytes + sent_bytes
 
     def begin_again(self) -> None:
-        """Forgets all: what comes is not of the same kind."""
+        """Discards all measurements. Used when later steps are not comparable."""
         self.step_secs, self.sent_bytes = [], 0.0
 
     def figures(self) -> dict[str, Any]:
-        """Steps a second over the time measured, percentiles in milliseconds, mean bytes, in all and as
-        `DistributedGraph` has them by variable; None where nothing ran."""
+        """Returns steps per second, percentiles of step times in milliseconds, and mean bytes per step.
+
+        The bytes are given in all and by variable, as in `DistributedGraph`. All figures are None if no step ran.
+        """
         measured = self.step_secs[min(WARM_UP_STEPS, len(self.step_secs) // 2) :]
         if not measured:
             names = ("steps_per_sec", "step_ms_p50", "step_ms_p90", "sent_bytes_per_step", "sent_bytes_by_variable")

@@ -215,7 +215,7 @@ def test_a_field_that_the_state_does_not_have_cannot_be_declared() -> None:
         ("update_on_servers", "shard_variables", "reads coordination, placements, which no pass before it writes"),
         ("replicate_dense_variables", "share_counters", "reads updated, which no pass before it writes"),
         ("update_own_rows", "spread_over_ranks", "reads known_ids, which no pass before it writes"),
-        ("send_early", "skip_nonfinite_steps", "reads .*sent.*, and skip_nonfinite_steps behind it writes that"),
+        ("send_early", "skip_nonfinite_steps", "reads .*sent.*, which the later pass skip_nonfinite_steps writes"),
     ],
 )
 def test_a_wrong_order_is_found(moved: str, before: str, message: str) -> None:

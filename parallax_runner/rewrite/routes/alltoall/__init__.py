@@ -1,4 +1,4 @@
-"""The route alltoall: each rank owns some rows of a variable, and ranks exchange rows with their owners."""
+"""The alltoall route: each rank owns some rows of a variable, and ranks exchange rows with the owners."""
 
 from parallax_runner.rewrite.route import RouteRewriting
 from parallax_runner.rewrite.routes.alltoall.ask_ahead import ask_ahead

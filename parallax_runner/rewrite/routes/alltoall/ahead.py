@@ -1,8 +1,8 @@
-"""Rows that are asked for one step before they are needed, and those of them that come before it.
+"""Requests the rows of a step while the step before it runs.
 
-While step t runs, owners are asked for the rows of step t+1. A row that step t does not write is final: its owner sends
-it at once, and it is early. The others are late, and come when step t+1 begins. In a graph of its own a step has all of
-its rows late; where the step before has asked, what it found is fed in their place.
+While step t runs, each rank asks the owners for the rows of step t+1. A row that step t does not write is final, so its
+owner sends it at once: the row is early. The other rows are late and arrive when step t+1 begins. The graph of a step
+on its own treats all rows as late. If the previous step has requested the rows, its results are fed instead.
 """
 
 from __future__ import annotations
@@ -27,28 +27,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wave:
-    """Lookups of a step that go in one exchange: `early[t]` are the rows of table t that came before the step, `late`
-    the part of the exchange that brings the others."""
+    """Lookups of a step that share one exchange.
+
+    `early[t]` are the rows of table t that arrived before the step. `late` is the part of the exchange that brings the
+    other rows.
+    """
 
     asked: Asked
     early: tuple[tf.Tensor, ...]
     late: Exchange
 
     def of(self, members: Sequence[int], *, name: str) -> Wave:
-        """The same of some of its tables alone."""
+        """Returns the wave restricted to the tables `members`."""
         early = tuple(self.early[member] for member in members)
         return Wave(self.asked.of(members, name=name), early, self.late.of(members, name=f"{name}/late"))
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """All that differs between a step whose rows were asked for ahead and one that asks for itself."""
+        """The tensors that differ between a step whose rows were requested ahead and a step that requests them
+        itself."""
         whole, late = self.asked.exchange, self.late
         counts = [each for one in (whole, late) for each in (one.sent_counts, one.arrived_counts)]
         return [*self.asked.places, *self.early, *late.arrived, *whole.asked, *whole.arrived, *counts]
 
 
 def all_late(asked: Asked) -> Wave:
-    """A step that asks for itself, in tensors that can be fed what the step before has found."""
+    """Returns the wave of a step that requests its rows itself.
+
+    A step whose rows were requested ahead feeds the results of the previous step to the same tensors.
+    """
     exchange = asked.exchange
     early = []
     for table in exchange.tables:
@@ -65,7 +72,7 @@ def all_late(asked: Asked) -> Wave:
 
 
 def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
-    """The looked-up rows of the step."""
+    """Returns the looked-up rows of the step, by table."""
     _count_early(wave)
     late = arrivals(wave.asked, wave.late, buckets)
     return wave.asked.results([tf.concat(both, axis=0) for both in zip(wave.early, late, strict=True)])
@@ -73,8 +80,11 @@ def rows_of(wave: Wave, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
 
 @dataclass(frozen=True)
 class Asking:
-    """What a step does for the next one: it asks by `asked`, and its `early` part brings rows that the step does not
-    write. The next step is fed `first` if no step is before it, and `later` otherwise."""
+    """The request for the rows of the next step.
+
+    `early` is the part of the exchange for rows that this step does not write. `first` is fed to a first step, which
+    has no step before it, and `later` to every other step.
+    """
 
     asked: Asked
     early: Exchange
@@ -83,7 +93,7 @@ class Asking:
 
     @property
     def route(self) -> tuple[tf.Tensor, ...]:
-        """What the early rows travel by."""
+        """The tensors that the exchange of early rows depends on."""
         return (*self.early.arrived, self.early.sent_counts, self.early.arrived_counts)
 
 
@@ -95,10 +105,10 @@ def ask_for_next(
     *,
     after: Sequence[tf.Operation],
 ) -> Asking:
-    """Asks for the rows of the next step, and fetches those that this step does not write.
+    """Requests the rows of the next step, and fetches those that this step does not write.
 
-    `written[t]` are the places of this rank's own rows of table t that the step may write. Rows are read `after` ops
-    that write rows of the step before.
+    `written[t]` are the places of this rank's own rows of table t that the step may write. Early rows are read after
+    the ops of `after`, which write rows of the step before.
     """
     asked = ask(rewrite, placements, next_ids, name="next")
     exchange = asked.exchange
@@ -138,7 +148,7 @@ def ask_for_next(
 
 
 def _early_first(is_late: tf.Tensor) -> tf.Tensor:
-    """Where each row stands once all that are early stand before all that are late (int32 [n])."""
+    """Returns the new place of each row when all early rows come before all late rows (int32 [n])."""
     late = tf.cast(is_late, tf.int32)
     before = tf.cumsum(late, exclusive=True)
     here = tf.range(tf.size(late))
@@ -146,7 +156,8 @@ def _early_first(is_late: tf.Tensor) -> tf.Tensor:
 
 
 def _count_early(wave: Wave) -> None:
-    """What was sent for this step before it: rows, and of each row whether it is late, in a byte."""
+    """Counts what was sent for this step before it began: the early rows, and one byte for each row that says whether
+    it is late."""
     whole, late = wave.asked.exchange, wave.late
     rewrite = whole.rewrite
     early = whole.arrived_counts - late.arrived_counts

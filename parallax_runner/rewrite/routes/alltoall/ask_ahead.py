@@ -1,4 +1,4 @@
-"""Pass: ask for the rows of the next step while a step runs, and fetch those that it does not write."""
+"""Pass: request the rows of the next step while a step runs, and fetch those that the step does not write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["waves", "behind", "applied"], writes=["ahead", "sent"])
 def ask_ahead(rewrite: Rewrite) -> None:
-    """Makes what a step runs beside it for the next one; `train.ahead` carries what it finds from step to step."""
+    """Makes the ops that prepare the next step while a step runs. `train.ahead` carries their results from step to
+    step."""
     if not rewrite.waves:
         return
     batch = NextBatch(rewrite)
@@ -56,7 +57,7 @@ def _behind(rewrite: Rewrite, update: LaterUpdate, asked: Asked) -> Behind:
 
 
 def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
-    """`found` has the tables of all waves."""
+    """Pairs the tensors of each wave with those of `found`, which holds the tables of all waves."""
     start = 0
     for number, wave in enumerate(waves):
         end = start + len(wave.early)
@@ -66,7 +67,7 @@ def _carried(waves: Sequence[Wave], found: Wave) -> Iterator[Carried]:
 
 
 def _written(rewrite: Rewrite, variable: str) -> tf.Tensor:
-    """The places of the own rows that a step may write: those that some rank looks up."""
+    """Returns the places of this rank's own rows that a step may write: the rows that any rank looks up."""
     asked = [
         exchange.arrived[number]
         for exchange in (wave.asked.exchange for wave in rewrite.waves)

@@ -1,8 +1,8 @@
-"""Gradients that travel, and are applied, while the next step runs: those of rows that the next step does not touch.
+"""Gradients that travel behind their step: the next step does not touch their rows, so they can travel during it.
 
-A push has two parts. Rows that the next step touches go now; the others go behind. The owner of a row decides, since it
-knows which of its rows ranks have asked for in either step, and tells the ranks that send the row's gradients. Its
-answer comes from what prepares the next step (`ask_ahead`) through a queue.
+A push has two parts. Gradients of rows that the next step touches travel now, the others behind. The owner of a row
+decides, because it knows which of its rows are requested in both steps. It tells the ranks that send gradients of the
+row. The answer is computed by the preparation of the next step (`ask_ahead`), and reaches the step through a queue.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from parallax_runner.rewrite.exchange.compression import half_dtype
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.routes.alltoall.marks import are_among, count_by_rank, sum_of_others
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, Table
-from parallax_runner.rewrite.state import Rewrite
 
 
 @dataclass(frozen=True)
 class Push:
     """One exchange of gradients in two parts.
 
-    `queue` brings for each table which rows go now: bool [rows sent], by owner, and bool [rows that arrive], by sender.
-    `alone` (int32, 1 if not fed) is 0 where another step follows, whose preparation fills the queue.
+    `queue` has the marks of rows that travel now: for each table bool [rows sent], by owner, then for each table bool
+    [rows that arrive], by sender. `alone` (int32, 1 if not fed) is 0 if the preparation of a next step fills the queue.
     """
 
     whole: Exchange
@@ -36,8 +35,10 @@ class Push:
     alone: tf.Tensor
 
     def tell(self, next_touched: Mapping[str, tf.Tensor]) -> tf.Operation:
-        """Tells this step's push which rows the next step touches; `next_touched` has the places of these among this
-        rank's own rows, by variable. A collective: all ranks must run it."""
+        """Tells this step's push which rows the next step touches.
+
+        `next_touched` has, by variable, their places among this rank's own rows. A collective: all ranks must run it.
+        """
         whole = self.whole
         arrive_now = [
             are_among(places, next_touched[table.variable], own_rows(table, whole))
@@ -56,13 +57,13 @@ class Push:
 
 
 def own_rows(table: Table, exchange: Exchange) -> int:
-    """How many rows of a table are this rank's own."""
+    """Counts the rows of a table that this rank owns."""
     rewrite = exchange.rewrite
     return len(range(rewrite.rank, table.rows, rewrite.plan.workers))
 
 
 def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tensor) -> Push:
-    """The push over an exchange whose ids owners know. Without a next step, all rows go now."""
+    """Splits a push over an exchange whose ids the owners know. If no step follows, all rows travel now."""
     tables = len(exchange.tables)
     queue = tf.FIFOQueue(2, [tf.bool] * (2 * tables), name="is_now")
     all_now = [tf.ones_like(each, tf.bool) for each in (*exchange.asked, *exchange.arrived)]
@@ -76,7 +77,7 @@ def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tens
 
 
 def part_of(exchange: Exchange, sent: Sequence[tf.Tensor], arrive: Sequence[tf.Tensor], *, name: str) -> Exchange:
-    """The part of an exchange with the marked rows alone: those this rank sends, and those that arrive at it."""
+    """Returns the part of an exchange for marked rows: those that this rank sends, and those that arrive at it."""
     ranks = exchange.rewrite.plan.workers
     return dataclasses.replace(
         exchange,
@@ -89,7 +90,7 @@ def part_of(exchange: Exchange, sent: Sequence[tf.Tensor], arrive: Sequence[tf.T
 
 
 def count_bytes_behind(push: Push, gradients: Sequence[tf.Tensor]) -> None:
-    """Counts what is sent for a step after it: rows, and a byte for each row that says whether it goes now."""
+    """Counts the bytes that travel behind a step: gradients, and for each row a byte that tells whether it does."""
     rewrite = push.whole.rewrite
     follows = 1 - push.alone
     for number, (table, values) in enumerate(zip(push.whole.tables, gradients, strict=True)):

@@ -1,4 +1,4 @@
-"""Ids whose owners know already which of their rows they mean: those of a lookup are those of its gradient."""
+"""Reuses the ids of a lookup for its gradient: the owners already know which rows they name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from parallax_runner.graph.handed_on import sources
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 
-OF_ANY_LENGTH = "PlaceholderWithDefault"  # around a raw gradient's ids (graph/gradients_hook.py)
+OF_ANY_LENGTH = "PlaceholderWithDefault"  # wraps a raw gradient's ids (graph/gradients_hook.py)
 
 
 @dataclass(frozen=True)
 class KnownIds:
-    """A variable whose rows were looked up in an exchange, in which it is table `number`, by ids of these sources."""
+    """A variable whose rows `exchange` looked up as its table `number`, by ids that come from `sources`."""
 
     variable: str
     sources: frozenset[str]
@@ -24,11 +24,11 @@ class KnownIds:
 
 
 def exchange_of_known_ids(rewrite: Rewrite, gradients: Sequence[RankGradient], *, name: str) -> Exchange | None:
-    """The exchange that brought the rows of which these are the gradients, merged; None where a gradient has other ids,
-    or the rows came in several exchanges.
+    """Returns the exchange that brought the rows of these merged gradients.
 
-    Gradients of several replicas are merged, and so have more ids than the lookup of one of them. What only validation
-    looks up is not asked for in a step.
+    Returns None if a gradient has other ids than the lookup, or if the rows came in several exchanges. The merged
+    gradients of several replicas have more ids than the lookup of one replica. A lookup that only validation runs does
+    not count.
     """
     if rewrite.plan.replicas_per_worker > 1:
         return None

@@ -1,4 +1,4 @@
-"""The update of rows whose gradients went behind their step: it runs during the next step."""
+"""The update of rows whose gradients travel behind their step. It runs during the next step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange
 
 @dataclass(frozen=True)
 class CarriedPush:
-    """A step's rows that go behind, in the graph that applies them during the next step."""
+    """The gradients of a step that travel behind it, as tensors that are fed during the next step."""
 
     exchange: Exchange
     rows: tuple[Carried, ...]
@@ -24,11 +24,11 @@ class CarriedPush:
     counts: tuple[Carried, ...]
 
     def arrive(self) -> list[tf.Tensor]:
-        """The rows at their owners, by table. A collective: all ranks must run it."""
+        """Sends the rows to their owners. Returns those that arrive, by table. A collective: all ranks must run it."""
         return self.exchange.to_owners([one.fed for one in self.rows])
 
     def carried(self, applied: tf.Tensor | None) -> list[Carried]:
-        """What the step leaves; nothing is left if it was not `applied` (bool, None: every step is)."""
+        """Returns what to carry to the next step: no rows if the step was not `applied` (bool, None: every step is)."""
         if applied is None:
             return [*self.rows, *self.arrived, *self.counts]
         factor = tf.cast(applied, tf.int32)
@@ -39,7 +39,7 @@ class CarriedPush:
 
 
 def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
-    """The rows of `gradients` that go behind. Without a step before there are none."""
+    """Carries the part of `gradients` that travels behind the step. A first step is fed none."""
     behind = push.behind
     rows = []
     for table, values, order in zip(behind.tables, gradients, behind.asked, strict=True):
@@ -59,20 +59,23 @@ def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
 
 
 def carry_rows(rows: tf.Tensor) -> Carried:
-    """Rows [n, …] that the next step is fed; none if it is not."""
+    """Carries rows [n, …] to the next step. Its placeholder has no rows if it is not fed."""
     none = tf.zeros([0, *rows.shape[1:].as_list()], rows.dtype)
     return Carried(tf.placeholder_with_default(none, [None, *rows.shape[1:].as_list()]), rows)
 
 
 def carry_numbers(numbers: tf.Tensor) -> Carried:
-    """Numbers of a known shape that the next step is fed; zeros if it is not."""
+    """Carries numbers of a known shape to the next step. Its placeholder is 0 if it is not fed."""
     return Carried(tf.placeholder_with_default(tf.zeros(numbers.shape, numbers.dtype), numbers.shape), numbers)
 
 
 @dataclass(frozen=True)
 class LaterUpdate:
-    """The `pushes` of a step with rows that go behind, what is `carried` of each, and of the `numbers` that the update
-    reads, and the op that applies it. `alone` is that of the pushes."""
+    """The part of a step's update that `apply` runs during the next step.
+
+    `carried[i]` is what `pushes[i]` leaves. `numbers` are carried too, because the update reads them. `alone` is that
+    of the pushes.
+    """
 
     pushes: tuple[Push, ...]
     carried: tuple[CarriedPush, ...]
@@ -82,8 +85,11 @@ class LaterUpdate:
 
 
 class UpdateCopies:
-    """Copies of a step's updates of own rows, for other gradients: `stands_for` has these by the tensors in whose place
-    they stand. Numbers that the step's updates read, such as a learning rate, are carried to the copies."""
+    """Copies the updates of own rows, for gradients that travel behind the step.
+
+    `stands_for` has these gradients by the name of the tensor that they replace. Numbers that an update reads, such as
+    a learning rate, are carried to its copy, which runs one step later.
+    """
 
     def __init__(self, stands_for: Mapping[str, tf.Tensor]) -> None:
         self._copies = dict(stands_for)
@@ -92,11 +98,11 @@ class UpdateCopies:
 
     @property
     def numbers(self) -> list[Carried]:
-        """The numbers that are carried."""
+        """The numbers that the copies read."""
         return list(self._numbers.values())
 
     def of(self, writes: set[tf.Operation]) -> list[tf.Operation]:
-        """The copies of ops that write rows."""
+        """Copies ops that write rows, with all that leads to them from the gradients. Returns the copied writes."""
         for op in edit.in_order(edit.ancestors(writes, stop_at=frozenset(self._copies))):
             reads = any(tensor.name in self._copies for tensor in op.inputs)
             if reads or any(control in self._copied for control in op.control_inputs):

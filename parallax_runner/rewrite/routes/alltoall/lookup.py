@@ -1,4 +1,4 @@
-"""Rows of variables that are spread over the ranks, from their owners."""
+"""Fetches rows of variables that are spread over the ranks from the owners of the rows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """Rows of variables that their owners were asked for, by `ids` of any shape.
+    """A request for rows of variables, made to their owners for `ids` of any shape.
 
-    `places[t]` (int32, flat) says for each of table t's ids where its row stands among those that come.
+    `places[t]` (int32, flat) gives for each of table t's ids the place of its row among the rows that arrive.
     """
 
     placements: tuple[OverRanks, ...]
@@ -30,17 +30,17 @@ class Asked:
     places: tuple[tf.Tensor, ...]
 
     def of(self, members: Sequence[int], *, name: str) -> Asked:
-        """The same of some of its tables alone."""
+        """Returns the request restricted to the tables `members`."""
         chosen = (tuple(each[member] for member in members) for each in (self.placements, self.ids, self.places))
         placements, ids, places = chosen
         return Asked(placements, ids, self.exchange.of(members, name=name), places)
 
     def own_rows(self, table: int, places: tf.Tensor) -> tf.Tensor:
-        """Rows of this rank's own part of a table."""
+        """Reads rows of this rank's own part of a table."""
         return _gather(self.placements[table].own, places)
 
     def results(self, came: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The looked-up rows, [*shape of ids, ...], of the distinct ones that came, by table."""
+        """Returns the looked-up rows [*shape of ids, ...] by table, given the distinct rows that arrived."""
         found = []
         for number, (ids, places) in enumerate(zip(self.ids, self.places, strict=True)):
             result = tf.gather(came[number], tf.reshape(places, tf.shape(ids)))
@@ -50,7 +50,7 @@ class Asked:
 
 
 def table_of(placement: OverRanks) -> Table:
-    """The variable as an exchange must know it."""
+    """Returns the description of the variable that an exchange needs."""
     shape = tf.TensorShape(placement.own.handle.op.get_attr("shape")).as_list()
     return Table(placement.variable, placement.rows, row_shape=tuple(shape[1:]), dtype=placement.own.dtype)
 
@@ -63,7 +63,8 @@ def ask(
     name: str,
     is_exact: bool = False,
 ) -> Asked:
-    """Asks the owners for rows by any ids of any shape, each distinct id once. A collective: all ranks must run it."""
+    """Asks the owners for rows by ids of any shape; each distinct id is sent once. A collective: all ranks must run
+    it."""
     distinct, positions = zip(*(ascending(tf.reshape(each, [-1])) for each in ids), strict=True)
     exchange = ask_owners(rewrite, [table_of(each) for each in placements], distinct, name=name, is_exact=is_exact)
     places = tuple(
@@ -74,10 +75,10 @@ def ask(
 
 
 def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
-    """The rows that `exchange`, the one that was asked or a part of it, brings from their owners, by table.
+    """Returns the rows that the owners send through `exchange`, by table.
 
-    `buckets` says in which order the variables' rows travel, and which of them together; a bucket departs when the one
-    before has.
+    `exchange` is the exchange of `asked` or a part of it. `buckets` says in which order the variables' rows travel, and
+    which of them travel together. A bucket departs after the bucket before it.
     """
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.arrived)]
     came: dict[int, tf.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Copies of the ops that lead from a batch to ids, for the batch of the next step."""
+"""Copies the ops that compute ids from a batch, for the batch of the next step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from parallax_runner.rewrite.state import Rewrite
 
 @dataclass
 class NextBatch:
-    """`features` are placeholders of the next batch, by feature; `drawn` are the next step's draws, each made once: the
-    step is fed them."""
+    """The copied ops and their inputs.
+
+    `features` are placeholders of the next batch, by feature. `drawn` are the random draws of the next step. Each is
+    made once, and its value is fed to the step.
+    """
 
     rewrite: Rewrite
     features: dict[str, tf.Tensor] = field(default_factory=dict)
@@ -23,7 +26,8 @@ class NextBatch:
     _copies: dict[str, tf.Tensor] = field(default_factory=dict)
 
     def of(self, tensor: tf.Tensor) -> tf.Tensor:
-        """What the tensor will be in the next step; it depends on the batch and on draws alone."""
+        """Returns the value of `tensor` in the next step. The tensor must depend on the batch and on random draws
+        alone."""
         for op in edit.in_order(lead_to(tensor)):
             self._copy(op)
         return self._copies.get(tensor.name, tensor)

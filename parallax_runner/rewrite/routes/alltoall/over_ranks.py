@@ -1,5 +1,7 @@
-"""Variables that are spread over the ranks, row i on rank i mod ranks: their placement, and what brings them together,
-on all ranks or on the chief alone. What brings them together is a collective."""
+"""Placement of variables that are spread over the ranks, with row i on rank i mod ranks.
+
+Collectives join the rows on all ranks or on the chief alone.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ from parallax_runner.rewrite.state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
-# Other ranks' steps go on while a variable travels to the chief: between two messages their collectives find room.
+# A variable travels to the chief in messages of this size, so that the collectives of other ranks' steps can run in
+# between.
 MESSAGE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankRows(Piece):
-    """A piece that is spread over the ranks: this rank has the rows of `shard`, `own` reads them, and `whole` is all
-    rows on the chief and none on the others."""
+    """A piece that is spread over the ranks.
+
+    This rank has the rows of `shard`, and `own` reads them. `whole` holds all rows on the chief and none on other
+    ranks.
+    """
 
     shard: Shard
     own: tf.Tensor
@@ -35,15 +41,16 @@ class RankRows(Piece):
 
     @property
     def needs_all_ranks(self) -> bool:
-        """The chief reads it with the others' help."""
+        """True: every rank sends its rows to the chief."""
         return True
 
     def read(self) -> PieceRead:
-        """All rows on the chief, none on the others, as each rank has its own when `own` is read."""
+        """Reads all rows on the chief and none on other ranks. The values of a rank's rows are those when `own`
+        runs."""
         return PieceRead(self.own.op, self.whole)
 
     def assign(self, values: tf.Tensor) -> tf.Operation:
-        """Takes this rank's own rows of values of all."""
+        """Assigns this rank's own rows, taken from the values of all rows."""
         with tf.device(self.handle.op.device or None):
             own = self.shard.take(tf.ensure_shape(values, self.shape))
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=own)
@@ -51,7 +58,7 @@ class RankRows(Piece):
 
 @dataclass(frozen=True, eq=False)
 class OverRanks(Placement):
-    """This rank's own rows of `rows` rows: each `ranks`-th from row `rank` on."""
+    """The placement of a variable of `rows` rows. This rank has every `ranks`-th row, starting with row `rank`."""
 
     rank: int
     ranks: int
@@ -65,17 +72,17 @@ class OverRanks(Placement):
 
     @property
     def all_rows(self) -> int:
-        """Those of all ranks."""
+        """The number of rows on all ranks together."""
         return self.rows
 
     @property
     def is_cut(self) -> bool:
-        """Each rank has a part."""
+        """True: each rank has some of the rows."""
         return True
 
     @property
     def is_on_servers(self) -> bool:
-        """They are on the ranks themselves."""
+        """False: the rows are on the ranks themselves."""
         return False
 
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
@@ -103,12 +110,12 @@ class OverRanks(Placement):
             return tf.gather(rows, update.by_ascending_id(value))
 
     def all_ids(self, rewrite: Rewrite, places: Sequence[tf.Tensor], *, name: str) -> tf.Tensor:
-        """The ids, rank after rank."""
+        """Returns the ids, ordered by rank."""
         (own,) = places
         return concat(rewrite, self.own.ids_at(own), self.variable, name=name)
 
     def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:
-        """One piece, which the chief reads with the others' help."""
+        """Returns one piece, which the chief reads with the help of all ranks."""
         with tf.name_scope(f"own_rows/{variable.name}/"):
             own = self.own.read()
             whole = whole_on_chief(rewrite, own, self, name="whole")
@@ -123,19 +130,19 @@ class OverRanks(Placement):
         return [piece]
 
     def count(self, rank: int) -> int:
-        """How many rows are `rank`'s own."""
+        """Returns how many rows `rank` owns."""
         return len(range(rank, self.rows, self.ranks))
 
 
 def whole_on_all(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, name: str) -> tf.Tensor:
-    """All rows [rows, ...] of which each rank has its own."""
+    """Returns all rows [rows, ...] on every rank, given this rank's own rows."""
     whole = tf.gather(concat(rewrite, own, placement.variable, name=name), _row_order(rewrite, placement))
     whole.set_shape([placement.rows, *own.shape[1:]])
     return whole
 
 
 def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
-    """The ranks' tensors, of a variable of the plan, one after the other."""
+    """Concatenates the tensors of all ranks, in the order of ranks. `variable` names the variable of the plan."""
     from parallax_runner.rewrite.exchange import collectives
 
     own = tf.identity(own)  # counted only where this exchange is in the step
@@ -144,7 +151,7 @@ def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.
 
 
 def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.Tensor:
-    """The sum over ranks of what each has of a variable of the plan."""
+    """Sums a tensor over all ranks. `variable` names the variable of the plan."""
     from parallax_runner.rewrite.exchange import collectives
 
     dtype, own = own.dtype, tf.identity(to_add(own))
@@ -153,7 +160,7 @@ def total(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.T
 
 
 def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, name: str) -> tf.Tensor:
-    """All rows [rows, ...] on rank 0, none on the others."""
+    """Returns all rows [rows, ...] on rank 0, and no rows on other ranks."""
     from parallax_runner.rewrite.exchange import collectives
 
     ranks = placement.ranks
@@ -177,7 +184,7 @@ def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, na
 
 
 def _row_order(rewrite: Rewrite, placement: OverRanks) -> tf.Tensor:
-    """Where each row stands if the ranks' rows come one after the other; the same for all variables of as many rows."""
+    """Returns the place of each row when rows are ordered by rank. Variables with the same number of rows share it."""
     rows = placement.rows
     if rows not in rewrite.row_orders:
         counts = [placement.count(rank) for rank in range(placement.ranks)]

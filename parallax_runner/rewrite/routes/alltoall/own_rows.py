@@ -1,7 +1,7 @@
 """Pass: spread variables of the alltoall route over the ranks, and ask the owners for the rows that a step looks up.
 
-Row i lives on rank i mod ranks: words are often numbered by frequency, and ranges of rows would give one rank all the
-frequent ones.
+Row i is on rank i mod ranks. Words are often numbered by frequency, so contiguous ranges would put all frequent rows on
+one rank.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Lookup:
     reads=["train_op"], writes=["placements", "initializers", "sent", "stands_for", "known_ids", "waves", "row_orders"]
 )
 def spread_over_ranks(rewrite: Rewrite) -> None:
-    """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects what reads them.
+    """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects their reads.
 
-    What the update region reads stays, for update_own_rows.py.
+    Reads in the update region stay as they are. update_own_rows.py redirects them.
     """
     variables = {variable.name: variable for variable in rewrite.single.variables}
     lookups: list[Lookup] = []
@@ -58,14 +58,14 @@ def spread_over_ranks(rewrite: Rewrite) -> None:
 
 
 def over_ranks(rewrite: Rewrite, variable: str) -> OverRanks:
-    """Where a variable on the alltoall route, or its slot, is."""
+    """Returns the placement of a variable on the alltoall route, or of its slot."""
     placement = rewrite.placement_of(variable)
     assert isinstance(placement, OverRanks), variable
     return placement
 
 
 def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> OverRanks:
-    """This rank's own rows; initial values are those of one device."""
+    """Creates the variable that holds this rank's own rows."""
     rank, ranks, rows = rewrite.rank, rewrite.plan.workers, planned.shape[0]
     count = len(range(rank, rows, ranks))
     handle = tf.raw_ops.VarHandleOp(
@@ -79,19 +79,19 @@ def _make_own(rewrite: Rewrite, name: str, planned: VariablePlan) -> OverRanks:
 
 
 def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: VariablePlan) -> list[Lookup]:
-    """Answers all reads outside the update region but lookups, which it returns."""
+    """Redirects all reads outside the update region except lookups, which it returns."""
     lookups, whole_reads = [], []
     for op in sorted(rewrite.op(name).outputs[0].consumers(), key=lambda op: op.name):
         in_region = op in rewrite.region
         if op.type == "ResourceGather" and not in_region:
             lookups.append(Lookup(op, name, planned.is_ahead))
         elif op.type == "ReadVariableOp" and not in_region:
-            if op.outputs[0].consumers():  # TensorFlow makes a read of each variable that nobody may want
+            if op.outputs[0].consumers():  # TensorFlow makes a read of each variable, which may be unused
                 whole_reads.append(op)
         elif op.type == "VariableShape":
             _stand_in(rewrite, op, tf.constant(planned.shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
-            # KnownIds where another variable starts from this one's value: its initial value is the same, and there.
+            # Asked if another variable starts from this variable's value. Its initializer gives the same value.
             _stand_in(rewrite, op, tf.constant(False))
         else:
             assert in_region or op.type not in SERVER_READS, op
@@ -111,8 +111,11 @@ def _stand_in(rewrite: Rewrite, op: tf.Operation, value: tf.Tensor) -> None:
 
 
 def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, list[Lookup]]]:
-    """Lookups that can be made in one exchange: none needs another's rows, and the same fetches need them all. With
-    whether the step before asks for them."""
+    """Groups lookups that can share one exchange.
+
+    No lookup of a group needs the rows of another, and the same fetches need all of them. Returns each group with
+    whether the previous step requests its rows.
+    """
     by_op = {lookup.op: lookup for lookup in lookups}
     needs = {op: edit.ancestors([op]) for op in by_op}
     in_step, *elsewhere = [edit.ancestors(ops) for ops in _fetched(rewrite)]
@@ -129,7 +132,7 @@ def _in_waves(rewrite: Rewrite, lookups: Sequence[Lookup]) -> list[tuple[bool, l
 
 
 def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
-    """Ops that are run together: in a step, for a loss alone, in a validation."""
+    """Returns the groups of ops that run together: in a step, for the loss alone, in a validation."""
     single = rewrite.single
     together = [single.fetched_in_training, [single.loss], single.fetched_in_validation]
     step, *others = [[rewrite.tensor(name).op for name in names] for names in together]
@@ -137,7 +140,7 @@ def _fetched(rewrite: Rewrite) -> list[list[tf.Operation]]:
 
 
 def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bool) -> None:
-    """One exchange for all of them; lookups in one variable share their distinct ids."""
+    """Replaces the lookups by one exchange. Lookups in one variable send each distinct id once."""
     by_variable: dict[str, list[Lookup]] = defaultdict(list)
     for lookup in lookups:
         by_variable[lookup.variable].append(lookup)
@@ -166,7 +169,7 @@ def _look_up(rewrite: Rewrite, lookups: list[Lookup], *, name: str, is_ahead: bo
 
 
 def _ids_of(group: list[Lookup]) -> tf.Tensor:
-    """The ids of lookups in one variable, one behind the other; those of a single lookup as they are."""
+    """Concatenates the ids of lookups in one variable. The ids of a single lookup keep their shape."""
     ids = [lookup.op.inputs[1] for lookup in group]
     if len(ids) == 1:
         return ids[0]

@@ -1,7 +1,8 @@
-"""Rows of several variables between those that need them and the ranks that own them, in one exchange.
+"""Moves rows of several variables between the ranks that need them and the ranks that own them, in one exchange.
 
-Row i belongs to rank i mod ranks. Ids of all variables travel as one message a pair of ranks: each variable's ids stand
-behind the rows of the variables before it, so that an id tells its variable. Rows travel as one message a dtype.
+Row i belongs to rank i mod ranks. The ids of all variables travel in one message for each pair of ranks. Each
+variable's ids are offset by the number of rows of the variables before it, so the id identifies the variable. Rows
+travel in one message for each dtype.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class Table:
-    """A variable of the plan, or its slot, whose rows are spread over ranks, as far as an exchange must know it."""
+    """What an exchange needs to know of a variable of the plan, or of its slot, whose rows are spread over the
+    ranks."""
 
     variable: str
     rows: int
@@ -32,11 +34,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Distinct ids, ascending, on their way: how many of which table go to whom, and came from whom.
+    """An exchange of distinct ascending ids, and of the rows that they name.
 
-    `asked[t]` are positions in table t's ids, by owner; `arrived[t]` the ids of table t that came here, counted among
-    this rank's own rows, by sender. `sent_counts` and `arrived_counts` [ranks, tables] say how many. `is_exact`: rows
-    travel as they are, whatever the plan says of compression.
+    `asked[t]` are positions in table t's ids, ordered by owner. `arrived[t]` are the ids of table t that this rank
+    received, ordered by sender, as places among its own rows. `sent_counts` and `arrived_counts` [ranks, tables] count
+    them by rank and table. With `is_exact`, rows are never compressed, whatever the plan says.
     """
 
     rewrite: Rewrite
@@ -49,7 +51,7 @@ class Exchange:
     is_exact: bool
 
     def of(self, members: Sequence[int], *, name: str) -> Exchange:
-        """The same of some of its tables alone, whose rows then travel under a name of their own."""
+        """Returns the exchange restricted to the tables `members`. Its rows travel under `name`."""
         if list(members) == list(range(len(self.tables))):
             return dataclasses.replace(self, name=name)
         return Exchange(
@@ -64,13 +66,16 @@ class Exchange:
         )
 
     def to_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """rows[t] [ids of t, ...] as they stand beside the ids, to the owners: [arrived ids of t, ...]."""
+        """Sends rows[t] [ids of t, ...], in the order of the ids, to the owners. Returns [arrived ids of t, ...]."""
         by_owner = [tf.gather(each, order) for each, order in zip(rows, self.asked, strict=True)]
         return self._travel(by_owner, self.sent_counts, self.arrived_counts, f"{self.name}/to_owners")
 
     def from_owners(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """rows[t] [arrived ids of t, ...] back to who asked: [ids of t, ...], by owner as `asked[t]`. They are not
-        brought in order, since who looked them up takes rows from among them anyway, and one copy less is made."""
+        """Sends rows[t] [arrived ids of t, ...] back to the ranks that asked. Returns [ids of t, ...], ordered as
+        `asked[t]`.
+
+        The rows are not sorted into the order of the ids: the caller gathers from them anyway, and this saves a copy.
+        """
         return self._travel(rows, self.arrived_counts, self.sent_counts, f"{self.name}/from_owners")
 
     def _travel(self, rows: Sequence[tf.Tensor], sent: tf.Tensor, received: tf.Tensor, name: str) -> list[tf.Tensor]:
@@ -107,7 +112,7 @@ class Exchange:
 def ask_owners(
     rewrite: Rewrite, tables: Sequence[Table], ids: Sequence[tf.Tensor], *, name: str, is_exact: bool = False
 ) -> Exchange:
-    """Sends distinct ascending ids ([n], of each table) to the ranks that own their rows.
+    """Sends distinct ascending ids ([n] for each table) to the ranks that own their rows.
 
     A collective: all ranks must run it.
     """
@@ -130,7 +135,7 @@ def ask_owners(
 
 
 def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
-    """The ids, if they are of the table's rows: any other would be that of another table's row with its owner."""
+    """Asserts that all ids are rows of the table. With its owner, any other id would name a row of another table."""
     least, most = (tf.cast(reduce(ids), tf.int64) for reduce in (tf.reduce_min, tf.reduce_max))
     is_right = tf.equal(tf.size(ids), 0) | ((least >= 0) & (most < table.rows))
     told = [f"ids of «{table.variable}», which has {table.rows} rows, are from", least, "to", most]
@@ -141,11 +146,13 @@ def _in_range(ids: tf.Tensor, table: Table) -> tf.Tensor:
 def swap(
     rewrite: Rewrite, tensor: tf.Tensor, rows: tf.Tensor, variables: Sequence[str], *, name: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`collectives.all_to_all` of `rows[r, v]` (int32) rows of the tensor for rank r and variable v, in this order; the
-    bytes for other ranks are counted as sent."""
+    """Runs `collectives.all_to_all` and counts the bytes for other ranks as sent.
+
+    `tensor` has `rows[r, v]` (int32) rows for rank r and variable v, in this order.
+    """
     from parallax_runner.rewrite.exchange import collectives
 
-    tensor = tf.identity(tensor)  # counted only where this exchange is in the step
+    tensor = tf.identity(tensor)  # counted only if this exchange is in the step
     came, came_counts = collectives.all_to_all(tensor, tf.reduce_sum(rows, axis=1), name=name)
     came.set_shape([None, *tensor.shape[1:]])
     came_counts.set_shape([rewrite.plan.workers])
@@ -156,12 +163,14 @@ def swap(
 
 
 def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
-    """Where each table's own rows begin if all stand one behind the other, and where the last one's end."""
+    """Returns the first row of each table if a rank's rows of all tables are concatenated, and the total number of
+    rows."""
     return list(itertools.accumulate((-(-table.rows // ranks) for table in tables), initial=0))
 
 
 def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
-    """Ids that came, by table and counted from its first row; how many of them each rank sent [ranks, tables]."""
+    """Splits the ids that arrived by table. Returns them relative to the table's first row, and their counts [ranks,
+    tables]."""
     tables, ranks = len(starts) - 1, counts.shape[0]
     number = tf.searchsorted(tf.constant(starts[1:-1], came.dtype), came, side="right")
     sender = tf.repeat(tf.range(ranks), counts)
@@ -171,7 +180,8 @@ def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tu
 
 
 def _interleave(flat: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
-    """Of each table's values, which stand by rank, first all that is rank 0's, then all that is rank 1's, and so on."""
+    """Concatenates the tables' values, each ordered by rank: first all values of rank 0, then all of rank 1, and so
+    on."""
     pieces = [tf.split(each, counts[:, number], num=ranks) for number, each in enumerate(flat)]
     return tf.concat([of_table[rank] for rank in range(ranks) for of_table in pieces], axis=0)
 

@@ -1,6 +1,6 @@
-"""Pass: gradients of variables that are spread over the ranks go to the owners of their rows, and each updates its own.
+"""Pass: send gradients of variables that are spread over the ranks to the owners of their rows, which update them.
 
-Every rank runs the same update on its own rows; what the update does over all rows (a norm) is brought together.
+Every rank runs the same update on its own rows. A result over all rows, such as a norm, is summed over the ranks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @rewrite_pass(reads=["gradients", "placements", "known_ids"], writes=["train_op", "sent", "row_orders", "behind"])
 def update_own_rows(rewrite: Rewrite) -> None:
-    """Lets each rank apply the mean (or sum) over ranks of the gradients to the rows that are its own."""
+    """Makes each rank apply the mean (or sum) over ranks of the gradients to the rows that it owns."""
     gradients = rewrite.gradients_by(Route.ALLTOALL)
     if not gradients:
         return
@@ -55,7 +55,7 @@ def update_own_rows(rewrite: Rewrite) -> None:
 def _exchange(
     rewrite: Rewrite, gradients: list[RankGradient], alone: tf.Tensor, *, name: str
 ) -> tuple[Exchange, Push | None]:
-    """How these gradients go to the owners in the step, and the whole push if some of their rows go behind it."""
+    """Returns the exchange for gradients that travel within the step, and the push if some travel behind the step."""
     exchange = exchange_of_known_ids(rewrite, gradients, name=name)
     if exchange is None:
         tables = [table_of(over_ranks(rewrite, gradient.variables[0])) for gradient in gradients]
@@ -73,7 +73,7 @@ def _exchange(
 def _aggregates(
     rewrite: Rewrite, gradients: list[RankGradient], arrived: Sequence[tf.Tensor], own_ids: Sequence[tf.Tensor]
 ) -> dict[str, ShardedValue]:
-    """The aggregates of this rank's own rows, by tensor name, of rows that have arrived with their places."""
+    """Merges the gradients that arrived for this rank's own rows. Returns the aggregates by tensor name."""
     found = {}
     for gradient, rows, ids in zip(gradients, arrived, own_ids, strict=True):
         assert gradient.indices is not None
@@ -92,7 +92,7 @@ def _apply_later(
     values: Mapping[str, ShardedValue],
     alone: tf.Tensor,
 ) -> LaterUpdate:
-    """The same updates for the rows that go behind."""
+    """Builds the updates of the rows whose gradients travel behind the step."""
     carried, stands_for, writes = [], {}, set[tf.Operation]()
     for push, gradients in pushes:
         carried.append(carry(push, [gradient.values for gradient in gradients]))
@@ -106,7 +106,7 @@ def _apply_later(
 
 
 def _writes_of(rewrite: Rewrite, variable: str) -> set[tf.Operation]:
-    """The ops of a step that write this rank's rows of a variable and of its slots."""
+    """Finds the ops of a step that write this rank's rows of a variable and its slots."""
     step = edit.ancestors([rewrite.train_op])
     (planned,) = [one for one in rewrite.plan.by_route(Route.ALLTOALL) if one.name == variable]
     names = (variable, *planned.slots)
