@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 from unittest import mock
 
 import tensorflow.compat.v1 as tf
@@ -12,15 +13,25 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.rewrite.routes.alltoall import ahead, behind
 from parallax_runner.train.ahead import Batch, StepsAhead
 
-# Faults in which no row is marked: none is late, or none goes now.
-MARKS_IN = {"rows_before_their_update": ahead, "updates_after_a_read": behind}
+Method: TypeAlias = Callable[..., dict[tf.Tensor, Any]]
+# A step of the matrix has read its rows long before.
+SECS = 0.3
 
 
 @contextmanager
 def planted(fault: str | None) -> Iterator[None]:
     """Has rewriting make a graph with the fault."""
-    if fault in MARKS_IN:
-        with mock.patch.object(MARKS_IN[fault], "are_among", lambda places, *_: tf.zeros_like(places, tf.bool)):
+    if fault == "rows_before_their_update":
+        with (
+            mock.patch.object(ahead, "are_among", none_marked),
+            mock.patch.object(StepsAhead, "start", prepared_first(StepsAhead.start)),
+        ):
+            yield
+    elif fault == "updates_after_a_read":
+        with (
+            mock.patch.object(behind, "are_among", none_marked),
+            mock.patch.object(StepsAhead, "_found", rows_last(StepsAhead._found)),
+        ):
             yield
     elif fault == "draws_made_twice":
         with mock.patch.object(StepsAhead, "start", twice(StepsAhead.start)):
@@ -29,7 +40,35 @@ def planted(fault: str | None) -> Iterator[None]:
         yield
 
 
-def twice(start: Callable[..., dict[tf.Tensor, Any]]) -> Callable[..., dict[tf.Tensor, Any]]:
+def none_marked(places: tf.Tensor, *_: Any) -> tf.Tensor:
+    """No row is late, or none goes now."""
+    return tf.zeros_like(places, tf.bool)
+
+
+def prepared_first(start: Method) -> Method:
+    """Prepares the next step before the step runs, so that a row that comes too early is certainly an old one."""
+
+    def started(steps: StepsAhead, batch: Batch, following: Batch | None) -> dict[tf.Tensor, Any]:
+        feeds = start(steps, batch, following)
+        if steps._thread is not None:
+            steps._thread.join()
+        return feeds
+
+    return started
+
+
+def rows_last(find: Method) -> Method:
+    """Applies what a step has left when the next one has read its rows."""
+
+    def found(steps: StepsAhead, carried: Any, *feeds_and_ops: Any) -> dict[tf.Tensor, Any]:
+        if carried is steps.ahead.rows:
+            time.sleep(SECS)
+        return find(steps, carried, *feeds_and_ops)
+
+    return found
+
+
+def twice(start: Method) -> Method:
     """Draws for the first step once more than it needs."""
 
     def started(steps: StepsAhead, batch: Batch, following: Batch | None) -> dict[tf.Tensor, Any]:
