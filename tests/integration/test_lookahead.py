@@ -31,7 +31,8 @@ def variables(run: Run, step: int) -> dict[str, np.ndarray]:
 
 def test_what_is_saved_and_validated_on_the_way_is_the_same(tmp_path: Path) -> None:
     ahead, plain = trained(tmp_path, "1"), trained(tmp_path, "off")
-    assert [any(one["is_ahead"] for one in run.plan["variables"]) for run in (ahead, plain)] == [True, False]
+    for half in ("is_ahead", "is_behind"):
+        assert [any(one[half] for one in run.plan["variables"]) for run in (ahead, plain)] == [True, False]
     assert list(ahead.losses()) == list(plain.losses()) == list(range(1, 21))
     np.testing.assert_allclose(list(ahead.losses().values()), list(plain.losses().values()), rtol=1e-5)
     for step in (7, 14, 20):
