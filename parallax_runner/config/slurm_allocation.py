@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 
 from parallax_runner.config.schema import ClusterConfig
@@ -16,6 +17,22 @@ REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 def job_id(environ: Mapping[str, str] = os.environ) -> str | None:
     """The id of the job whose allocation this process is in, None outside of one."""
     return environ.get("SLURM_JOB_ID")
+
+
+def sweep_job_id(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The id of the Slurm job that submitit has made of one job of a sweep, as squeue shows it: `12` or, of an array,
+    `12_3`. None in any other process."""
+    if environ.get("SUBMITIT_EXECUTOR") != "slurm":
+        return None
+    array = environ.get("SLURM_ARRAY_JOB_ID")
+    return f"{array}_{environ.get('SLURM_ARRAY_TASK_ID')}" if array else job_id(environ)
+
+
+def warning_signal(environ: Mapping[str, str] = os.environ) -> signal.Signals:
+    """What Slurm sends before the time limit: SIGUSR1, which `job.sbatch` asks for, or what submitit asks for."""
+    if sweep_job_id(environ) is None:
+        return signal.SIGUSR1
+    return signal.Signals[f"SIG{environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}"]
 
 
 def is_surplus_task(environ: Mapping[str, str] = os.environ) -> bool:

@@ -47,7 +47,10 @@ _OWN_READER = (
     "arguments and batch_size, and give --config-dir FOLDER {group}=mine"
 )
 # Where no choice is what was meant.
-REMEDIES = {"data": dict.fromkeys(("csv", "tsv", "json", "jsonl", "parquet", "tfrecord", "tfrecords"), _OWN_READER)}
+REMEDIES = {
+    "data": dict.fromkeys(("csv", "tsv", "json", "jsonl", "parquet", "tfrecord", "tfrecords"), _OWN_READER),
+    "hydra/launcher": {"submititslurm": "install what it needs: pip install 'parallax-runner[slurm]'"},
+}
 # By the last part of a key, which may stand in several groups.
 KEYS = {
     "lr": "learning_rate",

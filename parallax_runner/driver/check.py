@@ -36,7 +36,8 @@ class CheckedSweep:
 
     `jobs` is empty where a sweeper chooses values as it goes. `first` is the first one's configuration, or what is
     common to those to come. `swept` has each key that is swept over with what was said of it, such
-    as `mpi,ps`. `more_lines` are overrides that Hydra must be given to compose the same.
+    as `mpi,ps`. `more_lines` are overrides that Hydra must be given to compose the same. Several jobs may run at a time
+    where it `is_parallel`, as jobs of Slurm where it `is_on_slurm`.
     """
 
     dir: Path
@@ -45,6 +46,7 @@ class CheckedSweep:
     swept: dict[str, str]
     more_lines: tuple[str, ...]
     is_parallel: bool
+    is_on_slurm: bool
 
     @property
     def dir_line(self) -> str:
@@ -73,14 +75,15 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
     if reason is not None:
         raise ConfigError(f"hydra.sweep.dir={shown(command.dir)}: {reason}")
     jobs = _validated(composer.jobs_of(command), needs_objective=not command.jobs_are_known)
-    hydra = command.config.hydra
+    launcher = str(command.config.hydra.launcher.get("_target_", ""))
     return CheckedSweep(
         dir=Path(command.dir),
         jobs=tuple(jobs) if command.jobs_are_known else (),
         first=jobs[0].config,
         swept=_swept(command),
         more_lines=tuple(command.more_lines),
-        is_parallel=not str(hydra.launcher.get("_target_", "")).endswith(".BasicLauncher"),
+        is_parallel=not launcher.endswith(".BasicLauncher"),
+        is_on_slurm=launcher.endswith(".submitit_launcher.SlurmLauncher"),
     )
 
 

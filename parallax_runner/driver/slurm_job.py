@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.slurm_allocation import LAUNCHER, job_id
+from parallax_runner.config.slurm_allocation import LAUNCHER, job_id, sweep_job_id, warning_signal
 from parallax_runner.errors import LaunchError
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
@@ -166,21 +166,23 @@ def status_of(state: str, exit_code: str) -> int:
 
 def ending_signals(config: RunConfig) -> tuple[signal.Signals, ...]:
     """What ends a run in a job of Slurm beside the usual signals."""
-    return (signal.SIGUSR1,) if config.cluster.launcher == LAUNCHER and job_id() is not None else ()
+    is_warned = config.cluster.launcher == LAUNCHER and job_id() is not None
+    return (warning_signal(),) if is_warned or sweep_job_id() is not None else ()
 
 
 @contextmanager
 def started_again(interrupts: Interrupts) -> Iterator[None]:
     """After a run that SIGUSR1 has ended, which its script's --signal sends before the time limit, the job is queued
-    again."""
+    again. A job of a sweep sees to that itself."""
     try:
         yield
     finally:
-        if interrupts.first_signal == signal.SIGUSR1:
-            _requeue()
+        if interrupts.first_signal == signal.SIGUSR1 and sweep_job_id() is None:
+            requeue()
 
 
-def _requeue() -> None:
+def requeue() -> None:
+    """Has Slurm start the job that this process is in again, and says so."""
     job = job_id()
     argv = ["scontrol", "requeue", str(job)]
     try:

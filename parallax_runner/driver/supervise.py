@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from parallax_runner.config import frozen
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.slurm_allocation import sweep_job_id
 from parallax_runner.data.dataset import Dataset
 from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
@@ -22,6 +23,7 @@ from parallax_runner.driver.recovery import Recovery, Restarts
 from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.errors import CheckpointError, LaunchError
 from parallax_runner.launch import processes
+from parallax_runner.launch.control import wire
 from parallax_runner.launch.interrupts import Interrupts
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
 from parallax_runner.launch.launchers.choose import launcher_of
@@ -186,12 +188,14 @@ def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] 
 def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
     """What to start for a plan; `module` is what each worker runs. Raises LaunchError where the way to another host is
     not known."""
+    # Slurm signals all processes of a job at once, and only the driver is to act on it.
+    deafness = {} if sweep_job_id() is None else {wire.DEAF: "1"}
     return LaunchSpec(
         job=Job(
             run_dir=run_dir,
             workers=plan.workers,
             servers=plan.servers,
-            env=thread_environment(config.cluster.threads_per_worker),
+            env=thread_environment(config.cluster.threads_per_worker) | deafness,
             worker_module=module,
         ),
         launcher=launcher_of(config, plan),

@@ -24,8 +24,8 @@ from parallax_runner.process.user_code import describe_exit
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
     """Runs `body` and ends the process; a failure goes to the driver, and with its traceback to the process's log."""
     if wire.DEAF in os.environ:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
     try:
         client = ControlClient.connect(role, index)
     except LaunchError as error:

@@ -8,7 +8,9 @@ from parallax_runner.errors import ParallaxError
 from parallax_runner.files.credentials import masked
 
 # What a shell shows for a process that Ctrl-C, SIGTERM, the loss of its terminal, or Slurm's warning has ended.
-INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP, 128 + signal.SIGUSR1)
+INTERRUPTED = tuple(
+    128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+)
 
 
 def tell(error: BaseException) -> int:

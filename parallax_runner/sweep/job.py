@@ -1,11 +1,12 @@
-"""Runs one job: the function that Hydra calls, in this process or in one of joblib's.
+"""Runs one job: the function that Hydra calls, in this process, in one of joblib's, or in a job of Slurm.
 
-A job that joblib runs is found there by the name of this module, so importing it makes ready what Hydra needs to name
-the job's folder.
+Another process finds the function by the name of this module, so importing it makes ready what Hydra needs to name the
+job's folder.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import sys
@@ -20,6 +21,8 @@ from parallax_runner.config.compose import as_typed
 from parallax_runner.config.frozen import job_config, run_config
 from parallax_runner.config.objective import Objective, maximizes
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.slurm_allocation import is_surplus_task, sweep_job_id, warning_signal
+from parallax_runner.driver import slurm_job
 from parallax_runner.process.exit_status import INTERRUPTED, tell
 from parallax_runner.process.terminal import keep_going
 from parallax_runner.sweep.device import own_gpu
@@ -55,17 +58,44 @@ def _run_in_sweep(composed: object, hydra: Any) -> float | None:
     config = run_config(composed)
     job = Job.of(sweep_dir, config.run_dir, *as_typed(hydra))
     config = job_config(composed, sweep_dir, job.title)
+    if sweep_job_id() is not None:
+        _run_as_slurm_job(ledger, job, config)
+        return None
     with one_of_joblibs(ledger), ends_job():
         standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config)
-    if standing.status == "finished":
-        # A resumed job that had no step left may have none, and one that diverged may have NaN: Optuna takes neither.
-        is_number = standing.objective is not None and not math.isnan(standing.objective)
-        return standing.objective if is_number and _is_comparable(standing, ledger) else _worst(hydra)
-    if standing.status == "interrupted" or config.sweep.fail_fast:
+    if standing.status == "interrupted" or (standing.status == "failed" and config.sweep.fail_fast):
         # This ends the sweep, and joblib then kills the processes of the other jobs: they come to their own end first.
         ledger.wait_until_alone()
         raise SystemExit(standing.exit_status)
-    return _worst(hydra)
+    return value_for_sweeper(standing, ledger, hydra)
+
+
+def _run_as_slurm_job(ledger: Ledger, job: Job, config: RunConfig) -> None:
+    """Runs the job; the ledger has its end, and Slurm its exit status.
+
+    After the warning before the time limit the job is queued again. Raises SystemExit where it has not finished.
+    """
+    if is_surplus_task():
+        return
+    if "SLURM_RESTART_COUNT" in os.environ:  # it goes on where it was, whatever it began from
+        config = dataclasses.replace(config, ckpt=dataclasses.replace(config.ckpt, resume="auto"))
+    warning = warning_signal()
+    with ends_job(warning):
+        standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config)
+    if standing.exit_status == 128 + warning:
+        slurm_job.requeue()
+    if standing.exit_status:
+        raise SystemExit(standing.exit_status)
+
+
+def value_for_sweeper(standing: Standing, ledger: Ledger, hydra: Any) -> float | None:
+    """What the sweeper is told of a job that has ended: its objective, or the worst there is; `hydra` is Hydra's own
+    configuration."""
+    if standing.status != "finished":
+        return _worst(hydra)
+    # A resumed job that had no step left may have none, and one that diverged may have NaN: Optuna takes neither.
+    is_number = standing.objective is not None and not math.isnan(standing.objective)
+    return standing.objective if is_number and _is_comparable(standing, ledger) else _worst(hydra)
 
 
 def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:

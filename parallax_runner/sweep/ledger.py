@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,9 @@ from typing import Any, BinaryIO, Literal
 import psutil
 
 from parallax_runner.config.objective import Direction
+from parallax_runner.config.slurm_allocation import sweep_job_id
 from parallax_runner.files.credentials import without_password
+from parallax_runner.sweep.slurm_queue import Queue
 
 FILE_NAME = "ledger.jsonl"
 POLL_SECS = 0.5
@@ -32,6 +34,8 @@ JOB_EVENTS: dict[str, Status] = {
     "failed": "failed",
     "interrupted": "interrupted",
 }
+# A job was handed to Slurm: until it starts, what it was before still holds.
+SUBMITTED = "submitted"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class Job:
 @dataclass(frozen=True)
 class Standing:
     """What a job has come to by its last event; `exit_status` is 0 unless it failed or was interrupted.
-    `objective_name` is UNNAMED where an older version wrote the event; its `direction` says which values are better."""
+    `objective_name` is UNNAMED where an older version wrote the event; its `direction` says which values are better.
+    `slurm_job` is the id of the Slurm job that it is, or was; None where it is none."""
 
     job: Job
     status: Status
@@ -65,6 +70,7 @@ class Standing:
     error: str | None = None
     objective_name: str | None = None
     direction: Direction = "minimize"
+    slurm_job: str | None = None
 
     def objective_fields(self) -> dict[str, Any]:
         """The objective as an event has it."""
@@ -86,8 +92,9 @@ class Account:
     driver_pid: int = 0
 
     def running(self, besides_pid: int = 0) -> list[Standing]:
-        """The jobs that a living process works on."""
-        return [one for one in self.standings.values() if one.status == "running" and one.pid != besides_pid]
+        """The jobs that a living process works on, or that Slurm has not ended yet."""
+        running = [one for one in self.standings.values() if one.status == "running"]
+        return [one for one in running if one.slurm_job is not None or one.pid != besides_pid]
 
     def has_finished(self, job: Job) -> bool:
         """Whether this job, with the same overrides, has nothing left to do."""
@@ -107,7 +114,7 @@ class Ledger:
             _write(file, event, job, fields)
 
     def read(self) -> Account:
-        """Everything up to now; a job whose process is gone counts as interrupted."""
+        """Everything up to now; a job whose process is gone, or that Slurm has ended, counts as interrupted."""
         with self._open() as file:
             return account(_events(file))
 
@@ -134,6 +141,16 @@ class Ledger:
                     return None
             time.sleep(POLL_SECS)
 
+    def skip_finished(self, job: Job) -> Standing | None:
+        """Notes that a job has finished already, and returns its standing; None if it has not."""
+        with self._open() as file:
+            known = account(_events(file))
+            if not known.has_finished(job):
+                return None
+            before = known.standings[job.name]
+            _write(file, "skipped", job, before.objective_fields())
+            return before
+
     def wait_until_alone(self) -> None:
         """Returns when no other process works on a job of the sweep."""
         while self.read().running(besides_pid=os.getpid()):
@@ -150,7 +167,8 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
     """Adds up events in their order."""
     starts = [number for number, event in enumerate(events) if event["event"] == "sweep_started"]
     begin = starts[-1] if starts else 0
-    standings: dict[str, Standing] = {}
+    last: dict[str, dict[str, Any]] = {}
+    submitted: dict[str, dict[str, Any]] = {}
     objectives: list[float] = []
     objective_name: str | None = None
     direction: Direction = "minimize"
@@ -158,24 +176,39 @@ def account(events: Sequence[dict[str, Any]]) -> Account:
     for number, event in enumerate(events):
         kind, is_present = event["event"], number >= begin
         exit_status = event.get("exit_status", 0)
+        if kind == SUBMITTED:
+            submitted[event["job"]] = event
         if kind in JOB_EVENTS:
-            standing = standings[event["job"]] = _standing(event)
-            if kind == "finished" and standing.objective is not None:
-                if not objectives:
-                    objective_name, direction = standing.objective_name, standing.direction
-                objectives.append(standing.objective)
+            last[event["job"]] = event
+            submitted.pop(event["job"], None)
+        if kind == "finished" and (standing := _standing(event, "finished")).objective is not None:
+            if not objectives:
+                objective_name, direction = standing.objective_name, standing.direction
+            objectives.append(standing.objective)
         if is_present and kind == "failed":
             failed_status = max(failed_status, exit_status)
-        if is_present and kind in ("stop", "interrupted"):
+        # A job of Slurm's that is ended or preempted ends no other.
+        if is_present and kind in ("stop", "interrupted") and event.get("slurm_job") is None:
             stop_status = stop_status or exit_status
+    standings = _standings(last, submitted)
     driver_pid = events[begin]["pid"] if starts else 0
     return Account(standings, tuple(objectives), objective_name, direction, failed_status, stop_status, driver_pid)
 
 
-def _standing(event: dict[str, Any]) -> Standing:
-    status = JOB_EVENTS[event["event"]]
-    if status == "running" and not _is_alive(event["pid"], event["process_started"]):
-        status = "interrupted"
+def _standings(last: Mapping[str, dict[str, Any]], submitted: Mapping[str, dict[str, Any]]) -> dict[str, Standing]:
+    """By each job's last event, and that by which Slurm got it since, if it did."""
+    queue, standings = Queue(), {}
+    for name, event in last.items():
+        status = JOB_EVENTS[event["event"]]
+        is_gone = status == "running" and not _is_alive(event, queue)
+        standings[name] = _standing(event, "interrupted" if is_gone else status)
+    for name, event in submitted.items():
+        if _is_alive(event, queue):
+            standings[name] = _standing(event, "running")
+    return standings
+
+
+def _standing(event: dict[str, Any], status: Status) -> Standing:
     objective = event.get("objective")
     return Standing(
         job=Job(event["job"], event["title"], tuple(event["overrides"]), event["run_dir"]),
@@ -186,6 +219,7 @@ def _standing(event: dict[str, Any]) -> Standing:
         direction=event.get("direction", "minimize"),
         exit_status=event.get("exit_status", 0),
         error=event.get("error"),
+        slurm_job=event.get("slurm_job"),
     )
 
 
@@ -208,6 +242,8 @@ def _write(file: BinaryIO, event: str, job: Job | None, fields: dict[str, Any]) 
     if job is not None:
         entry |= {"job": job.name, "title": job.title, "overrides": list(job.overrides), "run_dir": job.run_dir}
     entry |= {"pid": os.getpid(), "process_started": _process_started(os.getpid())}
+    if job is not None and (slurm_job := sweep_job_id()) is not None:
+        entry["slurm_job"] = slurm_job
     entry |= {key: _as_json(value) for key, value in fields.items()}
     size = file.seek(0, os.SEEK_END)
     if size:
@@ -228,7 +264,16 @@ def _process_started(pid: int) -> float:
     return psutil.Process(pid).create_time()
 
 
-def _is_alive(pid: int, started_secs: float) -> bool:
+def _is_alive(event: dict[str, Any], queue: Queue) -> bool:
+    """Whether somebody works, or is going to work, on the job that was started or submitted."""
+    slurm_job = event.get("slurm_job")
+    if slurm_job is not None and slurm_job != sweep_job_id():
+        return queue.may_have(slurm_job)
+    # Slurm may have started this very job again: then the process of its last start is gone.
+    return event["event"] != SUBMITTED and _process_lives(event["pid"], event["process_started"])
+
+
+def _process_lives(pid: int, started_secs: float) -> bool:
     """Whether that very process lives: its number may have gone to another one since."""
     try:
         process = psutil.Process(pid)

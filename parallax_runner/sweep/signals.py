@@ -22,12 +22,12 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def handled(handler: Any) -> Iterator[None]:
-    """Has the signals that end a run go to `handler`; outside the main thread Python allows no handlers."""
+def handled(handler: Any, *more: signal.Signals) -> Iterator[None]:
+    """Has the signals that end a run, and `more`, go to `handler`; outside the main thread Python allows none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in ending_signals()}
+    before = {number: signal.signal(number, handler) for number in (*ending_signals(), *more)}
     try:
         yield
     finally:
@@ -35,9 +35,9 @@ def handled(handler: Any) -> Iterator[None]:
             signal.signal(number, previous)
 
 
-def ends_job() -> contextlib.AbstractContextManager[None]:
+def ends_job(*more: signal.Signals) -> contextlib.AbstractContextManager[None]:
     """A signal is an exception, where the job does not handle it by itself."""
-    return handled(_exit)
+    return handled(_exit, *more)
 
 
 @contextmanager
@@ -63,6 +63,23 @@ def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
     for number in ending_signals():
         signal.signal(number, leave_if_alone)
     leave_if_alone()
+
+
+class Noted:
+    """For a sweep whose jobs Slurm runs: the first signal is only noted, and whoever waits for the jobs ends them. A
+    second one ends the sweep at once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._first_secs = 0.0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        now = time.monotonic()
+        if self.signal is None:
+            self.signal, self._first_secs = number, now
+        elif number != signal.SIGHUP and now - self._first_secs > SAME_PRESS_SECS:
+            _exit(number, frame)
 
 
 class Forwarder:

@@ -8,7 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -47,7 +47,7 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
         again = [without_password(word) for word in again]
         ledger.append("sweep_started", arguments=again)
         tracker = parent.open_parent(sweep)
-        with handled(Forwarder(ledger)) if sweep.is_parallel else ends_job():
+        with _signals(sweep, ledger):
             launch_status = _status_of(launch)
         account = ledger.read()
         stop_status = account.stop_status or (launch_status if launch_status in INTERRUPTED else 0)
@@ -87,6 +87,14 @@ def _planned(sweep: CheckedSweep) -> list[Job]:
     return [Job.of(sweep.dir, one.config.run_dir, one.title, one.overrides) for one in sweep.jobs]
 
 
+def _signals(sweep: CheckedSweep, ledger: Ledger) -> AbstractContextManager[None]:
+    if sweep.is_on_slurm:
+        from parallax_runner.sweep.slurm_launcher import on_slurm  # submitit is an extra
+
+        return on_slurm()
+    return handled(Forwarder(ledger)) if sweep.is_parallel else ends_job()
+
+
 def _status_of(launch: Callable[[], None]) -> int:
     try:
         with warnings.catch_warnings():
@@ -118,9 +126,12 @@ def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
 
 def _check_nothing_runs(ledger: Ledger) -> None:
     for standing in ledger.read().running():
+        slurm_job = standing.slurm_job
+        runner = f"process {standing.pid}" if slurm_job is None else f"Slurm job {slurm_job}"
+        ending = "end it" if slurm_job is None else f"end it by scancel {slurm_job}"
         raise ConfigError(
-            f"hydra.sweep.dir={ledger.path.parent}: process {standing.pid} of an earlier start still runs "
-            f"{standing.job.name}; wait for its end, or end it"
+            f"hydra.sweep.dir={ledger.path.parent}: {runner} of an earlier start still runs {standing.job.name}; wait "
+            f"for its end, or {ending}"
         )
 
 

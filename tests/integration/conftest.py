@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.runs import TINY_LM, Broken, Run, break_in, interrupt, launch, started
+from tests.integration.slurm_cluster import Slurm, slurm_of_two_nodes
 from tests.shared import shared
 
 ENDLESS = ("train.steps=1000000", "train.log_every=20")
@@ -44,6 +45,15 @@ def own_cache(caches: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("own_cache")))
         yield
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """A Slurm of two nodes, which this process and those that it starts find."""
+    with slurm_of_two_nodes(tmp_path_factory.mktemp("slurm")) as running, pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH"):
+            patch.setenv(name, running.environ[name])
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tests.free_port import pick_free_port
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "unshare")
 NODES = ("n1", "n2")
 START_SECS = 30.0
+WAIT_SECS = 400.0
 CONF = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -175,3 +176,18 @@ def slurm_of_two_nodes(folder: Path) -> Iterator[Slurm]:
         yield slurm
     finally:
         slurm.stop()
+
+
+def start_now(slurm: Slurm, job: str) -> None:
+    """Slurm lets a job that was requeued wait for two minutes, and refuses to start one at once."""
+    slurm.wait_for(job, "PENDING", "RUNNING")
+    if slurm.field(job, "JobState") == "PENDING":
+        slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+5")
+
+
+def wait(until: Callable[[], bool], what: Callable[[], str]) -> None:
+    """Waits until something holds; `what` says, for the failure, how far it is."""
+    deadline = time.monotonic() + WAIT_SECS
+    while not until():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.2)

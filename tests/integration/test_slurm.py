@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from parallax_runner.checkpoints.files import list_checkpoints, step_of
 from tests.integration.runs import LAUNCH_SECS, Run, launch
-from tests.integration.slurm_cluster import Slurm, lacks, slurm_of_two_nodes
+from tests.integration.slurm_cluster import Slurm, lacks, start_now, wait
 
 MISSING = lacks()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -23,27 +21,12 @@ TWO_NODES = ("cluster=slurm", "cluster.nodes=2", "cluster.tasks_per_node=1")
 ENDLESS = ("train.steps=100000000", "ckpt.save_secs=100000")
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with slurm_of_two_nodes(tmp_path_factory.mktemp("slurm")) as running, pytest.MonkeyPatch.context() as patch:
-        for name in ("SLURM_CONF", "PATH"):
-            patch.setenv(name, running.environ[name])
-        yield running
-
-
 def submit(*arguments: str, cwd: Path) -> tuple[Run, str]:
     """A run that is handed to Slurm, and its job's id."""
     run = launch(*TWO_NODES, *SIMPLE, *arguments, cwd=cwd, is_forked=False).expect_success()
     found = re.search(r"submitted as job (\d+); log: (\S+);", run.stderr)
     assert found and found[2] == str(run.run_dir / f"slurm-{found[1]}.log"), run.stderr
     return run, found[1]
-
-
-def wait(until: Callable[[], bool], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + LAUNCH_SECS
-    while not until():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.2)
 
 
 def log_of(run: Run, job: str) -> str:
@@ -124,6 +107,22 @@ def test_usr1_saves_and_the_job_goes_on_in_its_folder_and_mlflow_run(slurm: Slur
         assert store.execute("SELECT run_uuid FROM runs").fetchall() == [(run.summary["mlflow_run_id"],)]
 
 
+def test_the_time_limit_is_warned_of_and_the_job_goes_on(slurm: Slurm, tmp_path: Path) -> None:
+    """Slurm sends SIGUSR1 itself, by the --signal of job.sbatch: 120 s before the limit, or up to a minute earlier."""
+    run, job = submit(*ENDLESS, "cluster.time_limit=4", cwd=tmp_path)
+    wait_for_step(run, job)
+    wait(lambda: slurm.field(job, "Restarts") == "1", lambda: log_of(run, job))
+    (step,) = saved(run)
+    assert f"job {job} is started again" in log_of(run, job)
+    assert "DUE TO TIME LIMIT" not in log_of(run, job)
+    before = len(log_of(run, job))
+    start_now(slurm, job)
+    wait_for_step(run, job, before)
+    slurm.command("scancel", job)
+    slurm.wait_for(job, "CANCELLED")
+    assert run.summary["first_step"] == step < run.summary["steps"]
+
+
 def test_a_job_that_is_preempted_saves_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:
     run, job = submit(*ENDLESS, cwd=tmp_path)
     wait_for_step(run, job)
@@ -158,10 +157,3 @@ def test_a_job_whose_node_is_lost_goes_on_when_there_are_nodes_again(slurm: Slur
     slurm.wait_for(job, "CANCELLED")
     assert run.summary["first_step"] > 0
     slurm.wait_until_idle()
-
-
-def start_now(slurm: Slurm, job: str) -> None:
-    """Slurm lets a job that was requeued wait for two minutes, and refuses to start one at once."""
-    slurm.wait_for(job, "PENDING", "RUNNING")
-    if slurm.field(job, "JobState") == "PENDING":
-        slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+5")

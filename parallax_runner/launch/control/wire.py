@@ -20,7 +20,8 @@ RANK = "PARALLAX_RANK"
 # Set where workers exchange gradients by Gloo, and find each other by a store that rank 0 runs.
 GLOO = "PARALLAX_GLOO"
 
-# Set where only the driver acts on SIGTERM and SIGUSR1, which a batch system sends to all processes of a job at once.
+# Set where only the driver acts on SIGTERM, SIGUSR1 and SIGUSR2: a batch system sends them to all processes of a job at
+# once.
 DEAF = "PARALLAX_DEAF"
 
 # Words that belong to the protocol itself; a report may not use them as its kind.

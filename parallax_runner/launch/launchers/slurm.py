@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import signal
 import socket
 import subprocess
 from contextlib import ExitStack
@@ -18,7 +17,6 @@ from parallax_runner.config.slurm_allocation import job_id
 from parallax_runner.errors import LaunchError
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire
-from parallax_runner.launch.deaf import DEAF
 from parallax_runner.launch.hosts import Hosts, Place, way_to
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.hosts import OverHosts, places_of
@@ -50,9 +48,7 @@ class Slurm(OverHosts):
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         """mpirun, whose daemons Open MPI starts by an srun of its own."""
-        (command,) = super().workers(_deaf(job), cleanup)
-        # SIGTERM would not end it when the driver is gone.
-        return [Command([*DEAF, *command.argv], command.env | OVERLAP, last_signal=int(signal.SIGKILL))]
+        return [command._replace(env=command.env | OVERLAP) for command in super().workers(_deaf(job), cleanup)]
 
     def servers(self, job: Job) -> list[Command]:
         """By srun, but for those of this node."""

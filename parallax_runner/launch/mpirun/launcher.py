@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.launch.control import wire
+from parallax_runner.launch.deaf import DEAF
 from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.launcher import Launcher, RankExit
@@ -40,7 +43,10 @@ class Mpirun(Launcher):
         for folder in made.values():
             cleanup.callback(folder.remove)
         named = {variable: str(folder.path) for variable, folder in made.items()}
-        return [command._replace(env=command.env | named)]
+        command = command._replace(env=command.env | named)
+        if wire.DEAF in job.env:  # SIGTERM would not end it when the driver is gone
+            command = command._replace(argv=[*DEAF, *command.argv], last_signal=int(signal.SIGKILL))
+        return [command]
 
     def rank_exit(self, output: str) -> RankExit | None:
         """As mpirun's sentences say."""

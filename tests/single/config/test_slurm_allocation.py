@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.schema import ClusterConfig
-from parallax_runner.config.slurm_allocation import expand, host_lines, is_surplus_task, tasks_per_node
+from parallax_runner.config.slurm_allocation import (
+    expand,
+    host_lines,
+    is_surplus_task,
+    sweep_job_id,
+    tasks_per_node,
+    warning_signal,
+)
 from parallax_runner.errors import ConfigError
 from tests.single.config.test_composition import compose
 
@@ -59,6 +68,15 @@ def test_of_several_tasks_one_is_the_driver() -> None:
     assert not is_surplus_task({"SLURM_STEP_ID": "0", "SLURM_PROCID": "0"})
     assert not is_surplus_task({"SLURM_PROCID": "0"})
     assert not is_surplus_task({})
+
+
+def test_a_job_of_a_sweep_knows_its_id_and_what_warns_it() -> None:
+    by_submitit = {**JOB, "SUBMITIT_EXECUTOR": "slurm"}
+    in_array = {**by_submitit, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+    assert [sweep_job_id(one) for one in (JOB, by_submitit, in_array)] == [None, JOB["SLURM_JOB_ID"], "7_3"]
+    assert warning_signal(JOB) == signal.SIGUSR1
+    assert warning_signal(by_submitit) == signal.SIGUSR2
+    assert warning_signal({**by_submitit, "SUBMITIT_PREEMPT_SIGNAL": "USR1"}) == signal.SIGUSR1
 
 
 def test_processes_follow_from_the_allocation(in_job: None) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.sweep import ledger as ledgers
-from parallax_runner.sweep.ledger import Job, Ledger, account
+from parallax_runner.sweep.ledger import SUBMITTED, Job, Ledger, account
 
 JOB = Job("comm-mpi", "comm=mpi", ("comm=mpi", "train.steps=5"), "/runs/comm-mpi")
 OTHER = Job("comm-ps", "comm=ps", ("comm=ps", "train.steps=5"), "/runs/comm-ps")
@@ -162,3 +162,45 @@ def test_waits_for_the_same_job_elsewhere(ledger: Ledger, monkeypatch: pytest.Mo
     ledger.append("finished", JOB, objective=3.0)
     waiting.join(30)
     assert [one.objective for one in found] == [3.0]
+
+
+@pytest.fixture
+def without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No squeue can be asked."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_a_job_that_slurm_may_still_have_counts_as_running(ledger: Ledger, without_slurm: None) -> None:
+    ledger.append(SUBMITTED, JOB, slurm_job="12_0")
+    standing = ledger.read().standings[JOB.name]
+    assert (standing.status, standing.slurm_job) == ("running", "12_0")
+    assert ledger.read().running(besides_pid=os.getpid()), "whose process wrote that says nothing"
+    ledger.append("finished", JOB, objective=1.5, slurm_job="12_0")
+    assert ledger.read().standings[JOB.name].status == "finished"
+
+
+def test_a_job_claims_itself_in_slurm_also_when_it_is_started_again(
+    ledger: Ledger, without_slurm: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.append(SUBMITTED, JOB, slurm_job="12_0")
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    assert ledger.claim(JOB, fail_fast=False) is None
+    assert lines(ledger)[-1]["slurm_job"] == "12_0"
+    dead = lines(ledger)[-1] | {"pid": dead_pid()}
+    assert account([dead]).standings[JOB.name].status == "interrupted", "of the same Slurm job: its last start"
+
+
+def test_a_job_that_slurm_has_ended_stops_no_other(ledger: Ledger) -> None:
+    ledger.append("interrupted", JOB, exit_status=143, slurm_job="12_0")
+    assert ledger.read().stop_status == 0
+    assert ledger.claim(OTHER, fail_fast=True) is None
+
+
+def test_a_finished_job_is_not_submitted_again(ledger: Ledger) -> None:
+    assert ledger.skip_finished(JOB) is None
+    ledger.append("finished", JOB, objective=1.5)
+    standing = ledger.skip_finished(JOB)
+    assert standing is not None and standing.objective == 1.5
+    assert lines(ledger)[-1]["event"] == "skipped"

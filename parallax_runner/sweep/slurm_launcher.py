@@ -1,0 +1,183 @@
+"""Runs the jobs of a sweep as jobs of Slurm: what `hydra/launcher=submitit_slurm` does here.
+
+submitit submits them. Each job writes its end into the ledger. submitit would ask `sacct`, which many clusters lack,
+and would wait for ever for a job that was killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from sys import stderr
+from typing import Any
+
+import submitit
+from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobStatus
+from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
+from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
+from omegaconf import open_dict, read_write
+
+from parallax_runner.config import slurm_allocation
+from parallax_runner.config.compose import Job as ComposedJob
+from parallax_runner.config.compose import as_typed, resolve
+from parallax_runner.config.frozen import run_config
+from parallax_runner.config.origins import Origins
+from parallax_runner.driver.slurm_job import standing as standing_in_slurm
+from parallax_runner.errors import LaunchError
+from parallax_runner.process.exit_status import tell
+from parallax_runner.sweep.job import value_for_sweeper
+from parallax_runner.sweep.ledger import SUBMITTED, Job, Ledger, Standing
+from parallax_runner.sweep.signals import Noted, handled
+from parallax_runner.sweep.slurm_queue import Queue, cancel
+
+TARGET = f"{SlurmLauncher.__module__}.{SlurmLauncher.__qualname__}"
+# What a job of a sweep that runs under cluster=slurm asks for, unless hydra.launcher says otherwise.
+SIZES = ("nodes", "tasks_per_node")
+ASK_SECS = 2.0
+TICK_SECS = 0.2
+noted = Noted()
+
+
+@contextmanager
+def on_slurm() -> Iterator[None]:
+    """Hydra makes a LedgerLauncher where the configuration names submitit's, and signals are noted."""
+    noted.signal = None
+    Plugins.instance().class_name_to_class[TARGET] = LedgerLauncher
+    with handled(noted):
+        yield
+
+
+class LedgerLauncher(SlurmLauncher):
+    """Submits what has not finished, and waits until Slurm has ended all of it."""
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """One result a job, whatever came of it.
+
+        Raises SystemExit where Slurm takes no job, where the sweep or one of its jobs was stopped, and under
+        `sweep.fail_fast` after a job that failed.
+        """
+        assert self.config is not None
+        ledger = Ledger(Path(str(self.config.hydra.sweep.dir)))
+        jobs = [self._composed(overrides, initial_job_idx + n) for n, overrides in enumerate(job_overrides)]
+        ended = {n: skipped for n, (job, _) in enumerate(jobs) if (skipped := ledger.skip_finished(job)) is not None}
+        submitted = self._submit(
+            {n: list(job_overrides[n]) for n in range(len(jobs)) if n not in ended},
+            initial_job_idx,
+            [size for _, size in jobs],
+        )
+        for n, slurm_job in submitted.items():
+            ledger.append(SUBMITTED, jobs[n][0], slurm_job=slurm_job.job_id)
+        for n in _until_ended(submitted, ledger):
+            ended[n] = _end_of(jobs[n][0], submitted[n], ledger, fail_fast=self.config.sweep.fail_fast)
+            _tell(ended[n], submitted[n])
+        self._raise_stop(ledger, list(ended.values()))
+        values = [value_for_sweeper(ended[n], ledger, self.config.hydra) for n in range(len(jobs))]
+        return [
+            JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED, _return_value=value)
+            for overrides, value in zip(job_overrides, values, strict=True)
+        ]
+
+    def _composed(self, overrides: Sequence[str], number: int) -> tuple[Job, dict[str, int]]:
+        """A job, and the size of its allocation where its configuration says one."""
+        composed = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        with read_write(composed), open_dict(composed):
+            composed.hydra.job.id, composed.hydra.job.num = str(number), number
+        named, given = as_typed(composed.hydra), list(composed.hydra.overrides.hydra)
+        config = run_config(resolve(ComposedJob(composed, Origins([], []))))
+        size = {}
+        if config.cluster.launcher == slurm_allocation.LAUNCHER:
+            keys = [key for key in SIZES if not any(line.startswith(f"hydra.launcher.{key}=") for line in given)]
+            size = {key: getattr(config.cluster, key) for key in keys}
+        return Job.of(Path(str(self.config.hydra.sweep.dir)), config.run_dir, *named), size
+
+    def _submit(
+        self, overrides: dict[int, list[str]], first: int, sizes: Sequence[dict[str, int]]
+    ) -> dict[int, submitit.Job[Any]]:
+        """Hands jobs to Slurm, those of one size as an array."""
+        made: dict[int, submitit.Job[Any]] = {}
+        order = sorted(overrides, key=lambda n: (sorted(sizes[n].items()), n))
+        for size, group in groupby(order, key=lambda n: sizes[n]):
+            numbers = list(group)
+            state = Singleton.get_state()
+            # What SlurmLauncher.__call__ takes.
+            of_jobs = [(overrides[n], "hydra.sweep.dir", first + n, f"job_id_for_{first + n}", state) for n in numbers]
+            try:
+                made |= zip(numbers, self._executor(size).map_array(self, *zip(*of_jobs, strict=True)), strict=True)
+            except (RuntimeError, OSError) as error:  # no srun, or sbatch refuses
+                cancel(one.job_id for one in made.values())
+                # Hydra would show a traceback of any other exception.
+                raise SystemExit(tell(LaunchError(f"hydra/launcher=submitit_slurm: {error}"))) from error
+        if made:
+            folder = next(iter(made.values())).paths.folder.parent
+            ids = ", ".join(made[n].job_id for n in sorted(made))
+            print(f"parallax_runner: submitted as Slurm jobs {ids}; logs are below {folder}", file=stderr)
+        return made
+
+    def _executor(self, size: dict[str, int]) -> submitit.AutoExecutor:
+        general = set(BaseQueueConf.__dataclass_fields__)
+        settings = dict(self.params | size)
+        folder, timeouts = settings.pop("submitit_folder"), settings.pop("max_num_timeout")
+        executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
+        executor.update_parameters(
+            **{name if name in general else f"slurm_{name}": value for name, value in settings.items()}
+        )
+        return executor
+
+    def _raise_stop(self, ledger: Ledger, ended: Sequence[Standing]) -> None:
+        account = ledger.read()
+        interrupted = max((one.exit_status for one in ended if one.status == "interrupted"), default=0)
+        status = account.stop_status or interrupted
+        if not status and self.config.sweep.fail_fast:
+            status = account.failed_status
+        if status:
+            raise SystemExit(status)
+
+
+def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Iterator[int]:
+    """The numbers of the jobs, as Slurm ends them. Ends them all once a signal has come."""
+    waiting = {n: slurm_job.job_id for n, slurm_job in submitted.items()}
+    is_stopping = False
+    while waiting:
+        asked_secs = time.monotonic()
+        while time.monotonic() < asked_secs + ASK_SECS and (noted.signal is None or is_stopping):
+            time.sleep(TICK_SECS)
+        if noted.signal is not None and not is_stopping:
+            is_stopping = True
+            ledger.append("stop", exit_status=128 + noted.signal)
+            cancel(waiting.values())
+        queue = Queue()
+        for n in [n for n, job in waiting.items() if not queue.may_have(job)]:
+            del waiting[n]
+            yield n
+
+
+def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast: bool) -> Standing:
+    """How a job that Slurm has ended stands in the ledger. A job that left nothing there was killed or could not start:
+    it has failed, unless the sweep had ended before it began."""
+    own, account = slurm_job.job_id, ledger.read()
+    found = account.standings.get(job.name)
+    has_begun = found is not None and found.slurm_job == own
+    if found is not None and has_begun and (found.exit_status or found.status == "finished"):
+        return found
+    if account.stop_status and not has_begun:
+        return Standing(job, "interrupted", 0, exit_status=account.stop_status)
+    if fail_fast and account.failed_status and not has_begun:
+        return Standing(job, "failed", 0, exit_status=account.failed_status)
+    state, exit_status = standing_in_slurm(own)
+    error = f"Slurm job {own} ended as {state} and left no result; log: {_log_of(slurm_job)}"
+    ledger.append("failed", job, exit_status=exit_status or 1, error=error, slurm_job=own)
+    return Standing(job, "failed", 0, exit_status=exit_status or 1, error=error, slurm_job=own)
+
+
+def _tell(standing: Standing, slurm_job: submitit.Job[Any]) -> None:
+    log = "" if standing.status == "finished" else f"; log: {_log_of(slurm_job)}"
+    print(f"parallax_runner: {standing.job.title}: {standing.status} as Slurm job {slurm_job.job_id}{log}", file=stderr)
+
+
+def _log_of(slurm_job: submitit.Job[Any]) -> Path:
+    return Path(slurm_job.task(0).paths.stderr)
