@@ -30,8 +30,12 @@ DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in PAGE
 TEXT = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
 BIN = Path(sys.executable).parent
 
-# Of docs/clusters.md; tests/integration/test_slurm.py, test_manual.py and test_frontdoors.py run such.
-TRIED_ELSEWHERE = ("cluster=slurm", "salloc", "cluster=manual", "parallax_runner.worker", "parallax_runner.server")
+# Of docs/clusters.md; tests/integration/test_slurm.py, test_slurm_sweeps.py, test_manual.py and test_frontdoors.py run
+# such.
+TRIED_ELSEWHERE = (
+    *("cluster=slurm", "salloc", "submitit_slurm"),
+    *("cluster=manual", "parallax_runner.worker", "parallax_runner.server"),
+)
 
 # What is appended to a command: the first line whose pattern is found in it.
 SMALL = "train.steps=2 data.batch_size=8 data.validation_examples=64"
