@@ -310,6 +310,7 @@ class Attempt:
                 child.exited_secs = now
                 # A program that starts all workers has a status of its own; it says nothing of a single worker.
                 child.members[-1].exit_status = status
+                child.members[-1].is_gone = status == self._launcher.lost_exit_status
                 if child.members[-1] is self._program and status < 0:
                     # A signal came for itself: after a worker's death its status is positive.
                     self._program.lose(now)

@@ -7,6 +7,10 @@
  *
  * PARALLAX_BIND_TOWARDS is read when the process starts. parallax_bind_towards() sets it later, because a process with
  * threads must not change its environment. Neither: nothing is changed.
+ *
+ * Horovod's Gloo has an option for the interface, and Horovod 0.28.1 forgets it for its second device: that one binds to
+ * the address of the host's name, which other hosts may not reach (127.0.1.1), or which there is none of. While Horovod
+ * makes its devices, parallax_name_host() has gethostname() give an address.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -47,6 +51,26 @@ static int own_address(in_addr_t target, struct in_addr *own) {
     errno = reason;
     *own = address.sin_addr;
     return failed ? -1 : 0;
+}
+
+static _Atomic(char *) host_name = NULL;
+
+/* NULL: the host's own name again. Whoever has asked meanwhile may still read the old one: it is not freed. */
+void parallax_name_host(const char *address) {
+    atomic_store(&host_name, address == NULL ? NULL : strdup(address));
+}
+
+int gethostname(char *name, size_t size) {
+    static int (*next)(char *, size_t);
+    if (next == NULL) next = (int (*)(char *, size_t))dlsym(RTLD_NEXT, "gethostname");
+    const char *given = atomic_load(&host_name);
+    if (given == NULL) return next(name, size);
+    if (strlen(given) >= size) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    strcpy(name, given);
+    return 0;
 }
 
 static int option(int fd, int level, int name) {

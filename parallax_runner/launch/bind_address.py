@@ -6,7 +6,8 @@ What it does is described in `bind_address.c`, which is compiled when this proje
 import ctypes
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from parallax_runner.errors import LaunchError
@@ -49,6 +50,22 @@ def bind_towards(address: str) -> None:
     """From now on this process binds to the address from which it reaches `address`. Raises LaunchError if it cannot,
     because the library is not loaded."""
     _loaded().parallax_bind_towards(address.encode())
+
+
+@contextmanager
+def host_named(address: str) -> Iterator[None]:
+    """Within, this process takes an address for its host's name. Raises LaunchError where the library is not loaded,
+    or too old."""
+    library = _loaded()
+    if not hasattr(library, "parallax_name_host"):
+        raise LaunchError(
+            f"{LIBRARY} is of an older version: install this project again (in a checkout: scripts/setup)"
+        )
+    library.parallax_name_host(address.encode())
+    try:
+        yield
+    finally:
+        library.parallax_name_host(None)
 
 
 def check_loaded() -> None:

@@ -61,4 +61,6 @@ def _hindrance(request: PlanRequest) -> str | None:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
         return "all workers are on one machine, where it is slower (comm.lookahead=1 does it all the same)"
+    if request.options.lookahead is Lookahead.AUTO and request.by_gloo:
+        return "a run whose ranks exchange by Gloo has stood still with it (comm.lookahead=1 does it all the same)"
     return None

@@ -1,17 +1,22 @@
 """How ranks that no mpirun has started find each other: by Horovod's own store, which rank 0 runs."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 
+from parallax_runner.launch import bind_address
 from parallax_runner.launch.control.client import ControlClient
 from parallax_runner.rewrite.exchange import collectives
 
 
-def find_ranks(client: ControlClient) -> None:
-    """Sets what Horovod reads when it connects the ranks by Gloo; the launcher has set each rank's place.
+@contextmanager
+def ranks_found(client: ControlClient) -> Iterator[None]:
+    """Within, Horovod can connect the ranks by Gloo; the launcher has set each rank's place.
 
-    Gloo listens at this host's address on the way to the driver alone. Blocks until rank 0 runs the store.
+    Gloo listens at this host's address on the way to the driver alone. Blocks until rank 0 runs the store. Raises
+    LaunchError where the library of `bind_address` is not loaded.
     """
     if os.environ["HOROVOD_RANK"] == "0":
         client.publish_store(f"{client.own_address}:{collectives.start_store()}")
@@ -23,6 +28,9 @@ def find_ranks(client: ControlClient) -> None:
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
         "HOROVOD_GLOO_IFACE": interface_of(client.own_address),
     }
+    # Horovod forgets the interface for the device of the ranks' own set, and goes by the host's name.
+    with bind_address.host_named(client.own_address):
+        yield
 
 
 def interface_of(address: str) -> str:

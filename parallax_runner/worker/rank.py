@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +184,11 @@ def _joined(plan: Plan, client: ControlClient) -> World:
     with stage("import Horovod"):
         from parallax_runner.rewrite.exchange import collectives
         from parallax_runner.rewrite.routes.allgather import allgatherv
-    with stage("join the ranks"):
+    with stage("join the ranks"), ExitStack() as stack:
         if wire.GLOO in os.environ:
             from parallax_runner.worker import gloo
 
-            gloo.find_ranks(client)
+            stack.enter_context(gloo.ranks_found(client))
         if plan.options.use_allgatherv:
             return World(*allgatherv.join())
         return World(*collectives.init(lengths_vary=lengths_vary(plan), may_fuse=may_fuse(plan)))

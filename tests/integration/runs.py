@@ -132,8 +132,12 @@ class Running:
 
     def wait_for_step(self) -> None:
         """Waits until the first step that the driver tells of."""
+        self.wait_for_line(r"step \d+/")
+
+    def wait_for_line(self, beginning: str) -> None:
+        """Waits until the driver writes a line with this beginning, a pattern."""
         deadline = time.monotonic() + LAUNCH_SECS
-        while not re.search(r"^step \d+/", self._stderr.read_text(), re.M):
+        while not re.search(rf"^{beginning}", self._stderr.read_text(), re.M):
             assert self.process.poll() is None, self._stderr.read_text()
             assert time.monotonic() < deadline, self._stderr.read_text()
             time.sleep(0.1)

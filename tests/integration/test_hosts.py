@@ -182,3 +182,26 @@ def loss_of(out: Path, run: str, step: int) -> float:
     said = (out / "runs" / run / "terminal.log").read_text()
     [loss] = re.findall(rf"^step {step}/\d+ +loss ([\d.]+)", said, re.MULTILINE)
     return float(loss)
+
+
+@pytest.fixture(scope="module")
+def two_hosts_manual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("two_hosts_manual")
+    done = run_module("tests.integration.two_hosts_manual", str(folder), cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_network
+@pytest.mark.parametrize("mode", ["hybrid", "sharded"])
+def test_processes_that_somebody_starts_on_two_hosts_train(two_hosts_manual: dict[str, Any], mode: str) -> None:
+    run = two_hosts_manual[mode]
+    assert run["exit_status"] == 0, run["stderr"]
+    assert (run["summary"]["status"], run["summary"]["steps"], run["summary"]["workers"]) == ("finished", 200, 2)
+    assert run["summary"]["loss_last"] < run["summary"]["loss_first"]
+    assert set(run["statuses"]) == {0} and run["left"] == []
+    # A gradient of the dense variables goes each way in each step, by Gloo.
+    assert min(run["sent_bytes"]) > 200 * 10_000
+    for name, own in (("h1", "10.9.0.11"), ("h2", "10.9.0.12")):
+        assert own in run["addresses"][name], "another host reaches it there"
+        assert set(run["addresses"][name]) <= {own, "127.0.0.1", "::1"}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -19,11 +20,21 @@ import redis
 from benchmarks.hosts.cluster import guarded
 from parallax_runner.planning.planner import SLOWER_BY_GLOO
 from tests.free_port import pick_free_port
-from tests.integration.runs import launch, started
+from tests.integration.listening import listening, with_descendants
+from tests.integration.runs import LAUNCH_SECS, launch, started
 from tests.redis_server import needs_redis, redis_server
 
 QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1")
 ENDS_SECS = 60.0
+# Before worker 0 has come.
+RENDEZVOUS = "rendezvous"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LAUNCH_SECS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class StandBy:
@@ -129,14 +140,42 @@ def test_a_killed_worker_ends_the_run_and_all_that_stand_by(tmp_path: Path, at_f
     assert all(at_folder.exit_statuses().values()), "none of them says that all was well"
 
 
-def test_nobody_outlives_a_killed_driver(tmp_path: Path, at_folder: StandBy) -> None:
-    for role in ("worker", "worker", "server"):
-        at_folder.start(role)
-    with started(*overrides(at_folder, "comm=hybrid", "train.steps=100000"), cwd=tmp_path / "run") as running:
-        running.wait_for_step()
-        running.process.kill()
-        running.seconds_until_none_left(ENDS_SECS)
-    assert all(at_folder.exit_statuses().values())
+@pytest.mark.parametrize("moment", [RENDEZVOUS, "loading TensorFlow", "building the graph", r"step \d+/"])
+@pytest.mark.parametrize("victim", ["driver", "worker 1", "server 0"])
+def test_whoever_is_killed_all_end_and_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, moment: str
+) -> None:
+    monkeypatch.setenv("PARALLAX_RENDEZVOUS_SECRET", secrets.token_hex(16))
+    with standing_by(f"tcp://127.0.0.1:{pick_free_port()}", tmp_path / "logs", {}) as made:
+        there = {"worker 1": made.start("worker", "--rank=1"), "server 0": made.start("server", "--index=0")}
+        if moment != RENDEZVOUS:
+            there["worker 0"] = made.start("worker", "--rank=0")
+        with started(*overrides(made, "comm=hybrid", "train.steps=100000"), cwd=tmp_path / "run") as running:
+            there["driver"] = psutil.Process(running.process.pid)
+            if moment == RENDEZVOUS:
+                log = running.run_dir / "logs" / "driver.log"
+                wait_until(lambda: log.exists() and log.read_text().endswith(f"{made.address} for worker 0\n"))
+            else:
+                running.wait_for_line(moment)
+            family = [one for process in there.values() for one in with_descendants(process)]
+            addresses = {(one.address, one.port) for one in listening(family)}
+            killed_secs = time.monotonic()
+            there[victim].kill()
+            run = running.wait(ENDS_SECS)
+            statuses = made.exit_statuses()
+            _, left = psutil.wait_procs(family, ENDS_SECS)
+            secs = time.monotonic() - killed_secs
+    assert not left and secs < ENDS_SECS
+    assert all(statuses.values()), "none of them says that all was well"
+    assert addresses and not addresses & {(one.address, one.port) for one in listening(psutil.process_iter())}
+    if victim == "driver":
+        assert run.exit_status == -signal.SIGKILL
+        for log in (tmp_path / "logs").iterdir():
+            assert f"the driver of {running.run_dir} has ended" in log.read_text()
+    else:
+        assert run.exit_status == 1
+        assert run.summary["status"] == "failed" and run.summary["error"] in run.stderr
+        assert re.search(rf"\b{victim}\b.*{'has ended' if moment == RENDEZVOUS else 'killed'}", run.summary["error"])
 
 
 def test_the_driver_names_those_that_do_not_come(tmp_path: Path, at_folder: StandBy) -> None:

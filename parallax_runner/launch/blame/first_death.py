@@ -12,6 +12,8 @@ from parallax_runner.launch.watch.whereabouts import Whereabouts
 FOLLOW_SECS = 5.0
 # What is said of a process of which nobody, the launcher included, has told anything.
 DIED_SILENTLY = "died without a message"
+# What is said of one that ran in a process which somebody else has started.
+GONE = "its process was killed, or its machine is lost"
 # How processes end that give up because a peer is gone; such a death need not come first.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
 # How workers end that their launcher ends. Nobody ends a server so while it is not known who is to blame.
@@ -23,7 +25,8 @@ class Member:
     """What the driver knows of one worker, one server, or the program that starts all workers (its name is the role).
 
     `lost_secs` is the monotonic time of the first sign that it ended before its time; `exit_status` is minus the
-    signal number for a death by signal, None if unknown; `error` is what it said itself, and it `recurs` if it would
+    signal number for a death by signal, None if unknown; it `is_gone` if it ran elsewhere, and nobody knows how it
+    ended; `error` is what it said itself, and it `recurs` if it would
     come again in another attempt; `wanted_status` is what it wants the run to end with; `verdict` is what the driver
     concluded. The last six are what it told last.
     """
@@ -36,6 +39,7 @@ class Member:
     connected: bool = False
     lost_secs: float | None = None
     exit_status: int | None = None
+    is_gone: bool = False
     error: str | None = None
     traceback: str = ""
     recurs: bool = False
@@ -117,6 +121,8 @@ def reason_of(member: Member) -> str:
     status = member.exit_status
     if status is None:
         return DIED_SILENTLY
+    if member.is_gone:
+        return GONE
     if status < 0:
         hint = ": a file that it reads was truncated, or its disk failed" if -status == signal.SIGBUS else ""
         return f"killed by signal {-status} ({signal_name(-status)}){hint}"
@@ -138,6 +144,8 @@ def _explained(member: Member) -> bool:
 
 
 def _killed_by_outsider(member: Member) -> bool:
+    if member.is_gone:
+        return True
     if member.exit_status is None or member.exit_status >= 0:
         return False
     follows = _GIVES_UP_BY if member.role == "server" else _GIVES_UP_BY | _TOLD_BY

@@ -42,6 +42,8 @@ class Launcher(ABC):
     starts_mpi: ClassVar[bool] = False
     # The exit status of a worker after which the program goes on and says nothing; None where there is no such status.
     unreported_exit_status: ClassVar[int | None] = None
+    # The exit status of a command that stands for a process on another machine, where that one is gone without a word.
+    lost_exit_status: ClassVar[int | None] = None
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:

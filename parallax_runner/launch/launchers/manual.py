@@ -16,6 +16,7 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.launch.manual.claims import Claim, Claims, claims_at
+from parallax_runner.launch.manual.seat import LOST
 from parallax_runner.plan.plan import Plan
 
 SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
@@ -23,6 +24,8 @@ SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
 class Manual(Launcher):
     """Each worker and server is a seat here and a process that stands by elsewhere. Ranks find each other by Gloo."""
+
+    lost_exit_status = LOST
 
     def __init__(self, rendezvous: str, timeout_secs: float, run_dir: str, workers: int, servers: int) -> None:
         self._rendezvous, self._timeout_secs, self._run_dir = rendezvous, timeout_secs, run_dir

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 
 POLL_SECS = 0.2
 CONNECT_SECS = 5.0
+# How long another process may take to come in the place of one that has ended while the rest were waited for.
+REPLACE_SECS = 20.0
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,26 @@ class Claims:
         """One claim for each rank of the workers and each index of the servers, once all are there.
 
         Raises LaunchError where two processes say that they have one number, and after `timeout_secs`, with the names
-        of those that are missing. Returns what there is once `stopped()` holds.
+        of those that are missing; after REPLACE_SECS where one has ended meanwhile, and none has come in its place.
+        Returns what there is once `stopped()` holds.
         """
+        self._forget_ended()  # before this run: nobody was waiting for it
         deadline = time.monotonic() + timeout_secs
         said_of: frozenset[str] = frozenset()
+        ended: dict[Entry | None, float] = {}  # since when nobody has come in its place
         while True:
-            self._claim_new(run_dir, wanted)
+            for entry in self._forget_ended():
+                _tell(f"{entry} has ended; waiting {REPLACE_SECS:g} s for another in its place")
+                ended[entry] = time.monotonic()
+            for role in self._claim_new(run_dir, wanted):
+                ended.pop(next((entry for entry in ended if entry.role == role), None), None)
             seats = {role: _seated(role, count, self._of_role(role)) for role, count in wanted.items()}
             missing = [name for role in seats for name in _missing(role, seats[role])]
             if not missing or stopped():
                 return {role: [claim for claim in those if claim is not None] for role, those in seats.items()}
+            for entry, since_secs in ended.items():
+                if time.monotonic() > since_secs + REPLACE_SECS:
+                    raise LaunchError(self._not_replaced(entry, missing))
             if time.monotonic() > deadline:
                 raise LaunchError(self._too_late(missing, timeout_secs))
             if frozenset(missing) != said_of:
@@ -71,8 +84,16 @@ class Claims:
     def _of_role(self, role: str) -> list[Claim]:
         return [claim for claim in self._claims.values() if claim.entry.role == role]
 
-    def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> None:
-        self._claims = {id: claim for id, claim in self._claims.items() if claim.channel.is_open}
+    def _forget_ended(self) -> list[Entry]:
+        """Drops the claims whose processes have ended, and returns their entries."""
+        ended = [claim.entry for claim in self._claims.values() if not claim.channel.is_open]
+        for entry in ended:
+            del self._claims[entry.id]
+        return ended
+
+    def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
+        """The roles of those that it has claimed."""
+        before = set(self._claims)
         # Who serves another run may be free later; who is gone stays gone.
         self._useless = {id: why for id, why in self._useless.items() if "is gone" in why}
         for entry in self.store.entries():
@@ -81,6 +102,7 @@ class Claims:
             has_place = has_number or len(self._of_role(entry.role)) < wanted.get(entry.role, 0)
             if not is_known and has_place and (entry.index is None or has_number):
                 self._claim(entry, run_dir)
+        return [claim.entry.role for id, claim in self._claims.items() if id not in before]
 
     def _claim(self, entry: Entry, run_dir: str) -> None:
         try:
@@ -98,6 +120,12 @@ class Claims:
             self._claims[entry.id] = Claim(entry, channel, answer["token"])
             return
         channel.close()
+
+    def _not_replaced(self, entry: Entry | None, missing: list[str]) -> str:
+        return (
+            f"cluster.rendezvous={self._address}: {entry} has ended while the others were waited for, and no other has "
+            f"come in its place within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
+        )
 
     def _too_late(self, missing: list[str], timeout_secs: float) -> str:
         there = [str(claim.entry) for claim in self._claims.values()]
@@ -126,6 +154,11 @@ def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
         seats[index] = claim
     unnumbered = iter([claim for claim in claims if claim.entry.index is None])
     return [next(unnumbered, None) if seat is None else seat for seat in seats]
+
+
+def _tell(note: str) -> None:
+    log.warning("%s", note)
+    print(f"parallax_runner: {note}", file=sys.stderr)
 
 
 def _missing(role: str, seats: list[Claim | None]) -> list[str]:

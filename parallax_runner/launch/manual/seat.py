@@ -14,8 +14,8 @@ from typing import Any
 
 from parallax_runner.launch.manual.channel import Channel
 
-# The process that stands by is gone, or did not start the command.
-LOST = 255
+# The process that stands by is gone; it did not start the command, and has said why.
+LOST, REFUSED = 255, 254
 
 
 def sit(told: dict[str, Any]) -> int:
@@ -27,7 +27,7 @@ def sit(told: dict[str, Any]) -> int:
         answer = channel.receive() or {}
         if answer.get("kind") == "refused":
             print(f"{name}: {answer['reason']}", flush=True)
-            return LOST
+            return REFUSED
         ended = channel.receive()
     except (OSError, ValueError) as error:
         print(f"{name} cannot be told what to start: {error}", flush=True)

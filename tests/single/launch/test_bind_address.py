@@ -67,6 +67,15 @@ print({
     "UDP": bound(socket.AF_INET, socket.SOCK_DGRAM),
 })
 """
+NAME = """
+import socket
+from parallax_runner.launch.bind_address import host_named
+
+before = socket.gethostname()
+with host_named("127.0.0.2"):
+    print(socket.gethostname(), socket.gethostbyname(socket.gethostname()))
+print(socket.gethostname() == before)
+"""
 UNCHANGED = {"of its own": "127.0.0.3", "UDP": "0.0.0.0", "listens again": "127.0.0.3", "Unix": "listens"}
 
 
@@ -111,6 +120,12 @@ def test_without_a_way_there_no_socket_is_bound() -> None:
     with pytest.raises(subprocess.CalledProcessError) as caught:
         bound(PARALLAX_BIND_TOWARDS="255.255.255.255")  # broadcast, which no socket is allowed by itself
     assert "PermissionError" in caught.value.stderr
+
+
+def test_a_host_is_named_by_an_address_for_a_while() -> None:
+    env = {**os.environ, **bind_address.preload({})}
+    done = subprocess.run([sys.executable, "-c", NAME], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["127.0.0.2", "127.0.0.2", "True"]
 
 
 def test_what_the_user_preloads_is_kept() -> None:

@@ -18,6 +18,13 @@ def test_a_killed_process_comes_before_an_error_that_was_seen_earlier() -> None:
     assert first_lost([lost("worker", 0, 10.0, error="UnavailableError"), killed], None) is killed
 
 
+def test_a_process_that_is_gone_elsewhere_comes_before_an_error_that_was_seen_earlier() -> None:
+    gone = lost("worker", 1, 10.2, status=255)
+    gone.is_gone = True
+    assert first_lost([lost("worker", 0, 10.0, error="HorovodInternalError"), gone], None) is gone
+    assert reason_of(gone) == "its process was killed, or its machine is lost"
+
+
 @pytest.mark.parametrize("number", [15, 6])
 def test_a_process_that_was_told_to_end_or_gave_up_only_follows(number: int) -> None:
     first = lost("worker", 1, 10.0, error="ValueError: x")

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts.cluster import guarded
 from parallax_runner.config.rendezvous import split_address
 from parallax_runner.errors import ConfigError, LaunchError
 from parallax_runner.launch.launchers.manual import horovod_places
@@ -192,6 +198,36 @@ def test_those_that_are_missing_are_named(address: str, store: Store, stands_by:
         raised.value
     )
     assert f"worker 0 (pid 7 on n1, {gone.address}) is gone" in str(raised.value)
+
+
+def test_one_that_ends_while_others_are_waited_for_needs_another_in_its_place(
+    address: str, stands_by: StandsBy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process of its own, since the kernel ends its connections with it."""
+    monkeypatch.setattr(claiming, "REPLACE_SECS", 1.0)
+    gathering = Claims(address)
+    program = "import sys; from parallax_runner.launch.manual.stand_by import stand_by as by; "
+    program += "by('worker', sys.argv[1], 1, address=None, timeout_secs=60)"
+    command = guarded([sys.executable, "-c", program, address], signal.SIGKILL)
+
+    def kill_when_claimed() -> None:
+        with subprocess.Popen(command) as process:
+            while not gathering._claims:
+                time.sleep(0.05)
+            process.kill()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(kill_when_claimed)
+        expected = r"worker 1 \(pid .*\) has ended while .* within 1 s; missing: worker 0, worker 1"
+        with pytest.raises(LaunchError, match=expected):
+            gathering.gather("runs/1", {"worker": 2}, 60.0, never)
+        killed = pool.submit(kill_when_claimed)
+        waiting = pool.submit(gathering.gather, "runs/1", {"worker": 2}, 60.0, never)
+        killed.result(30.0)
+        for id in "ab":
+            stands_by(id)
+        assert {one.entry.id for one in waiting.result(30.0)["worker"]} == {"a", "b"}
+    assert capsys.readouterr().err.count("has ended; waiting 1 s for another in its place") == 2
 
 
 def test_two_runs_at_one_rendezvous_are_told_apart(address: str, stands_by: StandsBy) -> None:
