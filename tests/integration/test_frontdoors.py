@@ -107,6 +107,23 @@ def test_processes_with_the_flags_of_cluster_spec_train(processes: Processes, tm
     expect_steps(processes, tmp_path / "out")
 
 
+@pytest.mark.parametrize("door", ["TF_CONFIG", "Paddle"])
+def test_a_front_door_trains_under_sharded(processes: Processes, tmp_path: Path, door: str) -> None:
+    """Without a server: none of the plan's variables is on one."""
+    port = pick_free_port()
+    workers = [f"127.0.0.1:{port}", f"127.0.0.1:{pick_free_port()}"]
+    for index in (1, 0):
+        config = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
+        flags = () if door == "TF_CONFIG" else (f"--port={port}", "--num_gradient_servers=2", f"--trainer_id={index}")
+        settings = (*QUICK[:-1], "comm=sharded", f"hydra.run.dir={tmp_path / 'out'}")
+        given = settings if door == "TF_CONFIG" or index == 0 else ()
+        env = {"TF_CONFIG": config} if door == "TF_CONFIG" else {}
+        processes.start(f"worker {index}", "-m", "parallax_runner.worker", *flags, *given, env=env)
+    expect_steps(processes, tmp_path / "out")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["comm"], summary["workers"], summary["servers"]) == ("sharded", 2, 0)
+
+
 def test_rank_0_hands_a_signal_to_the_run_and_all_end(processes: Processes, tmp_path: Path) -> None:
     hosts = f"--worker_hosts=127.0.0.1:{pick_free_port()},127.0.0.1:{pick_free_port()}"
     for index in (1, 0):

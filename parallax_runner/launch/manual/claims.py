@@ -54,13 +54,14 @@ class Claims:
         self._forget_ended()  # before this run: nobody was waiting for it
         deadline = time.monotonic() + timeout_secs
         said_of: frozenset[str] = frozenset()
-        ended: dict[Entry | None, float] = {}  # since when nobody has come in its place
+        ended: dict[Entry, float] = {}  # since when nobody has come in its place
         while True:
             for entry in self._forget_ended():
                 _tell(f"{entry} has ended; waiting {REPLACE_SECS:g} s for another in its place")
                 ended[entry] = time.monotonic()
             for role in self._claim_new(run_dir, wanted):
-                ended.pop(next((entry for entry in ended if entry.role == role), None), None)
+                if (replaced := next((entry for entry in ended if entry.role == role), None)) is not None:
+                    del ended[replaced]
             seats = {role: _seated(role, count, self._of_role(role)) for role, count in wanted.items()}
             missing = [name for role in seats for name in _missing(role, seats[role])]
             if not missing or stopped():
@@ -121,7 +122,7 @@ class Claims:
             return
         channel.close()
 
-    def _not_replaced(self, entry: Entry | None, missing: list[str]) -> str:
+    def _not_replaced(self, entry: Entry, missing: list[str]) -> str:
         return (
             f"cluster.rendezvous={self._address}: {entry} has ended while the others were waited for, and no other has "
             f"come in its place within {REPLACE_SECS:g} s; missing: {', '.join(missing)}"
