@@ -108,7 +108,7 @@ def _modes(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> di
     fact = (
         f"ideal: two runs of comm=local side by side, one thread each, counted while both train "
         f"(at least {overlap:.0%} of the time); modes: two workers of one thread and one server; "
-        f"{asked.steps} steps, {asked.repeats} rounds; bytes: a step and worker"
+        f"{asked.steps} steps, {asked.repeats} rounds; bytes: per step and worker"
     )
     busy = [one for one in found if one.busy_share > machine.BUSY_LIMIT]
     facts = [fact, *([f"not idle before {len(busy)} of {len(found)} measurements"] if busy else [])]

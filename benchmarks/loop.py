@@ -158,7 +158,7 @@ def rows_of_loop(found: Sequence[LoopCost]) -> Rows:
         )
         for one in found
     )
-    head = ("model", "bare µs a step", "loop µs", "loop's own µs", "least – most", "of a bare step", "blocks × steps")
+    head = ("model", "bare µs a step", "loop µs", "loop's own µs", "min – max", "of a bare step", "blocks × steps")
     return Rows(head, body)
 
 

@@ -94,7 +94,7 @@ class Found:
 
     def rows(self) -> Rows:
         """A row a number of pieces."""
-        head = ("partitions", "ms a step", "least – most", "beside the best", "chosen by searches")
+        head = ("partitions", "ms a step", "min – max", "relative to the best", "chosen by searches")
         body = tuple(
             (
                 str(number),

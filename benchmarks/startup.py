@@ -53,7 +53,7 @@ def rows_of_totals(found: dict[str, list[Startup]]) -> Rows:
                 f"{own[0]:.2f} – {own[-1]:.2f}",
             )
         )
-    head = ("mode", "s to the first step", "TensorFlow's imports", "without them", "least – most")
+    head = ("mode", "s to the first step", "TensorFlow's imports", "without them", "min – max")
     return Rows(head, tuple(body))
 
 

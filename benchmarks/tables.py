@@ -29,7 +29,7 @@ class Rows:
 def rows_of_modes(results: Sequence[ModeResult]) -> Rows:
     """A row a mode."""
     unit = results[0].unit
-    head = ("mode", unit, "least – most", "share of ideal", "least – most", "ms a step", "bytes sent", "predicted")
+    head = ("mode", unit, "min – max", "share of ideal", "min – max", "ms a step", "bytes sent", "predicted")
     body = tuple(
         (
             result.mode,

@@ -45,7 +45,7 @@ def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
             )
         )
     unit = measurements[0].unit
-    head = ("mode", unit, "least – most", "ms a step", "interface sent", "counted", "predicted", "link full", "idle")
+    head = ("mode", unit, "min – max", "ms a step", "interface sent", "counted", "predicted", "link full", "idle")
     return Rows((*head, *(f"× {other}" for other in others)), tuple(body))
 
 
