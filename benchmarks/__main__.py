@@ -1,4 +1,5 @@
-"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: what scripts/bench runs."""
+"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: the program behind
+scripts/bench."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_s
 
 KINDS = ("modes", "loop", "startup", "partitions", "hosts")
 INTERRUPTED_STATUS = 130
-# Repeats, steps (of a run or of a block) and modes where nothing is said.
+# Default repeats, steps (of a run or of a block) and modes.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
     "loop": (10, 50, ""),
@@ -31,7 +32,7 @@ DEFAULTS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures, shows, and writes JSON, Markdown and, for modes, a plot."""
+    """Measures, prints the results, and writes JSON, Markdown and, for modes, a plot."""
     asked = parse(arguments)
     if asked.kind == "partitions" or (asked.kind == "hosts" and not asked.loopback):
         enter_network(tell)
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What is asked for; exits with 2 where it makes no sense."""
+    """Parses the arguments; exits with status 2 if they are invalid."""
     kind = arguments[0] if arguments and arguments[0] in KINDS else "modes"
     if kind != "partitions" and any(word == "--hosts" or word.startswith("--hosts=") for word in arguments):
         kind = "hosts"
