@@ -1,4 +1,4 @@
-"""Where the seconds go between a command and its first step: pure arithmetic on what the processes logged."""
+"""Computes where the time goes between a command and its first step, from the logs of the processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMPORT = "import TensorFlow"
 
 @dataclass(frozen=True)
 class Row:
-    """A stage of a process: seconds that it took, and seconds after the command at which it ended."""
+    """A stage of a process: its duration in seconds, and its end in seconds after the command."""
 
     process: str
     stage: str

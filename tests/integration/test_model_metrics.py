@@ -1,4 +1,4 @@
-"""Metrics that models and steps return: two workers find what one device finds on the same examples, and a metric
+"""Metrics that models and steps return: two workers compute the same as one device on the same examples, and a metric
 decides which checkpoint is the best and when the training ends."""
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_two_workers_find_what_one_finds(folder: Path, model: str, comm: str) ->
 
 
 def test_a_metric_decides(folder: Path) -> None:
-    """At a rate of zero no validation is better than the first one."""
+    """With a learning rate of zero no validation is better than the first one."""
     chosen = ("train.objective=auc", "train.validate_steps=2", "train.patience=2", "train.log_every=1")
     ended = run(folder, "model=step", "+model.rate=0.0", "comm=hybrid", "train.steps=20", *chosen).expect_success()
     assert ended.summary["steps"] == 6

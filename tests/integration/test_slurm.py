@@ -32,7 +32,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 def submit(*arguments: str, cwd: Path) -> tuple[Run, str]:
-    """A run that is handed to Slurm, and its job's id."""
+    """Returns a run that is submitted to Slurm, and its job's id."""
     run = launch(*TWO_NODES, *SIMPLE, *arguments, cwd=cwd, is_forked=False).expect_success()
     found = re.search(r"submitted as job (\d+); log: (\S+);", run.stderr)
     assert found and found[2] == str(run.run_dir / f"slurm-{found[1]}.log"), run.stderr
@@ -52,7 +52,7 @@ def log_of(run: Run, job: str) -> str:
 
 
 def wait_for_step(run: Run, job: str, start: int = 0) -> None:
-    """Waits for a line of progress in what the job has written from `start` on."""
+    """Waits for a progress line in the job's output from position `start` on."""
     wait(lambda: "\nstep " in log_of(run, job)[start:], lambda: log_of(run, job))
 
 
@@ -86,7 +86,7 @@ def test_what_is_not_to_be_submitted_is_only_written(slurm: Slurm, tmp_path: Pat
 
 @pytest.mark.parametrize("starter", ["srun --mpi=none", "salloc"])
 def test_a_run_in_an_allocation_has_one_driver(slurm: Slurm, tmp_path: Path, starter: str) -> None:
-    """Of two tasks under srun; under salloc it is on a machine that is no node of the allocation."""
+    """Under srun one of two tasks is the driver; under salloc it runs on a machine outside the allocation."""
     run_dir = tmp_path / "out"
     argv = [*starter.split(), "-N2", "--ntasks-per-node=1", sys.executable, "-m", "parallax_runner", "cluster=slurm"]
     argv += [*SIMPLE, "train.steps=4", f"hydra.run.dir={run_dir}"]
@@ -161,7 +161,7 @@ def test_a_job_whose_node_is_lost_goes_on_when_there_are_nodes_again(slurm: Slur
 
 
 def start_now(slurm: Slurm, job: str) -> None:
-    """Slurm lets a job that was requeued wait for two minutes, and refuses to start one at once."""
+    """Starts a requeued job, which Slurm delays by two minutes and refuses to start at once."""
     slurm.wait_for(job, "PENDING", "RUNNING")
     if slurm.field(job, "JobState") == "PENDING":
         slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+5")

@@ -1,4 +1,4 @@
-"""Real runs whose model, in one rank, does not come back from a step, or ends the process as if all were done."""
+"""Real runs whose model, in one rank, never returns from a step, or ends the process with a success status."""
 
 from __future__ import annotations
 

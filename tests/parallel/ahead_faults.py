@@ -20,7 +20,7 @@ SECS = 0.3
 
 @contextmanager
 def planted(fault: str | None) -> Iterator[None]:
-    """Has rewriting make a graph with the fault."""
+    """Makes rewriting produce a graph with the fault."""
     if fault == "rows_before_their_update":
         with (
             mock.patch.object(ahead, "are_among", none_marked),
@@ -41,7 +41,7 @@ def planted(fault: str | None) -> Iterator[None]:
 
 
 def none_marked(places: tf.Tensor, *_: Any) -> tf.Tensor:
-    """No row is late, or none goes now."""
+    """Marks no row as late, and none to go now."""
     return tf.zeros_like(places, tf.bool)
 
 
@@ -58,7 +58,7 @@ def prepared_first(start: Method) -> Method:
 
 
 def rows_last(find: Method) -> Method:
-    """Applies what a step has left when the next one has read its rows."""
+    """Applies the rest of a step's update only after the next step has read its rows."""
 
     def found(steps: StepsAhead, carried: Any, *feeds_and_ops: Any) -> dict[tf.Tensor, Any]:
         if carried is steps.ahead.rows:
@@ -69,7 +69,7 @@ def rows_last(find: Method) -> Method:
 
 
 def twice(start: Method) -> Method:
-    """Draws for the first step once more than it needs."""
+    """Draws once too often for the first step."""
 
     def started(steps: StepsAhead, batch: Batch, following: Batch | None) -> dict[tf.Tensor, Any]:
         if not steps._prepared:

@@ -38,7 +38,7 @@ from tests.parallel.case_models import (
 )
 
 STEPS, SERVERS, SEED = 10, 2, 7
-# Of each worker: as many as replicas, or as a model names.
+# Per worker: at least the largest number of replicas, and of devices that a model names.
 CPU_DEVICES = 3
 
 OPTIMIZERS = {
@@ -50,7 +50,7 @@ OPTIMIZERS = {
     "ftrl": lambda: tf.train.FtrlOptimizer(0.05, l1_regularization_strength=0.001),
 }
 
-# By hand, as Keras' optimizers write their updates.
+# Written by hand, as Keras' optimizers write their updates.
 KERAS = {
     "keras_momentum": Optimizer("momentum"),
     "keras_adam": Optimizer("adam"),
@@ -80,13 +80,13 @@ AXES: dict[str, tuple[Any, ...]] = {
 class Case:
     """One cell of the matrix.
 
-    `ranks` are processes, with `replicas` of the graph in each. `user_parts` is the number of pieces of the user's own
-    partitioner, 1 for none; in step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is set. With
-    `reroute`, such as "other.allgather", sparse variables with that in their names go by another route. With `recuts`,
-    such as "1_3", variables are cut anew into as many pieces on the way, each time in a session of its own. A
-    Of the `rows` of a step the next one touches some, all or none. A
-    `kind` other than «graph» is captured from plain Keras, or from a step with a tape: `model` and `optimizer` are then
-    those of `keras_models`.
+    `ranks` are processes, with `replicas` copies of the graph in each. `user_parts` is the number of pieces of the
+    user's own partitioner, 1 without one. In step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is
+    set. With `reroute`, such as "other.allgather", sparse variables with that word in their names use another route.
+    With `recuts`, such as "1_3", variables are recut into these numbers of pieces during the run, each time in a new
+    session. `rows` says whether the next step touches some, all or none of the rows of a step. A `kind` other than
+    «graph» is captured from plain Keras, or from a step with a tape; `model` and `optimizer` are then those of
+    `keras_models`.
     """
 
     comm: str = "hybrid"
@@ -116,11 +116,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For pytest and file names."""
+        """The case's name in pytest and in file names."""
         return "-".join(str(value) for value in dataclasses.astuple(self))
 
     def single(self, *, batches: int = 1) -> SingleDeviceGraph:
-        """The captured graph; the same in every process. For a rank's batch, or for several at once."""
+        """Captures the graph, which is the same in every process, for a rank's batch or for `batches` batches at
+        once."""
         if self.kind != "graph":
             return _keras_models().single(self)
         size = batches * BATCH
@@ -133,7 +134,7 @@ class Case:
             tf.enable_resource_variables()
 
     def plan(self, single: SingleDeviceGraph) -> Plan:
-        """The plan of this case."""
+        """Returns the plan of this case."""
         plan = self._plan(single, None)
         if self.reroute is None:
             return plan
@@ -144,7 +145,7 @@ class Case:
         return self._plan(single, Choice(routes=routes, reasons=dict.fromkeys(routes, "a test")))
 
     def plans(self, single: SingleDeviceGraph) -> list[Plan]:
-        """Those of its segments, which have about as many steps each."""
+        """Returns the plans of its segments, which have about as many steps each."""
         numbers = [int(number) for number in self.recuts.split("_") if number]
         return [self.plan(single), *(dataclasses.replace(self, partitions=each).plan(single) for each in numbers)]
 
@@ -174,7 +175,7 @@ class Case:
         return make_plan(request)
 
     def batch(self, step: int, rank: int) -> dict[str, np.ndarray]:
-        """Few rows, so that ids repeat within a rank and across ranks."""
+        """Returns a batch with few rows, so ids repeat within a rank and across ranks."""
         if self.kind != "graph":
             return _keras_models().batch(self, step, rank)
         draw = np.random.default_rng([SEED, step, rank])
@@ -188,15 +189,15 @@ class Case:
         return found
 
     def _ids(self, step: int) -> Sequence[int]:
-        """From which a step's ids are drawn; models also look up rows by twice such an id and one."""
+        """Returns the ids from which a step's ids are drawn; models also look up rows by 2 * id + 1."""
         return {"some": range(ROWS), "all": (2, 5, 11), "none": ((0, 1), (2, 5))[step % 2]}[self.rows]
 
     def validation_batch(self, rank: int) -> dict[str, np.ndarray]:
-        """What a rank evaluates a Keras model on: as many examples as no other rank has."""
+        """Returns a rank's validation batch for a Keras model; each rank has a different number of examples."""
         return {name: array[rank:] for name, array in self.batch(STEPS, rank).items()}
 
     def _build(self, features: dict[str, tf.Tensor], *, batches: int) -> dict[str, Any]:
-        # Servers outlive a case: names of their own keep the cases apart.
+        # Servers outlive a case: unique names keep the cases apart.
         with tf.variable_scope("case_" + re.sub(r"\W", "_", self.name), reuse=tf.AUTO_REUSE):
             losses = [
                 tf.reduce_mean(tf.square(MODELS[self.model](self, part) - part["y"])) for part in self._parts(features)
@@ -204,11 +205,11 @@ class Case:
         loss = tf.add_n(losses) / len(losses)
         global_step = tf.train.get_or_create_global_step()
         if self.model == "decay_after":
-            # Every rank needs its own step number, though only updates on servers lead to it.
+            # Every rank needs its own step number, although only updates on servers lead to it.
             loss *= tf.minimum(tf.cast(global_step, tf.float64) * 0.2, 1.0)
         optimizer = KERAS[self.optimizer] if self.optimizer in KERAS else OPTIMIZERS[self.optimizer]()
         pairs = optimizer.compute_gradients(loss)
-        if self.optimizer in KERAS and batches > 1:  # what stands for several ranks merges repeated ids
+        if self.optimizer in KERAS and batches > 1:  # one device that replaces several ranks merges repeated ids
             pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs]
         if len(losses) > 1:
             variables = [variable for _, variable in pairs]
@@ -235,14 +236,14 @@ class Case:
         return {"loss": loss, "train_op": train_op}
 
     def _parts(self, features: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
-        """The batch as one, or as the micro-batches whose gradients the model joins."""
+        """Returns the batch as one, or as the micro-batches whose gradients the model joins."""
         count = {"joined": 2, "joined_once": 3, "joined_in_order": 3}.get(self.model, 1)
         if count == 1:
             return [features]
         return [{name: tensor[number::count] for name, tensor in features.items()} for number in range(count)]
 
     def _train_another(self, features: dict[str, tf.Tensor], *, after: tf.Operation) -> tf.Operation:
-        """A second model, trained in the same step by what the first one's update has made of the first."""
+        """Trains a second model in the same step, with inputs from the updated first model."""
         first = tf.trainable_variables()
         with tf.control_dependencies([after]):
             with tf.variable_scope("second_" + re.sub(r"\W", "_", self.name)):
@@ -253,12 +254,13 @@ class Case:
 
 
 def _keras_models() -> ModuleType:
-    """Imported where such a case is built: it imports Keras."""
+    """Imports the module only when such a case is built, because it imports Keras."""
     return importlib.import_module("tests.parallel.keras_models")
 
 
 def pairwise(axes: dict[str, tuple[Any, ...]]) -> list[Case]:
-    """Cases in which every pair of values of any two axes occurs, chosen greedily (Cohen and others 1997, AETG)."""
+    """Returns cases that contain every pair of values of any two axes, chosen greedily (Cohen and others 1997,
+    AETG)."""
     names = list(axes)
     wanted = {
         ((first, a), (second, b))
@@ -283,7 +285,7 @@ def _covered(chosen: dict[str, Any], wanted: set) -> set:
 
 
 def full_column() -> list[Case]:
-    """hybrid on two ranks, every optimizer × kind of gradient × clipping, four partitions."""
+    """Returns hybrid on two ranks, every optimizer × kind of gradient × clipping, four partitions."""
     return [
         Case(optimizer=optimizer, gradients=gradients, clip=clip, partitions=4)
         for optimizer, gradients, clip in itertools.product(OPTIMIZERS, ("dense", "sparse", "both"), (False, True))
@@ -291,7 +293,7 @@ def full_column() -> list[Case]:
 
 
 def special_cases() -> list[Case]:
-    """Models that do more than gradients."""
+    """Returns models that do more than gradients."""
     return [
         Case(comm=comm, model=model, ranks=ranks, optimizer=optimizer, clip=True, partitions=4)
         for comm, ranks, optimizer in (
@@ -328,7 +330,7 @@ def special_cases() -> list[Case]:
 
 
 def chained_cases() -> list[Case]:
-    """Two updates in one step, the second by gradients that are computed after the first."""
+    """Returns cases with two updates in one step, the second by gradients that are computed after the first."""
     return [
         Case(comm="mpi", model="chained", optimizer="adam"),
         Case(comm="mpi", model="chained", optimizer="momentum", ranks=3, reroute=".allreduce"),
@@ -339,7 +341,8 @@ def chained_cases() -> list[Case]:
 
 
 def accumulated_cases() -> list[Case]:
-    """Gradients that several steps add up before an update; within a branch too, which no server can run."""
+    """Returns cases that add up gradients over several steps before an update; also in a branch, which no server can
+    run."""
     return [
         *(
             Case(comm=comm, model="accumulated", optimizer=optimizer, partitions=partitions, clip=clip)
@@ -365,7 +368,7 @@ def accumulated_cases() -> list[Case]:
 
 
 def joined_cases() -> list[Case]:
-    """Gradients of several micro-batches, joined by the model: rows stand behind one another, and ids may repeat."""
+    """Returns cases whose model concatenates the gradients of several micro-batches, so ids may repeat."""
     routes = [
         {"comm": "mpi"},
         {"comm": "ps", "partitions": 2},
@@ -391,7 +394,7 @@ def joined_cases() -> list[Case]:
 
 
 def recut_cases() -> list[Case]:
-    """Variables that are cut anew between steps."""
+    """Returns cases that recut variables between steps."""
     return [
         *(
             Case(comm=comm, optimizer=optimizer, clip=True, ranks=ranks, partitions=1, recuts="4_3_1")
@@ -405,7 +408,7 @@ def recut_cases() -> list[Case]:
 
 
 def sharded_cases() -> list[Case]:
-    """Rows that the ranks own: every optimizer beside what pairs of axes bring, and what an update may do with them."""
+    """Returns cases with rows owned by ranks: every optimizer beside the pairs of axes, and all kinds of updates."""
     return [
         *(
             Case(comm="sharded", optimizer=optimizer, clip=True, ranks=ranks)
@@ -428,7 +431,8 @@ def sharded_cases() -> list[Case]:
 
 
 def ahead_cases() -> list[Case]:
-    """Rows that are asked for one step ahead: of which none, some or all wait for an update; ids that are drawn."""
+    """Returns cases that fetch rows one step ahead: none, some or all rows wait for an update, and ids may be
+    random."""
     return [
         *(
             Case(comm="sharded", model=model, optimizer=optimizer, ranks=ranks, rows=rows)
@@ -451,7 +455,7 @@ def ahead_cases() -> list[Case]:
 
 
 def replicated_cases() -> list[Case]:
-    """Several replicas in one process, one process or more of them."""
+    """Returns cases with several replicas in one process, and one or more processes."""
     two = {"comm": "ps", "replicas": 2, "partitions": 4}
     return [
         Case(**two, optimizer="adam", clip=True),
@@ -471,7 +475,8 @@ def replicated_cases() -> list[Case]:
 
 
 def densified_cases() -> list[Case]:
-    """Sparse gradients by allreduce; rows that no rank touches must stay as they are, slots included."""
+    """Returns cases with sparse gradients by allreduce; rows that no rank touches must stay unchanged, including
+    slots."""
     return [
         *(
             Case(comm="mpi", optimizer=optimizer, clip=ranks == 2, ranks=ranks, reroute=".allreduce")
@@ -485,14 +490,14 @@ def densified_cases() -> list[Case]:
         Case(optimizer="adam", ranks=3, partitions=4, clip=True, reroute="table.allreduce"),
         Case(optimizer="momentum", partitions=4, reroute="other.allreduce"),
         Case(optimizer="rmsprop", model="function", reroute="inner.allreduce"),
-        # As comm=auto may mix them.
+        # A mixture of routes that comm=auto may choose.
         Case(comm="sharded", optimizer="adam", ranks=3, clip=True, reroute="other.allreduce"),
         Case(comm="sharded", optimizer="momentum", clip=True, reroute="table.allgather"),
     ]
 
 
 def keras_cases() -> list[Case]:
-    """Updates as Keras' optimizers write them."""
+    """Returns cases with updates as Keras' optimizers write them."""
     routes: list[dict[str, Any]] = [
         {"comm": "mpi"},
         {"comm": "ps", "partitions": 4},
@@ -511,7 +516,7 @@ def keras_cases() -> list[Case]:
 
 
 def placed_cases() -> list[Case]:
-    """Work beside the servers' variables on one side or the other."""
+    """Returns cases with ops around the servers' variables on either side."""
     two = {"comm": "ps", "replicas": 2, "replicate_variables": True}
     return [
         Case(comm="ps", optimizer="adam", clip=True, replicate_variables=True),
@@ -537,7 +542,7 @@ def placed_cases() -> list[Case]:
 
 
 def device_cases() -> list[Case]:
-    """Models that name devices, of each worker or of the cluster's tasks."""
+    """Returns cases whose models name devices, of each worker or of the cluster's tasks."""
     return [
         Case(comm="mpi", model="deep", gradients="dense", optimizer="adam", ranks=3),
         Case(comm="hybrid", model="deep", optimizer="momentum", ranks=3, clip=True),
@@ -551,13 +556,13 @@ def device_cases() -> list[Case]:
     ]
 
 
-# Of a step that prepares the next one (tests/parallel/ahead_faults.py).
+# Faults of a step that prepares the next one (tests/parallel/ahead_faults.py).
 AHEAD_FAULTS = ("rows_before_their_update", "updates_after_a_read", "draws_made_twice")
 FAULTS = ("divide_twice", "drop_a_rank", "clip_before_aggregating", "data_of_rank_0")
 
 
 def faulty_cases() -> list[Case]:
-    """Cases that the comparison must find wrong."""
+    """Returns cases whose fault the comparison must find."""
     # Clipping would hide a division: the clipped gradient has the same norm before and after it.
     return [
         Case(comm=comm, clip=fault == "clip_before_aggregating", fault=fault)
@@ -570,7 +575,7 @@ def faulty_cases() -> list[Case]:
 
 
 def compressed_cases() -> list[Case]:
-    """Values that travel in 16 bits."""
+    """Returns cases with values that travel in 16 bits."""
     return [
         *(
             Case(comm=comm, compression=compression, optimizer="momentum", partitions=4, ranks=ranks)
@@ -593,7 +598,7 @@ def compressed_cases() -> list[Case]:
 
 
 def short_cases() -> list[Case]:
-    """Variables of 16 bits by every route."""
+    """Returns cases with 16-bit variables on every route."""
     return [
         *(
             Case(**route, model="bfloat16", optimizer=optimizer, clip=optimizer == "adagrad")
@@ -604,7 +609,7 @@ def short_cases() -> list[Case]:
                     {"comm": "mpi", "reroute": ".allreduce", "average_sparse": False},
                     {"comm": "mpi", "use_allgatherv": True},
                     {"comm": "ps", "partitions": 3},
-                    # The mean over four replicas moves a table by little more than such a number rounds by.
+                    # The mean over four replicas would change a table by little more than the rounding of its dtype.
                     {"comm": "ps", "replicas": 2, "average_sparse": False},
                     {"comm": "hybrid", "partitions": 2, "ranks": 3, "spoilt_step": 4},
                     {"comm": "sharded", "ranks": 3},
@@ -626,7 +631,7 @@ TRACED_SHORT = [Case(**fields) for fields in traced_cases.short()]
 
 
 def basic(cases: list[Case]) -> frozenset[Case]:
-    """Few of them: each value of each option, and each fault."""
+    """Returns a small selection with each value of each option, and each fault."""
     seen: set[tuple[Any, ...]] = set()
     chosen = []
     for case in cases:
@@ -640,9 +645,9 @@ def basic(cases: list[Case]) -> frozenset[Case]:
 
 GRAPHS = [*MATRIX, *FAULTY, *COMPRESSED, *SHORT]
 EVERY = [*GRAPHS, *TRACED, *TRACED_SHORT, *TRACED_FAULTY]
-# What the default tier runs: beside those the cases whose ops the tests look at.
+# The cases of the default tier: the basic selection, and the cases whose ops the tests inspect.
 BASIC = basic([case for case in GRAPHS if case.ranks == 2]) | {
-    # A case of three ranks costs as much as three of two: one with servers, and one whose rows are over the ranks.
+    # A case of three ranks costs as much as three of two: one with servers, and one with rows owned by ranks.
     Case(comm="hybrid", optimizer="adam", clip=True, ranks=3, partitions=4, reroute="table.allreduce"),
     next(case for case in MATRIX if case.ranks == 3 and case.model == "two_waves"),
     *(case for case in MATRIX if case.recuts and (case.ranks == 2 or case.recuts == "4_4_13")),
