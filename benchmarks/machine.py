@@ -62,8 +62,8 @@ def idle_warning(around: dict[str, float]) -> str | None:
     if around["busy_share"] <= BUSY_LIMIT:
         return None
     return (
-        f"not idle: others use {around['busy_share']:.0%} of the cores (limit {BUSY_LIMIT:.0%}), "
-        f"load average {around['load_average']:.2f}; this measurement is worth little"
+        f"not idle: other processes use {around['busy_share']:.0%} of the cores (limit {BUSY_LIMIT:.0%}), "
+        f"load average {around['load_average']:.2f}; do not rely on this measurement"
     )
 
 

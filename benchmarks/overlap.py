@@ -29,7 +29,7 @@ def over_common_time(runs: Sequence[Sequence[Told]], warm_up_steps: int) -> Comm
     time."""
     measured = [[told for told in run if told.step >= warm_up_steps] for run in runs]
     if any(len(run) < 2 for run in measured):
-        raise ValueError(f"a run told of fewer than two standings from step {warm_up_steps} on: give it more steps")
+        raise ValueError(f"a run has fewer than two reports from step {warm_up_steps} on: give it more steps")
     begin, end = max(run[0].secs for run in measured), min(run[-1].secs for run in measured)
     if end <= begin:
         raise ValueError("the runs did not train at the same time: give them more steps")
@@ -44,4 +44,4 @@ def step_at(run: Sequence[Told], secs: float) -> float:
         if before.secs <= secs <= after.secs:
             width = after.secs - before.secs
             return before.step + (after.step - before.step) * ((secs - before.secs) / width if width else 1.0)
-    raise ValueError(f"{secs} is outside of what the run told")
+    raise ValueError(f"{secs} s is outside the run's reports")

@@ -28,7 +28,7 @@ from parallax_runner.search.candidates import MOST_TRIALS
 from parallax_runner.search.trial import WARM_UP_STEPS
 
 SWEEP = (1, 2, 4, 8, 16, 32, 64)
-# Steps of the run of which the search's cost is a share.
+# The cost of a search is given as a share of a run with so many steps.
 WHOLE_STEPS = 10_000
 WITHIN = 1.05
 # Two variables of 800,000 rows of 256: as many words as in the paper's language model.

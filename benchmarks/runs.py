@@ -73,7 +73,7 @@ class Watched:
         try:
             status = self._process.wait(RUN_TIMEOUT_SECS)
         except subprocess.TimeoutExpired as error:
-            raise RunFailed(f"{command}\nhas not ended after {RUN_TIMEOUT_SECS} s") from error
+            raise RunFailed(f"{command}\ndid not end within {RUN_TIMEOUT_SECS} s") from error
         self._reader.join()
         if status:
             raise RunFailed(f"{command}\nended with status {status}:\n{self.said()[-4000:]}")

@@ -77,9 +77,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__)
     parser.add_argument("profile", type=Path)
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--constants", type=Path, help="what scripts/calibrate has kept; the defaults if not given")
+    parser.add_argument("--constants", type=Path, help="a file of scripts/calibrate (default: built-in constants)")
     parser.add_argument(
-        "--cores", type=int, default=os.cpu_count() or 1, help="that all hosts share, where no ideal is"
+        "--cores", type=int, default=os.cpu_count() or 1, help="cores that all hosts share, if there is no ideal"
     )
     asked = parser.parse_args(arguments)
     base = constants.DEFAULTS if asked.constants is None else constants.load(asked.constants)

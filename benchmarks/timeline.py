@@ -44,7 +44,7 @@ def measure(stages: Mapping[str, Sequence[Stage]], started: float) -> Startup:
     """
     first = next((one for one in stages["driver"] if one.name == FIRST_STEP), None)
     if first is None:
-        raise ValueError("the driver's log tells of no first step: was its level changed?")
+        raise ValueError("the driver's log has no first step: was its level changed?")
     groups: dict[str, list[Sequence[Stage]]] = {}
     for process, its_stages in stages.items():
         # Later stages, such as the graph of the export, are not part of the start.

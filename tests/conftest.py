@@ -51,5 +51,5 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     limit = f"more than {tiers.CHANGED_SECS / 60:.0f} minutes"
     return [
         *(f"slow tests of this change: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.run),
-        *(f"left out, as it would be {limit}: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.left_out),
+        *(f"left out, as the total would be {limit}: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.left_out),
     ]

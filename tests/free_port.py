@@ -1,4 +1,4 @@
-"""Picks a port that stays free until a test listens on it."""
+"""Picks a port that stays free until the test listens on it."""
 
 from __future__ import annotations
 

@@ -33,13 +33,11 @@ class Measured:
     def fact(self) -> str:
         """Returns a sentence that describes the measurement."""
         if self.link is None:
-            return (
-                f"{self.hosts} ranks on loopback, without hosts of their own; servers of a mode that has some: as many"
-            )
+            return f"{self.hosts} ranks on loopback, without separate hosts; a mode with servers has as many servers"
         late = f" and {self.link.latency_us} µs of latency" if self.link.latency_us else ""
         return (
             f"{self.hosts} hosts (network namespaces) over links of {self.link.mbit} Mbit/s each way{late}, a rank "
-            "on each and, where the mode has servers, a server, all on this machine's cores"
+            "on each and, if the mode has servers, a server, all on this machine's cores"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def enter_network(tell: Callable[[str], None]) -> None:
     try:
         network.enter([sys.executable, "-m", "benchmarks", *sys.argv[1:]])
     except NoNetwork as error:
-        tell(f"{error}: measuring on loopback, where links cost nothing and no interface counts")
+        tell(f"{error}: measuring on loopback, without link costs and interface counters")
 
 
 def measure_hosts(asked: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> Measured:
@@ -89,7 +87,7 @@ def measure_hosts(asked: argparse.Namespace, folder: Path, tell: Callable[[str],
         return measure(Cluster(asked.hosts), None)
     link = Link(asked.mbit, asked.latency_us)
     if link.latency_us and not network.has_netem():
-        tell("this kernel has no netem: --latency-us is left out")
+        tell("this kernel has no netem: --latency-us is ignored")
         link = Link(asked.mbit)
     with shaped(asked.hosts, link) as cluster:
         return measure(cluster, link)

@@ -116,7 +116,7 @@ def run_peer(
             one.wait_until_ended()
     said = FINISHED.search(watched[0].said())
     if said is None:
-        raise RunFailed(f"{' '.join(watched[0].argv)}\nhas not told its facts:\n{watched[0].said()[-4000:]}")
+        raise RunFailed(f"{' '.join(watched[0].argv)}\ndid not report its results:\n{watched[0].said()[-4000:]}")
     return json.loads(said[1]) | {"told": [one.told for one in watched]}
 
 

@@ -59,7 +59,7 @@ def draw(measurements: Sequence[Measurement], path: Path, caption: str) -> None:
         color = "tab:gray" if mode in (*PEERS, IDEAL) else "tab:blue"
         _bar(speed, place, [one.rate for one in own], color)
         _bar(sent, place, [one.sent_bytes / 1e6 for one in own if one.sent_bytes is not None], color)
-    for axes, label in ((speed, measurements[0].unit), (sent, "MB sent a step and rank")):
+    for axes, label in ((speed, measurements[0].unit), (sent, "MB sent per step and rank")):
         axes.set_xticks(range(len(modes)), modes, rotation=30, ha="right", fontsize=8)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)

@@ -80,7 +80,7 @@ def measure(
             if warning:
                 tell(warning)
             one = _measure_one(mode, number, cluster, own_steps, overrides, folder / f"{number}_{mode}", around)
-            sent = "" if one.sent_bytes is None else f", {one.sent_bytes / 1e6:.2f} MB sent a step and rank"
+            sent = "" if one.sent_bytes is None else f", {one.sent_bytes / 1e6:.2f} MB sent per step and rank"
             tell(f"round {number + 1}/{repeats} {mode}: {one.rate:,.0f} {one.unit}, {one.step_ms:.1f} ms a step{sent}")
             yield one
 
@@ -92,7 +92,7 @@ def split_steps(mode: str, steps: int) -> tuple[str, int]:
     if name not in MODES:
         raise ValueError(f"no such mode: {name!r}; expected some of {', '.join(MODES)}")
     if colon and not (number.isdecimal() and int(number) > 0):
-        raise ValueError(f"{mode!r}: expected a number of steps behind the colon")
+        raise ValueError(f"{mode!r}: expected a number of steps after the colon")
     return name, int(number) if colon else steps
 
 

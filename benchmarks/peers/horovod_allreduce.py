@@ -43,8 +43,8 @@ class AllreduceOptimizer:
 def main() -> None:
     """Trains one rank."""
     made = parser(__doc__)
-    made.add_argument("--sparse-as-dense", action="store_true", help="a sparse gradient travels as its whole table")
-    made.add_argument("--grouped", action="store_true", help="all gradients, dense ones only, in one group")
+    made.add_argument("--sparse-as-dense", action="store_true", help="send a sparse gradient as its whole table")
+    made.add_argument("--grouped", action="store_true", help="send all gradients in one group (dense ones only)")
     arguments = made.parse_args()
     hvd.init()
     training = Training(arguments, rank=hvd.rank(), size=hvd.size())

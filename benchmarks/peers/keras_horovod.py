@@ -21,7 +21,7 @@ from benchmarks.peers.task import Task, leave, parser
 def main() -> None:
     """Trains one rank."""
     made = parser(__doc__)
-    made.add_argument("--sparse-as-dense", action="store_true", help="a sparse gradient travels as its whole table")
+    made.add_argument("--sparse-as-dense", action="store_true", help="send a sparse gradient as its whole table")
     arguments = made.parse_args()
     hvd.init()
     one_thread()

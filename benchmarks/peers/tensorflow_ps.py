@@ -20,7 +20,7 @@ LARGE_ROWS = 10_000
 def main() -> None:
     """Serves until it is ended, or trains one worker."""
     made = cluster_parser(__doc__, "worker", "ps")
-    made.add_argument("--plain", action="store_true", help="tables whole, and TensorFlow 2's kind of variables")
+    made.add_argument("--plain", action="store_true", help="whole tables, and TensorFlow 2's kind of variables")
     arguments = made.parse_args()
     if not arguments.plain:
         # TensorFlow 1's default kind of variables: a step then reads each once, however often it is used.

@@ -64,7 +64,7 @@ def lacks() -> str | None:
     missing = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
     if missing:
         return f"Slurm is not installed: no {', '.join(missing)}"
-    return None if os.geteuid() == 0 else "a Slurm of one's own needs root: slurmd makes UTS namespaces"
+    return None if os.geteuid() == 0 else "a private Slurm needs root: slurmd makes UTS namespaces"
 
 
 def _path() -> str:

@@ -167,7 +167,7 @@ def test_shards_of_caffe2_train_a_resnet(store: str, processes: Processes, tmp_p
         assert set(processes.exit_statuses().values()) == {0}, processes.logs()
     losses = losses_of((tmp_path / "shard 0.log").read_text())
     assert set(losses) == {0, 1}
-    assert losses[0] != losses[1], "each shard has examples of its own"
+    assert losses[0] != losses[1], "each shard has different examples"
     assert all(shard[-1] < shard[0] for shard in losses.values())
 
 

@@ -65,7 +65,7 @@ def test_trials_are_steps_of_the_training_in_the_same_processes(searched: Run) -
     assert [len(trial["step_secs"]) for trial in choice_of(searched)["trials"]] == [4] * len(
         searched.summary["partition_candidates"]
     )
-    # Every step belongs to the training, each once, from the first on.
+    # Every step belongs to the training, and each occurs once.
     assert (searched.summary["first_step"], sorted(searched.losses())) == (0, list(range(1, STEPS + 1)))
 
 

@@ -93,7 +93,7 @@ def test_a_run_in_an_allocation_has_one_driver(slurm: Slurm, tmp_path: Path, sta
     slurm.command(*argv, cwd=tmp_path, timeout_secs=LAUNCH_SECS)
     run = Run(run_dir, 0, "", "", 0.0)
     assert (run.summary["status"], run.summary["workers"]) == ("finished", 2)
-    assert {path.name for path in tmp_path.iterdir()} == {"out"}, "another task has made a folder of its own"
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}, "another task has made its own folder"
 
 
 def test_scancel_saves_and_ends_and_the_run_can_go_on(slurm: Slurm, tmp_path: Path) -> None:

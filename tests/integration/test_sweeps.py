@@ -67,7 +67,7 @@ def broken_sweep(*arguments: str, cwd: Path, when: Callable[[], bool], act: Call
         deadline = time.monotonic() + LAUNCH_SECS
         while not when():
             assert running.process.poll() is None, running.wait().stderr
-            assert time.monotonic() < deadline, "the moment has not come"
+            assert time.monotonic() < deadline, "the moment to disturb the sweep never came"
             time.sleep(0.02)
         family = psutil.Process(running.process.pid).children(recursive=True)
         act(running)
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_job_and_the_sweep(interrupted: Sweep) -> None:
     assert interrupted.summary(NAMES[1])["status"] == "interrupted"
     assert newest_step(interrupted.dir / NAMES[1]) == interrupted.summary(NAMES[1])["steps"] > 0
     assert "2 of 3 jobs have not finished" in interrupted.run.stderr
-    assert "out of reach" not in interrupted.run.stderr, "the database was only being created"
+    assert "out of reach" not in interrupted.run.stderr, "the database was still being created"
     assert f"hydra.sweep.dir={interrupted.dir}" in interrupted.run.stderr.splitlines()[-1]
     parent, children = mlflow_runs(interrupted.dir.parent)
     assert parent.info.status == "KILLED"
@@ -222,7 +222,7 @@ def test_signal_to_the_driver_ends_parallel_jobs_well(number: int, exit_status: 
     for name in names[:2]:
         summary = stopped.summary(name)
         assert summary["status"] == "interrupted"
-        assert newest_step(stopped.dir / name) == summary["steps"], "it was saved when the signal came"
+        assert newest_step(stopped.dir / name) == summary["steps"], "a checkpoint is saved at the signal"
     if number == signal.SIGTERM:
         assert stopped.statuses() == dict(zip(names, ["interrupted", "interrupted", "not run"], strict=True))
 
@@ -311,7 +311,7 @@ def test_optuna_chooses_values_and_a_study_goes_on(tmp_path: Path) -> None:
     assert len(first.results()) == 3
     second = sweep(*command, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=2", cwd=tmp_path)
     assert second.run.exit_status == 0, second.run.stderr
-    assert len(second.results()) == 5, "a trial's folder is its own, whatever its number"
+    assert len(second.results()) == 5, "each trial has its own folder, whatever its number"
     trials = optuna.load_study(study_name="rates", storage=study).trials
     assert sorted(trial.value for trial in trials) == pytest.approx([one["objective"] for one in second.results()])
     parent, children = mlflow_runs(tmp_path)

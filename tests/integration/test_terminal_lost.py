@@ -86,5 +86,5 @@ def test_a_terminal_that_is_hung_up_ends_the_run_well(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["status"] == "interrupted"
-    assert Path(f"{summary['ckpt_path']}.index").exists(), "it was saved when the terminal went"
+    assert Path(f"{summary['ckpt_path']}.index").exists(), "a checkpoint is saved when the terminal is lost"
     assert lost(run_dir) == [("stderr", "Input/output error")]

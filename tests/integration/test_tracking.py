@@ -210,7 +210,7 @@ def test_a_model_that_cannot_be_built_leaves_a_summary(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text('def build(features, optimizer):\n    raise ValueError("seven is odd")\n')
     run = launch("model=simple", "model._target_=broken.build", "comm=local", "tracking=off", cwd=tmp_path)
     assert run.exit_status == 1
-    # Here the user needs the place of the error.
+    # The user needs to see where the error is.
     assert 'raise ValueError("seven is odd")' in run.stderr
     assert set(run.summary) >= SUMMARY_FIELDS
     assert run.summary["status"] == "failed"

@@ -285,7 +285,7 @@ def _covered(chosen: dict[str, Any], wanted: set) -> set:
 
 
 def full_column() -> list[Case]:
-    """Returns hybrid on two ranks, every optimizer × kind of gradient × clipping, four partitions."""
+    """Returns cases of hybrid on two ranks: every optimizer × kind of gradient × clipping, four partitions."""
     return [
         Case(optimizer=optimizer, gradients=gradients, clip=clip, partitions=4)
         for optimizer, gradients, clip in itertools.product(OPTIMIZERS, ("dense", "sparse", "both"), (False, True))

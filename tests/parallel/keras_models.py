@@ -181,7 +181,7 @@ def sequential_embedding(optimizer: str) -> Any:
 
 
 class Subclassed(keras.Model):
-    """Layers that call uses, one of them with its own weight."""
+    """A model whose `call` uses its layers, one of them with its own weight."""
 
     def __init__(self) -> None:
         super().__init__(name="subclassed")

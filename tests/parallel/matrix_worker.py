@@ -150,7 +150,7 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
     for name, pieces in reads.items():
         parts = session.run([value for _, value in pieces])
         if any(isinstance(piece, RankRows) and piece.shard.offset for piece, _ in pieces):
-            continue  # it took part, so that the chief has the values
+            continue  # this rank only took part in the read; the chief has the values
         ends = [[slice_.stop - slice_.step + 1 for slice_ in piece.where] for piece, _ in pieces]
         full = np.zeros(np.max(ends, axis=0).astype(int), parts[0].dtype)
         for (piece, _), part in zip(pieces, parts, strict=True):

@@ -319,7 +319,7 @@ def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: Launches) -
         name, after = before.partition(" = ")[0], call.partition(" = ")[0]
         if "second_" in after and "second_" not in name:
             continue  # after the first model's update and thus after its calls, so TensorFlow omits the edge
-        assert f"^{name}" in call, "calls stand one behind the other"
+        assert f"^{name}" in call, "the calls form a chain"
 
 
 def test_without_it_horovod_gathers(launched: Launches) -> None:

@@ -208,7 +208,7 @@ def test_distributed_optimizer_equals_one_device(ranks: list, kind: str, name: s
     expected = on_one_device(kind, name, len(ranks))
     for rank in ranks:
         found = rank["optimizers"][f"{kind}/{name}"]
-        assert sorted(found) == sorted(expected), "names, those of slots too, are the wrapped optimizer's"
+        assert sorted(found) == sorted(expected), "names, including those of slots, are the wrapped optimizer's"
         assert found["global_step:0"] == STEPS
         for variable, value in expected.items():
             np.testing.assert_allclose(found[variable], value, rtol=1e-9, atol=1e-12, err_msg=variable)
