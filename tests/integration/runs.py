@@ -24,7 +24,7 @@ from parallax_runner.config.hydra_quotes import quoted
 from tests import forked
 
 LAUNCH_SECS = 400
-# The language model at its smallest; the fixture `text` adds `data.path`.
+# The smallest language model; the fixture `text` adds `data.path`.
 VOCAB_SIZE = 200
 SEQUENCE_LENGTH = 5
 BATCH_SIZE = 4

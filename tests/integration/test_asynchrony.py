@@ -1,4 +1,4 @@
-"""One worker is slow, by a model of the test's own: sync waits, async does not, and bounded staleness stops at k."""
+"""One worker of a test model is slow: sync waits, async does not, and bounded staleness stops at k."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.data.dataset import Feature
 
-# By rank and step (counted from 0): who must have begun what before it goes on. All begin step 0.
+# By rank and step (from 0): the steps that other ranks must have begun before it continues. All begin step 0.
 WAITS = {{
     (0, 0): "began_2_0",
     (1, 0): "began_0_0",

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.runs import Run, launch
 
 MODULE = '''
-"""Clicks by a table and a weight: as a graph of TensorFlow 1, and as a step with a tape."""
+"""Clicks from a table and a weight, as a TensorFlow 1 graph and as a step with a tape."""
 
 import numpy as np
 import tensorflow as tf

@@ -50,7 +50,7 @@ def behave(behaviour, client, role, index):
         time.sleep(0.3)
         os._exit(int(behaviour[-1]))
     if behaviour == "follow":
-        # What Horovod and grpc do when a peer is gone: raise an error of their own a little later.
+        # When a peer is gone, Horovod and grpc raise their own error a little later.
         time.sleep(2)
         raise RuntimeError("peer is gone")
     if behaviour == "hang":
@@ -131,7 +131,7 @@ sys.exit(result.exit_status)
 
 
 class Dummies:
-    """A LaunchSpec of dummy processes, and the processes that are left of it."""
+    """Dummy processes: makes their LaunchSpec and finds the processes that remain."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.runs import Run, launch
 
 MODEL = '''
-"""y = w x, whose loss passes through Python code that does a deed in step 20 of rank 1."""
+"""y = w x; the loss passes through Python code, which performs an action in step 20 of rank 1."""
 
 import os
 import time

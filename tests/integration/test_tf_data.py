@@ -55,7 +55,7 @@ def make_ragged(rows, batch):
     lengths = tf.range(50) % 4 + 1
     words = tf.RaggedTensor.from_row_lengths(tf.range(tf.reduce_sum(lengths)) * 7 % rows, lengths)
     examples = tf.data.Dataset.from_tensor_slices({"words": words, "y": tf.cast(lengths, "float32") / 4})
-    # The types of the batches tell nothing of their size.
+    # The types of the batches do not show their size.
     return examples.shuffle(50, seed=3).batch(batch).map(lambda x: {"words": x["words"], "y": x["y"] * 2})
 '''
 MODEL = "_target_: rec.make_model\nrows: 20\nlabels: y\n"
