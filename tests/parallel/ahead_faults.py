@@ -14,7 +14,7 @@ from parallax_runner.rewrite.routes.alltoall import ahead, behind
 from parallax_runner.train.ahead import Batch, StepsAhead
 
 Method: TypeAlias = Callable[..., dict[tf.Tensor, Any]]
-# A step of the matrix has read its rows long before.
+# Longer than a step of the matrix needs to read its rows.
 SECS = 0.3
 
 
@@ -46,7 +46,7 @@ def none_marked(places: tf.Tensor, *_: Any) -> tf.Tensor:
 
 
 def prepared_first(start: Method) -> Method:
-    """Prepares the next step before the step runs, so that a row that comes too early is certainly an old one."""
+    """Prepares the next step before the step runs, so a row that is sent too early certainly has its old value."""
 
     def started(steps: StepsAhead, batch: Batch, following: Batch | None) -> dict[tf.Tensor, Any]:
         feeds = start(steps, batch, following)
