@@ -1,4 +1,4 @@
-"""Draws where a step's time goes, a bar for each rank. Imports matplotlib."""
+"""Draws where a step's time goes, with a bar for each rank. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ MIN_LABELLED_SHARE = 0.06  # a narrower piece has no room for its number
 
 
 def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
-    """`ranks`: all profiled steps of each rank together. Milliseconds of a mean step, with each part's share in %."""
-    # Without pyplot: that would look for a display, and keep the figure.
+    """Draws the milliseconds of a mean step, with each part's share in %.
+
+    `ranks` has one entry for each rank, over all its profiled steps.
+    """
+    # Does not use pyplot, which would look for a display and keep the figure.
     figure = Figure(figsize=(WIDTH_INCHES, MARGIN_INCHES + BAR_INCHES * len(ranks)), layout="constrained")
     axes = figure.subplots()
     titles = [f"worker {one.rank}" for one in ranks]

@@ -97,7 +97,7 @@ def sum_of_one(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
 def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
     """Returns the element-wise sums over ranks of tensors with static shapes, in one fused exchange for each dtype.
 
-    The exchanges are grouped, so that the same tensors are fused, and rounded alike, in every step and run.
+    Grouping makes sure that the same tensors are fused, and rounded alike, in every step and run.
     """
     groups: dict[tf.DType, list[int]] = defaultdict(list)
     for index, tensor in enumerate(tensors):

@@ -375,7 +375,7 @@ class ShardedUpdate:
 def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
     """Returns whether an output is made only from lists of rows that the model has made.
 
-    A full-row output that also depends on a read of the variable is not, since the variable's rows have their own
+    An output with all rows does not count if it also depends on a read of the variable, whose rows have their own
     order.
     """
     sharded = [value for value in inputs if isinstance(value, ShardedValue)]

@@ -96,7 +96,7 @@ def test_a_damaged_file_costs_its_rank_and_step_only(folder: Path, caplog: pytes
 
 
 def test_a_run_that_came_to_no_such_step_says_so(tmp_path: Path) -> None:
-    assert "did not come to a step" in summarized(tmp_path / "none")
+    assert "did not reach a step to profile" in summarized(tmp_path / "none")
     assert summarize_profile(ProfileConfig(name="off")) is None
 
 
