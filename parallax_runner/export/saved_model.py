@@ -113,7 +113,8 @@ def _write(
 
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
-    if count <= dataset.validation_size and not isinstance(dataset, Shared):  # then only a share reads them
+    # Only a share of a `Shared` dataset reads validation examples.
+    if count <= dataset.validation_size and not isinstance(dataset, Shared):
         return dataset.validation_batch(0, count)
     return dataset.train_batch(0, count)
 

@@ -37,7 +37,7 @@ def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
         axes.bar_label(bars, labels, label_type="center", fontsize="small")
         left = [before + width for before, width in zip(left, widths, strict=True)]
     axes.invert_yaxis()  # worker 0 on top
-    axes.set(xlabel="ms of a step, traced")
+    axes.set(xlabel="ms per traced step")
     axes.set_title(_title(ranks), fontsize="small")
     axes.legend(ncols=len(Part), loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize="small", frameon=False)
     figure.savefig(path, dpi=100)

@@ -23,12 +23,12 @@ class Part(Enum):
 
 
 MEANING = {
-    Part.COMPUTE: "an op of the rank itself runs",
-    Part.COMMUNICATION: "else, a collective that all ranks have come to, or a transfer to or from a server",
-    Part.SERVERS: "else, a server runs an op for the rank",
-    Part.WAITING: "else, a collective waits for another rank, or, once the rank has pushed all its gradients, an op on "
-    "a server waits for other ranks' gradients or for the word that the step is done",
-    Part.IDLE: "else: nothing that was traced, such as a call on its way or the scheduler of ops",
+    Part.COMPUTE: "the rank itself runs an op",
+    Part.COMMUNICATION: "otherwise, a collective that all ranks have reached, or a transfer to or from a server",
+    Part.SERVERS: "otherwise, a server runs an op for the rank",
+    Part.WAITING: "otherwise, a collective waits for another rank, or, after the rank has pushed all its gradients, an "
+    "op on a server waits for other ranks' gradients or for the signal that the step is done",
+    Part.IDLE: "otherwise: nothing that was traced, such as a call in transit or the op scheduler",
 }
 
 

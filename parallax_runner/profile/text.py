@@ -46,9 +46,9 @@ def one_line(ranks: Sequence[StepShares]) -> str:
 
 
 def _shares(ranks: Sequence[StepShares]) -> Table:
-    table = Table(title="Where the time of a step goes", title_justify="left")
+    table = Table(title="Where a step's time goes", title_justify="left")
     table.add_column("rank")
-    numbers = ("steps", "ms a step", *(part.value for part in Part), "communicating, ms", "of it behind compute")
+    numbers = ("steps", "ms per step", *(part.value for part in Part), "communicating, ms", "hidden behind compute")
     for title in numbers:
         table.add_column(title, justify="right")
     for one in ranks:
@@ -80,7 +80,7 @@ def _heaviest(totals: OpTotals) -> Table:
 
 
 def _types(totals: OpTotals) -> Table:
-    table = Table(title=f"The {TYPES} heaviest types of ops", title_justify="left")
+    table = Table(title=f"The {TYPES} heaviest op types", title_justify="left")
     for title in ("type", "class"):
         table.add_column(title)
     for title in ("count", "total ms", "mean ms", "share"):

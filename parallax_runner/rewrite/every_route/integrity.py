@@ -30,7 +30,7 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
             raise RewriteError(f"after {after}: op «{op.name}» reads a gradient that is not aggregated")
         if op.type == "VarHandleOp" and op.name in rewrite.placements and is_updated:
             users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
-            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which has been cut in shards")
+            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which is now in shards")
 
 
 def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:

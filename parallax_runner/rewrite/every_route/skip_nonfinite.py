@@ -1,4 +1,4 @@
-"""Pass: with train.on_nan=skip, a step in which any rank's loss or gradients are not finite changes no variable.
+"""Pass: with train.on_nan=skip, make a step change no variable if any rank's loss or gradients are not finite.
 
 The updates are made conditional like `tf.cond` of TensorFlow 1: one input of each goes through a Switch, and ops that
 wait for the update wait for a Merge after it. Collectives, pushes and the barrier run in every step, skipped or not, so

@@ -1,4 +1,4 @@
-"""Pass: count, while a step runs, the bytes that it hands to collectives and servers."""
+"""Counts, while a step runs, the bytes that it sends to collectives and exchanges with servers."""
 
 from __future__ import annotations
 

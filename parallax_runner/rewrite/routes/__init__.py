@@ -25,7 +25,9 @@ def rewriting_of(route: Route) -> RouteRewriting:
         reason = f"{route.rewriting} cannot be imported, or has no REWRITING: {error}"
         raise PlanError(f"route «{route.name}»: {reason}") from error
     if not isinstance(rewriting, RouteRewriting):
-        raise PlanError(f"route «{route.name}»: {route.rewriting}.REWRITING is {rewriting!r}, no RouteRewriting")
+        raise PlanError(
+            f"route «{route.name}»: {route.rewriting}.REWRITING is {rewriting!r}, expected a RouteRewriting"
+        )
     return rewriting
 
 

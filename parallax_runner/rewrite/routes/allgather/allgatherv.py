@@ -48,7 +48,7 @@ def communicator() -> MPI.Comm:
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise _refusal("it needs MPI_THREAD_MULTIPLE, and MPI has less: remove HOROVOD_MPI_THREADS_DISABLE")
+        raise _refusal("it needs MPI_THREAD_MULTIPLE, but MPI provides less: remove HOROVOD_MPI_THREADS_DISABLE")
     return MPI.COMM_WORLD.Dup()
 
 
