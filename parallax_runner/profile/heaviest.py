@@ -68,7 +68,7 @@ class OpTotals:
         return self._grouped(lambda name: (name.type, name.op_class))
 
     def share(self, total: Total) -> float:
-        """Returns the fraction (0 to 1) of the time of all executions that do not only wait. Parallel ops are counted
+        """Returns the fraction of the total time of all ops except waiting ones, 0 to 1. Parallel ops are counted
         separately."""
         return total.total_ns / self._busy_ns if self._busy_ns else 0.0
 

@@ -99,7 +99,8 @@ def _answer(
     if op.type == "VariableShape":
         return tf.constant(shape, op.outputs[0].dtype)
     if op.type == "VarIsInitializedOp":
-        # Asked if another variable starts from this variable's value. Its initializer gives the same value.
+        # This op exists if another variable is initialized from this one. False makes it take the initial value
+        # instead.
         return tf.constant(False)
     return read(rewrite, placement, narrow=narrow)
 
