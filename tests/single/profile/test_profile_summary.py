@@ -76,7 +76,7 @@ def test_the_heaviest_ops_come_first_and_waiting_ones_last(folder: Path) -> None
 def test_people_can_read_it(folder: Path) -> None:
     summarized(folder)
     text = (folder / "heaviest_ops.txt").read_text()
-    for line in ("worker 1 │     2 │    10.000 │   60.0% │", "HorovodAllreduce", "Ops that only wait for others"):
+    for line in ("worker 1 │     2 │      10.000 │   60.0% │", "HorovodAllreduce", "Ops that only wait for others"):
         assert line in text, text
     assert text.index("MatMul") < text.index("HorovodAllreduce")
 
