@@ -73,8 +73,8 @@ def carry_numbers(numbers: tf.Tensor) -> Carried:
 class LaterUpdate:
     """The part of a step's update that `apply` runs during the next step.
 
-    `carried[i]` is what `pushes[i]` leaves. `numbers` are carried too, because the update reads them. `alone` is that
-    of the pushes.
+    `carried[i]` is what `pushes[i]` leaves. `numbers` are carried too, because the update reads them. `alone` is shared
+    with the pushes.
     """
 
     pushes: tuple[Push, ...]

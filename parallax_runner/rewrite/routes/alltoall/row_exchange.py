@@ -23,8 +23,7 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class Table:
-    """What an exchange needs to know of a variable of the plan, or of its slot, whose rows are spread over the
-    ranks."""
+    """Describes a variable of the plan, or its slot, whose rows are spread over the ranks, for an exchange."""
 
     variable: str
     rows: int

@@ -1,4 +1,4 @@
-"""Pass: gradients of variables on servers are pushed by all ranks and summed by the server that owns the rows."""
+"""All ranks push gradients of variables on servers, and the server that owns the rows sums them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     """Adds pushes to the step, and returns by tensor name the aggregates that the chief takes from the servers.
 
-    A push holds the rank's merged rows of one shard, under their places in the shard. The aggregate of a
-    sparse gradient has ascending distinct ids again (Abadi et al. 2016, section 4.4, for the accumulator scheme;
-    its MEAN divides by how many ranks touched a row, so sums are taken and divided here).
+    A push holds the rank's merged rows of one shard, with their places in the shard. The aggregate of a sparse gradient
+    has distinct ascending ids again. The accumulator scheme is that of Abadi et al. 2016, section 4.4. Its MEAN divides
+    by the number of ranks that touched a row, so this takes the SUM and divides it.
     """
     taken: dict[str, ShardedValue] = {}
     for gradient in rewrite.gradients_by(Route.PS):
@@ -92,12 +92,12 @@ def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> t
 
 
 def _never_stale() -> tf.Tensor:
-    """A push with a step older than the accumulator's is dropped; in a synchronous step none is old."""
+    """Returns a step that no accumulator treats as old. It drops older pushes, but a synchronous step has none."""
     return tf.constant(tf.int64.max, tf.int64)
 
 
 def _pushes(rewrite: Rewrite) -> tf.Tensor | int:
-    """How many pushes are waited for; only by the one who leads, where that is not known before."""
+    """Returns how many pushes to wait for. If the leader is chosen in each step, only the leader waits."""
     if rewrite.coordination.leads is None:
         return rewrite.plan.pushes
     return only_if(rewrite.coordination.leads, tf.constant(rewrite.plan.pushes))
