@@ -1,4 +1,4 @@
-"""The best jobs of a sweep as one model that averages their predictions (`sweep.ensemble`)."""
+"""Combines the best jobs of a sweep into one model that averages their predictions (`sweep.ensemble`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ MODULE = "parallax_runner.export.ensemble"
 
 
 def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
-    """Writes the SavedModel of the `count` best jobs to `sweep_dir/ensemble`; returns a line that says what it is.
+    """Writes the ensemble of the `count` best jobs as a SavedModel to `sweep_dir/ensemble`. Returns a line that
+    describes it.
 
-    Raises ExportError where fewer jobs have a rank, a job has left no SavedModel, or they do not fit together.
+    Raises ExportError if fewer jobs have a rank, a job has no SavedModel, or the models do not fit together.
     """
     best = [one for one in ranked if one.rank is not None][:count]
     if len(best) < count:
