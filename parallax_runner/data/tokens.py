@@ -143,9 +143,7 @@ def _line_blocks(file: TextFile, decode_errors: str) -> Iterator[list[str]]:
     except UnicodeDecodeError as error:
         raise DataError(f"{file.path}: expected UTF-8 text, found {error}. Convert it, or leave it out.") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file.path}: cannot be read: {error}. Expected a text file, plain or gzipped."
-        ) from error
+        raise DataError(f"{file.path}: cannot be read: {error}. Expected a text file, plain or gzipped.") from error
 
 
 def _join(arrays: Iterator[np.ndarray]) -> np.ndarray:

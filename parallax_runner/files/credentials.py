@@ -93,7 +93,7 @@ def _secrets_of_environment() -> list[str]:
             found.add(os.environ[name])
         elif name.endswith(_URI_VARIABLES):
             uri = os.environ[name]
-            # A secret that also occurs elsewhere in the address, as in mysql://me:me@host, is a common word.
+            # A secret that also occurs elsewhere in the address, as in mysql://me:me@host, is a common word: skip it.
             found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
     return sorted((secret for secret in found if len(secret) >= _MIN_SECRET_CHARS), key=len, reverse=True)
 
