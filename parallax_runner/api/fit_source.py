@@ -25,7 +25,7 @@ class FitSource:
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Returns the script's data set."""
         if config.action in REFUSED_ACTIONS:
-            raise ConfigError(f"action={config.action}: fit trains, verifies or plans; leave it out")
+            raise ConfigError(f"action={config.action}: not possible with fit, which can only train, verify or plan")
         loaded: Dataset = self.dataset
         if isinstance(loaded, Arrays):  # each call of fit has its own orders, as in Keras
             return loaded.with_seed(config.train.seed + len(config.model["earlier"]))

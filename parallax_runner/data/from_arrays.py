@@ -37,7 +37,7 @@ class Arrays:
         self.train_size = self._rows // global_batch * global_batch
         self.validation_size = _rows(validation, "validation_data") if validation else 0
         if not self.train_size:
-            raise DataError(f"batch_size={global_batch}: there are {self._rows} examples, less than one batch")
+            raise DataError(f"batch_size={global_batch}: there are {self._rows} examples, fewer than one batch")
         self._train, self._validation = train, validation
         self._shuffle, self._seed = shuffle, seed
         self._orders: dict[int, np.ndarray] = {}
@@ -52,7 +52,7 @@ class Arrays:
     def notes(self) -> tuple[str, ...]:
         """Messages about examples that are not used."""
         left = self._rows - self.train_size
-        return (f"{left} examples are left out of each epoch: they make no whole batch",) if left else ()
+        return (f"{left} examples are left out of each epoch, because they do not fill a batch",) if left else ()
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Returns examples [start, start + size) of the stream. The range must lie within one pass."""
@@ -95,7 +95,7 @@ def arrays_dataset(
     if validation is not None:
         own = BatchStructure.of(validation)
         if (own.x, own.y) != (structure.x, structure.y):
-            raise DataError(f"validation_data has the parts {own.names}, and the training data {structure.names}")
+            raise DataError(f"validation_data has the parts {own.names}, but the training data has {structure.names}")
         held_back = _arrays(own, validation)
         if structure.sample_weight is not None and own.sample_weight is None:
             # class_weight applies only to training examples.

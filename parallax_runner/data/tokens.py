@@ -64,7 +64,7 @@ def tokenize_files(
     """
     if vocab_size < 3:
         raise ConfigError(
-            f"data.vocab_size={vocab_size}: expected at least 3, {UNKNOWN}, {END_OF_SENTENCE} and a word."
+            f"data.vocab_size={vocab_size}: expected at least 3, for {UNKNOWN}, {END_OF_SENTENCE} and a word."
         )
     first_seen: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     pieces = _read_pieces(files, tokenizer, first_seen)
@@ -141,7 +141,7 @@ def _line_blocks(file: TextFile, decode_errors: str) -> Iterator[list[str]]:
             while lines := list(itertools.islice(stream, LINES_PER_BLOCK)):
                 yield lines
     except UnicodeDecodeError as error:
-        raise DataError(f"{file.path}: expected UTF-8 text, found {error}. Convert it, or leave it out.") from error
+        raise DataError(f"{file.path}: expected UTF-8 text, found {error}. Convert or remove it.") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file.path}: cannot be read: {error}. Expected a text file, plain or gzipped.") from error
 

@@ -1,6 +1,6 @@
 """Hides passwords and tokens in output: those in URIs in any text, and those of trackers in the environment.
 
-Imports nothing of the project.
+Imports nothing from the project.
 """
 
 from __future__ import annotations

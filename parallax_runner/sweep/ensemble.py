@@ -24,7 +24,7 @@ def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
     """
     best = [one for one in ranked if one.rank is not None][:count]
     if len(best) < count:
-        raise ExportError(f"sweep.ensemble={count}: {len(best)} jobs of the sweep have a rank")
+        raise ExportError(f"sweep.ensemble={count}: only {len(best)} of the sweep's jobs have a rank")
     members = [_saved_model_of(one) for one in best]
     folder = sweep_dir / FOLDER
     done = subprocess.run(
@@ -41,6 +41,6 @@ def _saved_model_of(job: Result) -> str:
     summary = json.loads((Path(job.run_dir) / SUMMARY).read_text(encoding="utf-8"))
     folder = summary.get("saved_model")
     if folder is None:
-        why = summary.get("saved_model_error") or "it was not asked for when the job ran"
+        why = summary.get("saved_model_error") or "it was not requested when the job ran"
         raise ExportError(f"{job.job} has no SavedModel: {why}")
     return str(folder)

@@ -109,7 +109,7 @@ def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
     unfinished = sum(one.status != "finished" for one in ranked)
     if again is not None and unfinished:
         console.print(
-            f"{unfinished} of {len(ranked)} jobs have not finished. This runs what is missing:\n    {again}",
+            f"{unfinished} of {len(ranked)} jobs have not finished. This command runs them:\n    {again}",
             highlight=False,
             markup=False,
             soft_wrap=True,

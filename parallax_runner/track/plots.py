@@ -57,12 +57,12 @@ def _without_start(points: Points) -> Points:
 
 
 def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> Path:
-    """Draws a histogram: how many pushes by others came between a replica's pull and its own push."""
+    """Draws a histogram of the number of pushes by others between a replica's pull and its own push."""
     counts = {name.replace("_or_more", "+"): count for name, count in bins.items() if name[0].isdigit()}
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
     axes.bar(list(counts), list(counts.values()))
-    axes.set(xlabel="pushes of others between a pull and its push", ylabel="pushes")
+    axes.set(xlabel="pushes by others between a pull and its push", ylabel="pushes")
     axes.set_title(title, fontsize="small")
     path = run_dir / FOLDER / "staleness.png"
     path.parent.mkdir(exist_ok=True)

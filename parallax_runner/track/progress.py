@@ -157,7 +157,7 @@ def format_line(standing: Standing) -> str:
 
 
 def format_rates(standing: Standing) -> str:
-    """Formats the known ones among the loss, the first few metrics, the speed and the time left.
+    """Formats the loss, the first few metrics, the speed and the time left, as far as they are known.
 
     Speed is in words per second if known, else in examples, else in steps.
     """

@@ -33,9 +33,9 @@ class RunInfo:
     `config` is the resolved configuration; the tracker's own settings are in its group `tracking`, under `options`.
     `tags` describe the run (model, comm, workers, servers, the user's `tracking.tags`), `origin` says where it comes
     from (user, command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training starts
-    without a checkpoint. `sweep_dir` is the folder of the sweep that the run is a job of. If `is_sweep` is set, this is
-    the parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` the configuration of the first job.
-    `summary` has the fields of `summary.json` that are known already.
+    without a checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set, this
+    is the parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` the configuration of the first
+    job. `summary` has the fields of `summary.json` that are known already.
     """
 
     run_dir: Path
@@ -90,7 +90,7 @@ class Tracker:
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
         """Sends what the runs in `folder` and below have recorded but not sent; `action=sync` calls this. `given` has
         the keys of the group `tracking` that the command line sets. Raises ConfigError or TrackingError."""
-        raise ConfigError(f"action=sync: {cls.__name__} leaves nothing to be sent later; leave it out")
+        raise ConfigError(f"action=sync: {cls.__name__} keeps nothing to send later, so there is nothing to sync")
 
     @classmethod
     def run_id_in(cls, run_dir: Path) -> str | None:

@@ -169,7 +169,7 @@ class Delivery:
                     raise self._refused(error) from error
 
     def _refused(self, error: Outside) -> Refused:
-        return Refused(f"{error}: {self.path} belongs to another user, and is not sent")
+        return Refused(f"{error}: {self.path} belongs to another user, so it is not sent")
 
     def _paths_of(self, entry: Mapping[str, Any]) -> dict[str, Path]:
         if entry["kind"] == "artifact":
@@ -199,7 +199,7 @@ class Delivery:
     def _send_singly(self, run: StoreRun, entries: list[dict[str, Any]], error: EntryRefused) -> None:
         """Sends entries one at a time, so that an entry that the store refuses does not affect the others."""
         if len(entries) == 1:
-            log.warning("MLflow run %s does not take %s: %s", run.opened.run_id, _short(entries[0]), error)
+            log.warning("MLflow run %s refuses the entry %s: %s", run.opened.run_id, _short(entries[0]), error)
             return
         for entry in entries:
             try:
@@ -249,7 +249,7 @@ class Delivery:
             if points:
                 run.log_of_model(step, points, datasets)
         except EntryRefused as error:
-            log.warning("MLflow run %s: the model of step %d gets no metrics: %s", run.opened.run_id, step, error)
+            log.warning("MLflow run %s: cannot add metrics to the model of step %d: %s", run.opened.run_id, step, error)
 
     def _send_files(self, run: StoreRun, entry: Mapping[str, Any]) -> None:
         paths: dict[str, Path] = {}
@@ -268,7 +268,7 @@ class Delivery:
             check_contents(path, self._run_dir)
         if entry["kind"] == "event":
             if entry["event"] not in EVENTS:
-                raise EntryRefused(f"this version knows no event {entry['event']!r}, only {', '.join(EVENTS)}")
+                raise EntryRefused(f"unknown event {entry['event']!r}: expected one of {', '.join(EVENTS)}")
             run.log_event(entry["event"], {key: str(path) for key, path in paths.items()})
         else:
             path = paths["path"]

@@ -27,8 +27,8 @@ def chosen_uri(configured: str | None) -> str:
         uri = os.environ.get(TRACKING_URI)
         if not uri:
             raise ConfigError(
-                f"tracking.uri=null: the store's address is that of the environment variable {TRACKING_URI}, which is "
-                "not set: set it, or give a store such as tracking.uri=sqlite:///mlflow.db"
+                f"tracking.uri=null: expected the store's address in the environment variable {TRACKING_URI}, which is "
+                "not set. Set it, or give a store such as tracking.uri=sqlite:///mlflow.db"
             )
         return absolute_uri(uri)
     if has_credentials(configured):
@@ -47,7 +47,7 @@ def addressed(path: Path, uri: str | None) -> Header:
     if is_foreign(path):
         if uri is None:
             raise Refused(
-                f"{path} belongs to another user, who does not choose where this one sends to: give tracking.uri=STORE"
+                f"{path} belongs to another user, so the store that it names is not used: give tracking.uri=STORE"
             )
         own_id = hashlib.sha256(f"{path.stat().st_uid}:{header.journal_id}".encode()).hexdigest()[:32]
         return dataclasses.replace(

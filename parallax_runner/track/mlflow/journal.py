@@ -102,11 +102,11 @@ def read_header(path: Path) -> Header:
     for entry, _ in entries(path):
         if entry["kind"] == "header" and entry.get("format") == FORMAT and isinstance(entry.get("uri"), str):
             names = {one.name for one in dataclasses.fields(Header)}
-            with suppress(TypeError):  # A field is missing.
+            with suppress(TypeError):  # a field is missing
                 return Header(**{key: value for key, value in entry.items() if key in names})
         break
     raise ConfigError(
-        f"{path}: no journal of this parallax_runner; its first line should be a header of format {FORMAT}"
+        f"{path}: not a journal of this version of parallax_runner. Expected a header of format {FORMAT} as first line"
     )
 
 
@@ -209,9 +209,7 @@ class Journal:
         if self._warned:
             self.close()
             self.path.unlink()
-            raise StorageError(
-                f"{self.path}: the run's journal cannot be begun: the disk is full, or cannot be written"
-            )
+            raise StorageError(f"{self.path}: the run's journal cannot be begun: the disk is full or not writable")
 
     def append(self, kind: str, **fields: Any) -> None:
         """Appends one entry, with passwords masked."""

@@ -147,5 +147,7 @@ class LoggedModels:
             if isinstance(error, MlflowException) and error.error_code not in _UNKNOWN_CALL:
                 raise
             self._exist = False
-            log.warning("this MLflow store has no logged models, as MLflow 3 has: checkpoints are artifacts only")
+            log.warning(
+                "this MLflow store has no logged models (they need MLflow 3), so checkpoints are only artifacts"
+            )
             return None

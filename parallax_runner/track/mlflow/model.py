@@ -49,7 +49,8 @@ def send(
 
 
 def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, model_id: str | None = None) -> None:
-    """Writes an MLflow model with signature and input example to the new folder `folder`, on the same file system."""
+    """Writes an MLflow model with signature and input example to the new folder `folder`. Hard-links the SavedModel's
+    files if both are on one file system."""
     import mlflow
     import numpy as np
     from mlflow import pyfunc

@@ -70,7 +70,7 @@ class Sender:
                 if not told and waited_secs > TELL_SECS:
                     told = True
                     print(
-                        "parallax_runner: waiting for MLflow to take the last numbers of this run, "
+                        "parallax_runner: waiting for MLflow to accept the last metrics of this run, "
                         f"at most {patience_secs:.0f} s",
                         file=sys.stderr,
                     )
@@ -95,7 +95,7 @@ class Sender:
         except Exception as error:  # whatever happens, the run goes on, and the journal has everything
             log.exception("the sender has failed")
             self.trouble = masked(f"{type(error).__name__}: {error}")
-            self._tell(f"MLflow gets nothing more of this run: {self.trouble}")
+            self._tell(f"sending this run to MLflow has failed: {self.trouble}")
         finally:
             self._ended.set()
 
@@ -151,4 +151,4 @@ class Sender:
     def _tell(self, reason: str) -> None:
         """Also prints a warning on the terminal, since the configuration may be wrong."""
         log.warning("%s (training goes on)", reason)
-        print(f"parallax_runner: {reason}; training goes on, its numbers are kept in {self._path}", file=sys.stderr)
+        print(f"parallax_runner: {reason}; training goes on, and its metrics are kept in {self._path}", file=sys.stderr)

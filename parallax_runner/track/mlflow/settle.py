@@ -20,7 +20,7 @@ from parallax_runner.track.run_record import SUMMARY, write_summary
 
 log = logging.getLogger(__name__)
 
-KILLED = "the driver was killed before it could say how the run ended"
+KILLED = "the driver was killed before it could record how the run ended"
 ERROR_TAG = "error"
 # Errors that affect one folder and must not stop the others.
 _OF_THE_STORE = (Refused, ConfigError, OSError)

@@ -49,14 +49,14 @@ def absolute_uri(uri: str) -> str:
 def _reason(uri: str) -> str | None:
     scheme, separator, rest = uri.partition(":")
     if not separator and uri != "databricks":
-        return "it has no scheme; MLflow keeps runs in databases and on servers, no longer in folders"
+        return "it has no scheme, and MLflow no longer stores runs in folders, only in databases and on servers"
     scheme = scheme.lower().partition("+")[0]
     if scheme not in SCHEMES and scheme not in {one.name for one in entry_points(group="mlflow.tracking_store")}:
-        return f"{scheme}: is none of {', '.join(f'{one}:' for one in SCHEMES)}"
+        return f"expected one of the schemes {', '.join(f'{one}:' for one in SCHEMES)}, got {scheme}:"
     if scheme in ("http", "https") and not rest.strip("/"):
         return "it names no host"
     if (meant := corrected_sqlite(uri)) is not None:  # from the environment, not checked yet
-        return f"a path stands behind three slashes: {meant}"
+        return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
     return None if database is None else _reason_against(database)
 
@@ -74,7 +74,7 @@ def _reason_against(database: Path) -> str | None:
     except OSError as error:  # its name is too long, or there is a loop of links
         return error.strerror
     if not os.access(database, os.R_OK | os.W_OK):
-        return "it cannot be read and written"
+        return "it is not readable and writable"
     if database.is_dir():
         return "it is a folder"
     kind = kind_of(database)

@@ -27,7 +27,7 @@ def sync(path: Path, uri: str | None = None) -> None:
     run_dirs = find_run_dirs(path)
     if not run_dirs:
         raise ConfigError(
-            f"run_dir={path}: no journal.jsonl there or below; give the folder of a recorded run, or of a sweep"
+            f"run_dir={path}: found no journal.jsonl there or below. Give the folder of a recorded run or a sweep"
         )
     failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir, uri)) is not None]
     if failures:
@@ -48,7 +48,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         waiting = sum(unsent(path) for path in journals.journals(run_dir))
         begun = journals.begun(run_dir)
         if not begun:
-            print(f"{run_dir}: nothing to send, no journal has begun")
+            print(f"{run_dir}: nothing to send, because no journal has been begun")
             return None
         for path in filter(is_foreign, begun):
             uri = uri or (chosen_uri(None) if os.environ.get(TRACKING_URI) else None)
@@ -60,13 +60,13 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
     except BlockingIOError:
         return f"{run_dir}: the run is still active, and its driver sends its journal"
     except Busy as error:
-        return f"{error}; try again when that has ended"
+        return f"{error}; try again when it has finished"
     except OutOfReach as error:
         return f"{run_dir}: {waiting} entries wait, MLflow is out of reach: {error}. Try again when it answers"
     except Refused as error:
-        return f"{run_dir}: {waiting} entries wait, they cannot be sent: {error}"
+        return f"{run_dir}: {waiting} entries wait, but cannot be sent: {error}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        return f"{run_dir}: its journal cannot be sent, is it damaged? {type(error).__name__}: {error}"
+        return f"{run_dir}: its journal cannot be sent, perhaps because it is damaged: {type(error).__name__}: {error}"
     told = f"{waiting} entries sent" if waiting else "nothing to send"
     store = masked_uri(uri or journals.read_header(begun[-1]).uri)
     print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {store}")
