@@ -63,7 +63,7 @@ class ScriptSource:
 
 
 def started_as(function: str = "parallel_run") -> list[str]:
-    """Returns the overrides for starting this script again. `function` is the function that the script calls, for
+    """Returns the overrides for starting this script again. `function` is the name of the called function, for error
     messages.
 
     Raises LaunchError if there is no script file.

@@ -29,7 +29,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
     except OSError as error:
-        # Usually writing fails, and that error has no file name.
+        # The error of a failed write has no file name.
         raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from error
 
 

@@ -24,8 +24,8 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def valid_key(key: str) -> str:
-    """Returns `key` cut to 250 characters, with `_` for each character that a store may refuse. A key that a store
-    would read as a path to elsewhere, such as `../x`, gets a leading `_` and no slashes."""
+    """Returns `key` cut to 250 characters, with `_` for each character that a store may refuse. In a key that is not a
+    normalized relative path, such as `../x`, slashes are replaced too and `_` is prepended."""
     key = _FORBIDDEN.sub("_", key)[:MAX_KEY_CHARS]
     if posixpath.normpath(key) != key or key.startswith((".", "/")):
         key = "_" + key.replace("/", "_")
