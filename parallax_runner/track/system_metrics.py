@@ -29,8 +29,8 @@ class SystemSampler:
         psutil.cpu_percent()
 
     def sample(self) -> dict[str, float]:
-        """Samples the machine and the memory of this process and its descendants. CPU load is since the previous
-        sample."""
+        """Samples the machine and the memory of this process and its descendants. CPU load is an average since the
+        previous sample."""
         memory, disk = psutil.virtual_memory(), psutil.disk_usage(self._run_dir)
         sample = {
             "cpu_utilization_percentage": psutil.cpu_percent(),
