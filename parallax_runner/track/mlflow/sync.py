@@ -58,7 +58,7 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         if send_rest(run_dir, runs.open_run, uri=uri):
             open_runs.forget(run_dir)
     except BlockingIOError:
-        return f"{run_dir}: the run is still active, and its driver sends its journal"
+        return f"{run_dir}: the run is still going on, and its driver sends its journal"
     except Busy as error:
         return f"{error}; try again when it has finished"
     except OutOfReach as error:

@@ -197,10 +197,10 @@ def test_a_cache_that_cannot_be_used_is_told_with_its_reason(tmp_path, monkeypat
         raise error
 
     monkeypatch.setattr(token_cache.np, "save", fail)
-    with pytest.raises(DataError, match=r"there: (5 requested and 0 written|Permission denied)\. Set data\.cache_dir"):
+    with pytest.raises(DataError, match=r"text: (5 requested and 0 written|Permission denied)\. Set data\.cache_dir"):
         load_cached(files, tmp_path / "cache")
     monkeypatch.setattr(token_cache.Path, "exists", fail)
-    with pytest.raises(DataError, match=r"there: (5 requested|Permission denied).*Set data\.cache_dir"):
+    with pytest.raises(DataError, match=r"tokenised text: (5 requested|Permission denied).*Set data\.cache_dir"):
         load_cached(files, tmp_path / "cache")
 
 

@@ -281,7 +281,7 @@ def refusal(journal: Journal, caplog: pytest.LogCaptureFixture) -> str:
     foreign = FakeStore()
     sent_path(journal.path).unlink()
     give_away(journal.path)
-    with pytest.raises(Refused, match="belongs to another user, and is not sent") as refused:
+    with pytest.raises(Refused, match="belongs to another user, so it is not sent") as refused:
         send(journal.path, foreign)
     assert foreign.calls == [], "not even a run is made"
     assert str(refused.value).partition(":")[0] in said
@@ -375,7 +375,7 @@ def test_a_link_in_a_folder_of_another_user_stops_the_journal(run_dir: Path) -> 
     journal.append("artifact", path="plots", folder=None)
     journal.append_end("finished")
     give_away(journal.path)
-    with pytest.raises(Refused, match="belongs to another user, and is not sent"):
+    with pytest.raises(Refused, match="belongs to another user, so it is not sent"):
         send(journal.path, store)
     assert store.names == ["open"]
 
