@@ -50,7 +50,7 @@ def dataset() -> Any:
         ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): the trained weights come back in a checkpoint"),
         ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
         ({"sample_weight": np.ones(3)}, "different lengths"),
-        ({"validation_data": dataset()}, r"validation_data \(fit\): beside arrays it must be arrays"),
+        ({"validation_data": dataset()}, r"validation_data \(fit\): expected arrays \(x, y\)"),
     ],
 )
 def test_arguments(arguments: dict[str, Any], told: str) -> None:
