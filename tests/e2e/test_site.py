@@ -49,7 +49,9 @@ def test_every_page_fits_the_screen(chromium: Browser, site: tuple[str, list[str
     with closing(chromium.new_context(viewport={"width": width, "height": 844})) as context:
         page = context.new_page()
         page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
-        page.on("response", lambda answer: faults.append(f"{answer.url}: {answer.status}") if not answer.ok else None)
+        page.on(
+            "response", lambda answer: faults.append(f"{answer.url}: {answer.status}") if answer.status >= 400 else None
+        )
         for name in pages:
             page.goto(f"{address}/{name}")
             faults += [f"{name}: no picture {url}" for url in page.evaluate(MISSING_PICTURES)]
