@@ -13,7 +13,15 @@ from parallax_runner.sweep.ledger import Account, Job
 
 def far(account: Account, planned: Sequence[tuple[Job, RunConfig]]) -> str | None:
     """Returns a line such as `1 finished, 1 continues at step 14, 2 to do`, or None if no job has been started before.
-    Jobs that are not planned in advance, such as those of Optuna, are not counted."""
+
+    If `planned` is empty, a sweeper such as Optuna chooses the jobs while the sweep runs. It never chooses an
+    unfinished job again.
+    """
+    if not planned and account.standings:
+        finished = sum(one.status == "finished" for one in account.standings.values())
+        return (
+            f"{finished} finished, {len(account.standings) - finished} not finished, and the sweeper chooses new ones"
+        )
     started = [(job, config) for job, config in planned if job.name in account.standings]
     if not started:
         return None
