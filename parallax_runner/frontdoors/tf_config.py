@@ -1,4 +1,4 @@
-"""Distributed TensorFlow: the variable `TF_CONFIG`, which schedulers set for each process."""
+"""The variable `TF_CONFIG` of Distributed TensorFlow, which schedulers set for each process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parallax_runner.frontdoors.cluster_spec import meeting_point, number_of
 from parallax_runner.frontdoors.door import FrontDoor, Task
 
 VARIABLE = "TF_CONFIG"
-# In the order of ranks; TensorFlow 1 called a chief master.
+# In rank order. TensorFlow 1 called the chief "master".
 WORKERS = ("chief", "master", "worker")
 SERVERS = "ps"
 EXPECTED = (
@@ -22,11 +22,11 @@ EVALUATOR = "evaluator"
 
 
 class TfConfig(FrontDoor):
-    """A chief is rank 0, and workers come after it; without one, worker 0 is rank 0."""
+    """The front door of `TF_CONFIG`. A chief is rank 0, and workers follow it. Without a chief, worker 0 is rank 0."""
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """None where the variable is not set."""
+        """Returns what the variable says, or None if it is not set."""
         text = environ.get(VARIABLE)
         if not text:
             return None

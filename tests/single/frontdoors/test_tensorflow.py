@@ -109,9 +109,9 @@ def test_what_is_wrong_is_said_once_and_nothing_starts(
         "parallax_runner.worker: --rendezvous is missing: expected file:///shared/folder, tcp://host:port or "
         "redis://host:port/prefix; or what another system gives (--help), or TF_CONFIG\n"
     )
-    assert "settings are given to the driver" in said("--rendezvous=file:///meet", "train.steps=3")
+    assert "Pass settings to the driver" in said("--rendezvous=file:///meet", "train.steps=3")
     assert said(*FLAGS, "--job_name=worker", "--task_index=0").count("PARALLAX_RENDEZVOUS_SECRET is not set") == 1
-    assert "say already which process this is" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
+    assert "already say which process this is" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
     assert "--task_indx=0: there is no such option. Did you mean --task_index?" in said(*FLAGS, "--task_indx=0")
     monkeypatch.setenv("TF_CONFIG", "{")
     assert said().count("\n") == 1
