@@ -98,7 +98,7 @@ def _check_working_directory() -> None:
     try:
         os.getcwd()
     except FileNotFoundError as error:
-        raise ConfigError("the folder that this command was given in was deleted: change into another one") from error
+        raise ConfigError("the current folder was deleted: change to another one") from error
 
 
 def parse() -> argparse.Namespace:

@@ -39,8 +39,8 @@ def planned(config: RunConfig, plan: Plan) -> Plan:
     notes = []
     if allowed is None:
         if config.action == "search":
-            raise PlanError("action=search: no sparse variable is on a server, so there is nothing to cut in pieces")
-        notes.append("partition=search searches for nothing: no sparse variable is on a server")
+            raise PlanError("action=search: no sparse variable is on a server, so there is nothing to shard")
+        notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.action == "plan":
         notes.append(f"partition=search begins with {allowed.start} and tries {allowed.least} to {allowed.most} pieces")
     return dataclasses.replace(plan, notes=(*plan.notes, *notes))
@@ -143,7 +143,7 @@ class PartitionSearch:
     def on_recut(self, rank: int, secs: float) -> None:
         """Counts the time that the ranks took to change to another plan."""
         self._count(0, secs)
-        log.info("search: cut anew in %s in %.1f s", _counted(self.partitions), secs)
+        log.info("search: resharded into %s in %.1f s", _counted(self.partitions), secs)
 
     def take(self, trial: Trial) -> None:
         """Records the measurement of a trial."""
@@ -164,7 +164,7 @@ class PartitionSearch:
         if not self._was_tracked:
             track(self.trials, self.choice, self._tracker, self._run_dir)
         if self.choice is None:
-            kept = f"{len(self.trials)} trials are kept for a run that goes on"
+            kept = f"{len(self.trials)} trials are saved for a resumed run"
             tell(f"not finished: {kept}; a trial takes {self.trial_steps} steps")
 
     def _take_up(self) -> None:
@@ -177,9 +177,9 @@ class PartitionSearch:
             where = self._run_dir if path == self._paths[0] else path
             if found.choice is None:
                 known = ", ".join(str(trial.partitions) for trial in found.trials)
-                tell(f"goes on with the trials of an earlier run, in {where}: {known}")
+                tell(f"continues with the trials of an earlier run, in {where}: {known}")
             else:
-                tell(f"{_counted(found.choice.partitions)}, as an earlier run has found, in {where}")
+                tell(f"{_counted(found.choice.partitions)}, found by an earlier run, in {where}")
             self._was_tracked = found.choice is not None and path == self._paths[0]
             self._keep()
             return
@@ -201,7 +201,7 @@ class PartitionSearch:
         try:
             record.save(self.trials, self.choice, self._made_for, self._paths[1])
         except OSError as error:  # the next run searches again
-            log.warning("the search is not kept: %s", error)
+            log.warning("the search is not cached: %s", error)
 
     def _count(self, steps: int, secs: float) -> None:
         self.steps, self.secs, self._has_counted = self.steps + steps, self.secs + secs, True

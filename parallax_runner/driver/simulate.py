@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FILE_NAME = "simulation.json"
 MARKDOWN = "simulation.md"
 PLOT = "plots/simulation.png"
-PLAIN_WIDTH = 160  # columns of the table where there is no terminal
+PLAIN_WIDTH = 160  # columns of the table if stderr is not a terminal
 
 
 def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
@@ -58,12 +58,12 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
 
 
 def _title(config: RunConfig, constants: Constants) -> str:
-    """Returns for example "lm, links of 10 Gbit/s and 20 µs, 1 worker a host"."""
+    """Returns for example "lm, links of 10 Gbit/s and 20 µs, 1 worker per host"."""
     profile, workers = config.simulate.profile, config.simulate.workers_per_host
     model = name_of_model(config) if profile is None else Path(profile).name
     link = constants.allreduce
     speed = f"{1 / (link.secs_per_byte * GBIT_BYTES):.3g} Gbit/s and {link.latency_secs * 1e6:.3g} µs"
-    return f"{model}, links of {speed}, {workers} worker{'s' * (workers > 1)} a host"
+    return f"{model}, links of {speed}, {workers} worker{'s' * (workers > 1)} per host"
 
 
 def _given(path: str) -> Measured:

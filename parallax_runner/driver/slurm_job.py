@@ -50,8 +50,8 @@ def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | No
     """
     if command is None or config.sweep.dir is not None:
         raise LaunchError(
-            "cluster=slurm: neither a script nor a job of a sweep is submitted by itself: start the script in a job of "
-            "your own by sbatch, the sweep with hydra/launcher=submitit_slurm"
+            "cluster=slurm: a script or a job of a sweep is not submitted automatically: start the script in your own "
+            "job with sbatch, the sweep with hydra/launcher=submitit_slurm"
         )
     path = run_dir / SCRIPT
     write_whole(path, script(config, plan, run_dir, command))

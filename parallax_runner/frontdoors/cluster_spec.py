@@ -22,9 +22,9 @@ class ClusterSpec(FrontDoor):
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
         """Adds the flags as the examples spell them."""
-        group = parser.add_argument_group("of Distributed TensorFlow, in place of --rendezvous")
+        group = parser.add_argument_group("options of Distributed TensorFlow, instead of --rendezvous")
         group.add_argument("--job_name", metavar="worker|ps", help="what this process is")
-        group.add_argument("--task_index", metavar="N", help="its number in the list of its job")
+        group.add_argument("--task_index", metavar="N", help="its index in the host list of its job")
         group.add_argument("--worker_hosts", metavar="HOST:PORT,…", help="all workers; the first starts the driver")
         group.add_argument("--ps_hosts", metavar="HOST:PORT,…", help="all parameter servers")
 

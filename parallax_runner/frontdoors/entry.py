@@ -41,7 +41,7 @@ def _start(role: str, argv: Sequence[str]) -> int:
         return stand_by(role, asked.rendezvous, index, address=asked.address, timeout_secs=asked.timeout_secs)
     task = next(filter(None, (door.task(role, asked, os.environ) for door in doors)), None)
     if task is None:
-        raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or what another system gives (--help), or TF_CONFIG")
+        raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or another system's options (--help), or TF_CONFIG")
     if index is not None:
         raise ConfigError("--rank, --index: the other options, or TF_CONFIG, already say which process this is")
     return _take_part(dataclasses.replace(task, address=asked.address or task.address), asked.timeout_secs, settings)

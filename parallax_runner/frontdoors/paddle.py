@@ -84,7 +84,7 @@ class Paddle(FrontDoor):
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
         """Adds the flags as Paddle spells them."""
-        group = parser.add_argument_group("of Paddle, in place of --rendezvous")
+        group = parser.add_argument_group("options of Paddle, instead of --rendezvous")
         for name, meaning in MEANINGS.items():
             group.add_argument(f"--{name}", metavar=name.upper(), help=meaning)
 

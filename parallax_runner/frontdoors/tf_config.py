@@ -33,7 +33,7 @@ class TfConfig(FrontDoor):
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise _refusal(f"no JSON ({error})") from error
+            raise _refusal(f"not JSON ({error})") from error
         cluster = _cluster(content)
         kind, index = _task(content, cluster)
         ranks = [(job, number) for job in WORKERS for number in range(len(cluster.get(job, ())))]
@@ -55,7 +55,7 @@ def _cluster(content: Any) -> Mapping[str, Sequence[str]]:
         raise _refusal("it has no cluster")
     for job, hosts in cluster.items():
         if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-            raise _refusal(f"the cluster's {job} is {hosts!r}, no list of addresses")
+            raise _refusal(f"the cluster's {job} is {hosts!r}, not a list of addresses")
         if job not in (*WORKERS, SERVERS, EVALUATOR):
             raise _refusal(f"the cluster has a job {job!r}; known are {', '.join((*WORKERS, SERVERS))}")
     if sum(len(cluster.get(job, ())) for job in WORKERS[:2]) > 1:
@@ -69,12 +69,12 @@ def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> t
         raise _refusal("it has no task with a type")
     kind, index = task["type"], number_of(task.get("index", 0))
     if kind == EVALUATOR:
-        raise _refusal("an evaluator is no process of its own here: leave it out, and set train.validate_steps")
+        raise _refusal("there is no separate evaluator process: leave it out, and set train.validate_steps")
     if kind not in (*WORKERS, SERVERS):
         raise _refusal(f"the task's type is {kind!r}; known are {', '.join((*WORKERS, SERVERS))}")
     count = len(cluster.get(kind, ()))
     if index is None or index >= count:
-        raise _refusal(f"the task's index is {task.get('index', 0)!r}, and the cluster has {count} of {kind}")
+        raise _refusal(f"the task's index is {task.get('index', 0)!r}, but the cluster has {count} of {kind}")
     return kind, index
 
 

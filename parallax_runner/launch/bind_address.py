@@ -31,7 +31,7 @@ def library_path() -> str:
     """Returns a path of the library that the dynamic linker can read. Raises LaunchError if the library is missing."""
     if not LIBRARY.is_file():
         raise LaunchError(
-            f"{LIBRARY} is missing, without which other machines could reach this run: install this project again "
+            f"{LIBRARY} is missing; without it other machines could reach this run. Install this project again "
             "(in a checkout: scripts/setup)"
         )
     if is_readable_elsewhere():
@@ -61,7 +61,7 @@ def _loaded() -> ctypes.CDLL:
     process = ctypes.CDLL(None)
     if not hasattr(process, "parallax_bind_towards"):
         raise LaunchError(
-            f"{LIBRARY} is not loaded into this process, so that other machines could reach it: expected the dynamic "
-            f"linker to load it, as {PRELOAD} says ({os.environ.get(PRELOAD)!r}); the run's logs have its reason"
+            f"{LIBRARY} is not loaded into this process, so other machines could reach it. Expected the dynamic linker "
+            f"to load it because of {PRELOAD}={os.environ.get(PRELOAD)!r}; the run's logs say why it did not"
         )
     return process

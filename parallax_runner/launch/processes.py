@@ -134,7 +134,7 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     attempt.stop_servers()
     if not attempt.pump(lambda: attempt.all_exited() or interrupts.received, CLOSE_SECS):
         unfinished = attempt.unfinished()
-        log.warning("still running %.0f s after the work was done, killed: %s; logs say where", CLOSE_SECS, unfinished)
+        log.warning("killed, still running %.0f s after the work was done: %s; see their logs", CLOSE_SECS, unfinished)
     return RunResult("finished", 0, done=attempt.done)
 
 
@@ -156,7 +156,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
     name = interrupts.signal_name
-    log.warning("%s: stopping, at most %.0f s for the workers to end well; a second one kills", name, grace_secs)
+    log.warning("%s: stopping, at most %.0f s for the workers to end well; a second signal kills", name, grace_secs)
     notice = StopNotice(name)
 
     def workers_ended() -> bool:

@@ -43,7 +43,7 @@ def plan_fingerprint(run_dir: Path) -> str:
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that must be the same in all processes. A missing package has
     the version "none"."""
-    from importlib import metadata  # 30 ms, which TensorFlow's import has spent already
+    from importlib import metadata  # takes 30 ms, unless TensorFlow has imported it already
 
     def version_of(names: tuple[str, ...]) -> str:
         for name in names:
@@ -98,10 +98,10 @@ def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: 
     if size is not None and size != workers:
         return f"its MPI world has {size} processes, expected {workers} workers: another launcher started it as well"
     if rank is not None and rank != index:
-        return f"it is rank {rank} of its MPI world, expected rank {index}, which its launcher gave it"
+        return f"it is rank {rank} of its MPI world, expected rank {index} as its launcher set it"
     if claimed["plan"] != expected["plan"]:
         return (
-            f"it has read another {FILE_NAME} (fingerprint {claimed['plan']}) than the driver has written "
+            f"it read another {FILE_NAME} (fingerprint {claimed['plan']}) than the driver wrote "
             f"({expected['plan']}): run_dir must be on a file system that shows all hosts the same files"
         )
     for name, own in expected["versions"].items():

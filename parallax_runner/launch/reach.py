@@ -109,17 +109,17 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> None:
         elif question.status in NOT_FOUND_STATUSES:
             raise LaunchError(
                 f"{where} cannot start {sys.executable}: {question.complaint()}; all hosts need the same installation "
-                "at the same path, as a file system that they share gives it"
+                "at the same path, for example on a shared file system"
             )
         else:
             reason = question.complaint() or f"exit status {question.status}"
         shell = shlex.join([*question.argv[:-1], "true"])
-        raise LaunchError(f"{where} cannot be reached: {reason}; expected «{shell}» to work unasked")
+        raise LaunchError(f"{where} cannot be reached: {reason}; expected «{shell}» to work without a prompt")
     if answer["unseen"]:
         folder = Path(answer["unseen"][0]).parent
         raise LaunchError(
             f"{where} does not see what this machine writes into {folder}: run_dir and ckpt.dir must be on a file "
-            "system that all hosts share; give hydra.run.dir=… (or ckpt.dir=…) a folder on one"
+            "system that all hosts share; set hydra.run.dir=… (or ckpt.dir=…) to a folder on one"
         )
     if not answer["has_cwd"]:
         raise LaunchError(f"{where} has no folder {os.getcwd()}: start the run in one that all hosts share")

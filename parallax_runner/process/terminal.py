@@ -117,7 +117,7 @@ class _Stream(io.TextIOWrapper):
         stream again."""
         if self._raw.error is not None and not self._logged and logging.getLogger("parallax_runner").handlers:
             self._logged = True
-            log.warning("%s is lost and the run goes on: it cannot be written: %s", self._name, self._raw.error)
+            log.warning("%s cannot be written: %s; its output is lost, the run goes on", self._name, self._raw.error)
 
 
 def _is_own(stream: Any, descriptor: int) -> bool:

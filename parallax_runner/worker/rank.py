@@ -59,7 +59,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
-    seed_generators(config.train.seed)  # Python functions in the graph may draw in each step
+    seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)

@@ -76,7 +76,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
         except SystemExit as end:
             _check(end)
         if worker.session is None:
-            raise ScriptError("the script ended and had not called parallel_run", exit_status=1)
+            raise ScriptError("the script ended without calling parallel_run", exit_status=1)
         worker.session.close()
         _leave(worker.session, client)
     except BaseException:

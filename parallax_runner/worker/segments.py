@@ -38,7 +38,7 @@ class Segments:
         """Reports the step times of the segment, and follows the driver's order, which comes when all ranks have
         reported. Returns None if training ends after `step`."""
         self.client.report("segment", step=step, step_secs=list(step_secs))
-        self.client.doing = f"waiting after step {step} for how to go on"
+        self.client.doing = f"waiting for the driver's order after step {step}"
         order = self.client.next_order()
         if order is None or order["ends"]:
             return None
@@ -46,7 +46,7 @@ class Segments:
             self.learning_rate.set(session, order["learning_rate"])
         if order["plan"] is None:
             return Segment(order["until"])
-        self.client.doing = f"cutting variables anew after step {step}"
+        self.client.doing = f"resharding variables after step {step}"
         return Segment(order["until"], self._change(session, plans.of_json(order["plan"]), step))
 
     def _change(self, session: tf.Session, plan: Plan, step: int) -> Graph:

@@ -56,7 +56,7 @@ def main(overrides: Sequence[str]) -> int:
                 f"{path}: cannot be written: {error.strerror}; the result is in {folder / FILE_NAME}: "
                 "make room, or set XDG_CACHE_HOME, and copy it there"
             ) from error
-        print(f"kept in {path}; plans for this cluster use it from now on")
+        print(f"saved in {path}; later plans for this cluster use it")
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0

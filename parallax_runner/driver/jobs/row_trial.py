@@ -58,7 +58,7 @@ def measure(
         try:
             measured.save(found, _kept(config, alone.fingerprint))
         except OSError as error:  # the next run measures again
-            log.warning("the measurement is not kept: %s", error)
+            log.warning("the measurement is not cached: %s", error)
     measured.save(found, run_dir / measured.FILE_NAME)
     return found
 

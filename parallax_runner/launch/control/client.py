@@ -68,8 +68,8 @@ class ControlClient:
         address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
         if not address or not secret:
             raise LaunchError(
-                f"{wire.CONTROL_ADDRESS} is not set: a {role} is started by the driver, "
-                "`python -m parallax_runner`, and not by hand"
+                f"{wire.CONTROL_ADDRESS} is not set: the driver (`python -m parallax_runner`) must start a {role}, "
+                "not the user"
             )
         host, port = address.rsplit(":", 1)
         try:

@@ -160,7 +160,7 @@ class ControlServer:
             except OSError as error:
                 log.warning("control connection of %s %d broke: %s", hello.role, hello.index, error)
             except ValueError as error:
-                fail = {"error": f"said to the driver what the protocol does not know: {error}"}
+                fail = {"error": f"sent the driver an invalid message: {error}"}
                 self._messages.put(Message(hello.role, hello.index, hello.host, wire.FAIL, fail, time.monotonic()))
             with self._lock:
                 del self._connections[hello.role, hello.index]
@@ -257,7 +257,7 @@ class ControlServer:
                 connection.sendall(wire.encode(kind, fields))
             except OSError as error:
                 # The thread that reads this connection sees its end as well, and reports it in order.
-                log.debug("cannot tell %s %d to %s: %s", *member, kind, error)
+                log.debug("cannot send %s %d the message %s: %s", *member, kind, error)
 
 
 def _shut(one: socket.socket) -> None:

@@ -95,7 +95,7 @@ def decode(line: bytes) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"not a control message: {line[:SHOWN_BYTES]!r}")
     for name, expected in _FIELDS.get(kind, {}).items():
         if not isinstance(fields.get(name), expected):
-            raise ValueError(f"a control message {kind!r} without a proper {name!r}: {line[:SHOWN_BYTES]!r}")
+            raise ValueError(f"a control message {kind!r} without a valid {name!r}: {line[:SHOWN_BYTES]!r}")
     return kind, fields
 
 

@@ -55,7 +55,7 @@ class Launcher(ABC):
         if cls.starts_mpi:
             return None
         if comm != "ps":
-            return f"it starts no MPI, by which the workers of comm={comm} exchange gradients; choose comm=ps"
+            return f"it does not start MPI, which comm={comm} needs to exchange gradients; choose comm=ps"
         if config.comm.mpi.mpirun_options:
             return "it does not use mpirun; leave comm.mpi.mpirun_options out"
         return None

@@ -38,7 +38,7 @@ class Slurm(OverHosts):
         """Returns the launcher. Raises LaunchError outside an allocation, or if there is no route to another node."""
         if job_id() is None:
             raise LaunchError(
-                "cluster.launcher=slurm: this process is in no job of Slurm: SLURM_JOB_ID is not set; start it by "
+                "cluster.launcher=slurm: this process is not in a Slurm job: SLURM_JOB_ID is not set; start it with "
                 "sbatch or salloc"
             )
         return cls(allocated_hosts(config, plan), options_of_user(config))

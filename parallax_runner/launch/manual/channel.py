@@ -118,7 +118,7 @@ class Channel:
 def _line(lines: Lines) -> str:
     line = lines.next(MOST_OF_HANDSHAKE_BYTES, HANDSHAKE_SECS)
     if not line:
-        raise ValueError("the other end has ended the connection: it has another secret, or is something else")
+        raise ValueError("the other end closed the connection: it has another secret, or is another program")
     return line.decode().strip()
 
 

@@ -105,7 +105,7 @@ class Claims:
         useless = "".join(f"; {why}" for why in self._useless.values())
         return (
             f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
-            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones by "
+            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones with "
             "python -m parallax_runner.worker or .server with --rendezvous and the same secret"
         )
 

@@ -30,7 +30,7 @@ def sit(told: dict[str, Any]) -> int:
             return LOST
         ended = channel.receive()
     except (OSError, ValueError) as error:
-        print(f"{name} cannot be told what to start: {error}", flush=True)
+        print(f"{name} cannot be reached to start the command: {error}", flush=True)
         return LOST
     if ended is None:
         print(f"{name} is gone: the process that stood by was killed, or its machine is lost", flush=True)

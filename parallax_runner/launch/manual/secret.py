@@ -22,7 +22,7 @@ def from_environment() -> bytes:
         wrong = "is not set" if not value else f"has {len(value)} characters"
         raise LaunchError(
             f"{VARIABLE} {wrong}: expected the same {LEAST_LENGTH} characters or more in the environment of the driver "
-            "and of all workers and servers; `openssl rand -hex 16` makes some"
+            "and of all workers and servers; `openssl rand -hex 16` generates some"
         )
     return value.encode()
 

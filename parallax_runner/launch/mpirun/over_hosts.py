@@ -62,8 +62,8 @@ def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
     """
     if not bind_address.is_readable_elsewhere():
         raise LaunchError(
-            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot be given a path with a blank or a "
-            "colon: runs on several hosts need this project in a folder without them"
+            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot load a path with a blank or a colon. "
+            "Runs on several hosts need this project in a folder without them"
         )
     if hosts.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):
         return {}

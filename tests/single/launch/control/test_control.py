@@ -200,9 +200,9 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
     [
         (b"nonsense\n", r"not a control message: b'nonsense\\n'"),
         (b"[" * 100_000 + b"\n", "not a control message: b'\\[\\[\\["),
-        (b'{"kind": "last_step", "step": 1e999}\n', "'last_step' without a proper 'step'"),
-        (b'{"kind": "address"}\n', "'address' without a proper 'address'"),
-        (b'{"kind": "alive", "doing": 3}\n', "'alive' without a proper 'doing'"),
+        (b'{"kind": "last_step", "step": 1e999}\n', "'last_step' without a valid 'step'"),
+        (b'{"kind": "address"}\n', "'address' without a valid 'address'"),
+        (b'{"kind": "alive", "doing": 3}\n', "'alive' without a valid 'doing'"),
         (b"x" * 3000, "a line of more than 2000 bytes"),
     ],
 )
