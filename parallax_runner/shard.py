@@ -21,7 +21,8 @@ def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     Together the replicas see every element once. Shard file names or records before you shuffle or repeat them: the
     input of this function must have the same order on every replica. If the elements do not divide evenly, the last
-    replicas get one element less. Repeat the dataset in that case, because a synchronous step would wait for them.
+    replicas get one element less, and the last synchronous step waits for them for ever. Repeat the dataset in that
+    case.
     """
     num_shards, shard_id = create_num_shards_and_shard_id()
     return dataset.shard(num_shards, shard_id)

@@ -29,7 +29,7 @@ from parallax_runner.launch.watch.waiting import waiting_for
 log = logging.getLogger(__name__)
 
 TICK_SECS = 0.1
-# How long the last message of an exited process may still be under way on its connection.
+# How long to wait for the last message of a process that has exited.
 LAST_WORDS_SECS = 1.0
 # How long the others may take to say where they were.
 ANSWER_SECS = 1.0
@@ -149,7 +149,7 @@ class Attempt:
         return any(member.verdict is not None for member in self._members())
 
     def stop_workers(self) -> None:
-        """Asks the workers to end by themselves. The servers stay, because workers may need them to end well."""
+        """Asks the workers to end by themselves. The servers stay, because workers may need them to finish."""
         self._control.stop("worker")
 
     def stop_servers(self) -> None:

@@ -14,7 +14,7 @@ from parallax_runner.errors import LaunchError
 LIBRARY = Path(__file__).with_name("libbind_address.so")
 LOOPBACK = "127.0.0.1"
 PRELOAD = "LD_PRELOAD"
-# Instead of to all interfaces, a process binds to the address from which it reaches the address in this variable.
+# Holds an address. A process binds to the local address from which it reaches that address, not to all interfaces.
 TOWARDS = "PARALLAX_BIND_TOWARDS"
 # The dynamic linker ends a path at each of these characters.
 SEPARATORS = frozenset(" :")

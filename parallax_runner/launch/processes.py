@@ -156,7 +156,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
     name = interrupts.signal_name
-    log.warning("%s: stopping, at most %.0f s for the workers to end well; a second signal kills", name, grace_secs)
+    log.warning("%s: stopping, at most %.0f s for the workers to end; a second signal kills", name, grace_secs)
     notice = StopNotice(name)
 
     def workers_ended() -> bool:

@@ -31,7 +31,7 @@ class ScriptSession(Protocol):
         """The object that runs the steps (train/step_runner.py)."""
 
     def close(self) -> None:
-        """Ends the session after the script has ended well."""
+        """Ends the session after the script has succeeded."""
 
     def give_up(self) -> None:
         """Ends the session after the script has failed."""
@@ -114,7 +114,7 @@ def _run(config: RunConfig) -> None:
 
 
 def _check(end: SystemExit) -> None:
-    """Raises ScriptError if a script has not ended well."""
+    """Raises ScriptError if the script exited with a failure."""
     if end.code is None or end.code == 0:
         return
     if isinstance(end.code, int):

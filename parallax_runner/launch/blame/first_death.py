@@ -12,7 +12,7 @@ from parallax_runner.launch.watch.whereabouts import Whereabouts
 FOLLOW_SECS = 5.0
 # The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
-# The signals by which processes die that give up because a peer is gone. Such a death may be a consequence.
+# The signals of processes that give up because a peer is gone. Such a death may be a consequence of another one.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
 # The signals with which a launcher ends workers. Before the culprit is known, no program ends a server like this.
 _TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

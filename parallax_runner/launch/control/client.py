@@ -79,7 +79,7 @@ class ControlClient:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if connection.getpeername()[0] != LOOPBACK:
-            # A machine that loses power closes no connection; this timeout then ends this process.
+            # A machine that loses power does not close its connections. This timeout then ends this process.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
         # A data loader forked from this process must not keep the connection open when this process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))

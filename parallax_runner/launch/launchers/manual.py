@@ -96,7 +96,7 @@ class Manual(Launcher):
 
 
 def horovod_places(hosts: Sequence[str]) -> list[dict[str, str]]:
-    """Returns the variables of each rank that Horovod's Gloo needs. They give its number among all ranks, among the
+    """Returns, for each rank, the variables that Horovod's Gloo needs. They give its number among all ranks, among the
     ranks of its host, and among the ranks with the same local number on all hosts. `hosts` has the host of each
     rank."""
     local_ranks = [list(hosts[:rank]).count(host) for rank, host in enumerate(hosts)]

@@ -127,7 +127,7 @@ def _sign(key: bytes, said: str) -> str:
 
 
 def _watch(connection: socket.socket) -> None:
-    """Sets timeouts that end the connection if the other machine is switched off, as it then closes no connection."""
+    """Sets timeouts that end the connection if the other machine loses power and cannot close it."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ASK_AFTER_SECS)

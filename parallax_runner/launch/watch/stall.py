@@ -102,7 +102,7 @@ class StallWatch:
         return self._is_long() or bool(self._hang_alone())
 
     def news(self, workers: Sequence[Member], *, together: bool) -> str | None:
-        """Returns the news in a sentence. Returns None if there is none: `is_due` may have changed since the caller
+        """Returns a sentence with the news. Returns None if there is none: `is_due` may have changed since the caller
         read it. `together` says that each step needs all workers."""
         idle_secs, before_secs = self.idle_secs, self._noticed_secs
         active = [one for one in workers if one.index in self._paces]

@@ -156,5 +156,5 @@ def test_the_title_of_the_plot_names_the_model_and_the_links() -> None:
     assert _title(from_plain(plain), constants) == "lm, links of 25 Gbit/s and 10 µs, 1 worker per host"
     given = {**plain, "simulate": {"profile": "/x/measured.json", "workers_per_host": 4}}
     assert _title(from_plain(given), constants).startswith(
-        "measured.json, links of 25 Gbit/s and 10 µs, 4 workers a host"
+        "measured.json, links of 25 Gbit/s and 10 µs, 4 workers per host"
     )

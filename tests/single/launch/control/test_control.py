@@ -57,7 +57,7 @@ def test_hello_reports_and_done_arrive_in_order(control: ControlServer) -> None:
 
 def test_the_protocols_own_words_are_no_reports(control: ControlServer) -> None:
     client = quiet(ControlClient.connect(role="worker", index=0))
-    with pytest.raises(ValueError, match="protocol's own"):
+    with pytest.raises(ValueError, match="reserved for the protocol"):
         client.report("done")
 
 
@@ -244,7 +244,7 @@ def hung_up(control: ControlServer, line: bytes) -> bool:
 
 def test_without_a_driver_the_child_says_how_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(wire.CONTROL_ADDRESS, raising=False)
-    with pytest.raises(LaunchError, match=r"started by the driver, `python -m parallax_runner`"):
+    with pytest.raises(LaunchError, match=r"the driver \(`python -m parallax_runner`\) must start a server"):
         ControlClient.connect(role="server", index=0)
 
 
