@@ -16,9 +16,11 @@ CALLS_PYTHON = "tensorflow/python/ops/script_ops.py"
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """What one process was doing. It was `doing` that for `doing_secs`, and had done `step` steps. Its main thread was
-    at `where` ("session.run in train/loop.py:73 _step"). Its graph was in the Python function `inside` ("load in
-    models.py:12"), if in any. A field is None if the process could not say."""
+    """The state of one process: it was `doing` something for `doing_secs`, after `step` finished steps.
+
+    Its main thread was at `where` ("session.run in train/loop.py:73 _step"). Its graph was in the Python function
+    `inside` ("load in models.py:12"), if in any. A field is None if the process could not say.
+    """
 
     role: str
     index: int
