@@ -1,4 +1,4 @@
-"""How ranks that no mpirun has started find each other: by Horovod's own store, which rank 0 runs."""
+"""Lets ranks that were started without mpirun find each other through Horovod's own store, which rank 0 runs."""
 
 import os
 
@@ -9,9 +9,10 @@ from parallax_runner.rewrite.exchange import collectives
 
 
 def find_ranks(client: ControlClient) -> None:
-    """Sets what Horovod reads when it connects the ranks by Gloo; the launcher has set each rank's place.
+    """Sets the variables with which Horovod connects the ranks by Gloo. The launcher has set the variables of each
+    rank's place.
 
-    Gloo listens at this host's address on the way to the driver alone. Blocks until rank 0 runs the store.
+    Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store.
     """
     if os.environ["HOROVOD_RANK"] == "0":
         client.publish_store(f"{client.own_address}:{collectives.start_store()}")
@@ -26,7 +27,7 @@ def find_ranks(client: ControlClient) -> None:
 
 
 def interface_of(address: str) -> str:
-    """The name of the network interface that has an address. Raises LookupError where none has it."""
+    """Returns the name of the network interface that has an address. Raises LookupError if there is none."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address == address for one in addresses):
             return name

@@ -141,7 +141,9 @@ def refuted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_verify_names_what_differs_and_by_how_much(refuted: Run) -> None:
     assert refuted.exit_status == 1
     message = re.search(
-        r"not what one device does: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)", refuted.stderr, re.I
+        r"not the result of training on one device: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)",
+        refuted.stderr,
+        re.I,
     )
     assert message, refuted.stderr
     assert message[1] == "w"

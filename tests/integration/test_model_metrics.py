@@ -124,9 +124,9 @@ def test_a_metric_decides(folder: Path) -> None:
     [
         (
             ("train.objective=acu",),
-            "train.objective=acu: no validation of this model finds it; it finds auc, loss, size",
+            "train.objective=acu: validations of this model compute only auc, loss, size",
         ),
-        (("train.objective=size",), "train.objective=size: nobody knows which of its values are better"),
+        (("train.objective=size",), "train.objective=size: it is unknown which of its values are better"),
         (("train.direction=maximize",), "train.direction=maximize (command line): it goes with train.objective"),
         (("train.patience=1",), "train.patience=1 (command line): it counts validations"),
     ],

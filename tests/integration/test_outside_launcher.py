@@ -125,4 +125,4 @@ def test_gradients_that_need_mpi_are_refused(tmp_path: Path) -> None:
     install(tmp_path, is_entry_point=False)
     run = launch("--config-dir", "myconf", *ARGUMENTS, "comm=mpi", cwd=tmp_path, python_path=tmp_path)
     assert run.exit_status == 2
-    assert "cluster.launcher=forked_workers.ForkAll (myconf/cluster/mine.yaml:4): it starts no MPI" in run.stderr
+    assert "cluster.launcher=forked_workers.ForkAll (myconf/cluster/mine.yaml:4): it does not start MPI" in run.stderr

@@ -116,7 +116,7 @@ def test_times_and_plot_are_in_mlflow(searched: Run) -> None:
 def test_another_run_keeps_the_choice_and_tries_nothing(searched: Run, lm: tuple[str, ...], tmp_path: Path) -> None:
     """In another folder, for the same graph, data and cluster, a run trains with the choice from the start."""
     again = launch(*lm, *SEARCH, "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
-    assert re.search(r"^search: \d partitions?, as an earlier run has found, in ", again.stderr, re.M)
+    assert re.search(r"^search: \d partitions?, found by an earlier run, in ", again.stderr, re.M)
     assert "ms a step" not in again.stderr
     fields = ("partition_candidates", "partition_step_ms", "partition_choice", "partition_theta0_ms")
     assert {key: again.summary[key] for key in fields} == {key: searched.summary[key] for key in fields}
@@ -185,7 +185,9 @@ def test_a_killed_search_goes_on_with_its_trials_and_its_training(lm: tuple[str,
     trials = choice_of(run)["trials"]
     steps = summary["steps"] + 10
     again = launch(*arguments, *slow[:1], f"train.steps={steps}", cwd=tmp_path).expect_success()
-    assert f"goes on with the trials of an earlier run, in {run.run_dir}: {', '.join(map(str, tried))}" in again.stderr
+    assert (
+        f"continues with the trials of an earlier run, in {run.run_dir}: {', '.join(map(str, tried))}" in again.stderr
+    )
     assert again.summary["first_step"] > 0
     assert choice_of(again)["trials"][: len(trials)] == trials
     assert again.summary["partition_choice"] is None and "search: not finished" in again.stderr
@@ -260,5 +262,5 @@ def test_without_sparse_variables_there_is_nothing_to_search(tmp_path: Path) -> 
     assert "action=search: no sparse variable is on a server" in run.stderr
     run.expect_nothing_started()
     run = launch(*arguments, cwd=tmp_path / "in train").expect_success()
-    assert "partition=search searches for nothing: no sparse variable is on a server" in run.plan["notes"]
+    assert "partition=search has no effect: no sparse variable is on a server" in run.plan["notes"]
     assert "partition_choice" not in run.summary

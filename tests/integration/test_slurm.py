@@ -79,7 +79,7 @@ def test_a_job_s_failure_is_the_status_of_who_follows_it(slurm: Slurm, tmp_path:
 
 def test_what_is_not_to_be_submitted_is_only_written(slurm: Slurm, tmp_path: Path) -> None:
     run = launch(*TWO_NODES, *SIMPLE, "cluster.submit=false", cwd=tmp_path, is_forked=False).expect_success()
-    assert "written, and not submitted: " in run.stderr
+    assert "written but not submitted: " in run.stderr
     run.expect_nothing_started()
     assert slurm.command("sbatch", "--test-only", str(run.run_dir / "job.sbatch")) == ""
 

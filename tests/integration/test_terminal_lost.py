@@ -15,7 +15,9 @@ from pathlib import Path
 from tests.integration import scripted
 from tests.integration.runs import LAUNCH_SECS
 
-LOST = re.compile(r"WARNING parallax_runner\.terminal: (std\w+) is lost and the run goes on: .*\] (.*)$", re.M)
+LOST = re.compile(
+    r"WARNING parallax_runner\.process\.terminal: (std\w+) cannot be written: .*\] (.*); its output", re.M
+)
 
 
 def lost(run_dir: Path) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The processes that stand by and that this driver has claimed. A claim is a connection: it ends with the driver."""
+"""The standby processes that this driver has claimed. A claim is a connection, so it ends with the driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONNECT_SECS = 5.0
 
 @dataclass(frozen=True)
 class Claim:
-    """A process that is this driver's. Whoever starts something in it must have `token`."""
+    """A process claimed by this driver. Starting a command in the process requires `token`."""
 
     entry: Entry
     channel: Channel
@@ -30,22 +30,22 @@ class Claim:
 
 
 class Claims:
-    """All of one rendezvous. They are kept from run to run of one driver, such as the jobs of a sweep."""
+    """All claims of one rendezvous. They last for all runs of one driver, such as the jobs of a sweep."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self.store = open_store(address, is_driver=True)
         self._claims: dict[str, Claim] = {}
-        # By id, why an entry's process cannot be claimed.
+        # Entry id to the reason why its process cannot be claimed.
         self._useless: dict[str, str] = {}
 
     def gather(
         self, run_dir: str, wanted: dict[str, int], timeout_secs: float, stopped: Callable[[], bool]
     ) -> dict[str, list[Claim]]:
-        """One claim for each rank of the workers and each index of the servers, once all are there.
+        """Waits for all processes and returns one claim per worker rank and per server index.
 
-        Raises LaunchError where two processes say that they have one number, and after `timeout_secs`, with the names
-        of those that are missing. Returns what there is once `stopped()` holds.
+        Raises LaunchError if two processes have the same number, or if processes are missing after `timeout_secs`; the
+        message names them. Once `stopped()` holds, returns the claims made so far.
         """
         deadline = time.monotonic() + timeout_secs
         said_of: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class Claims:
 
     @property
     def own_address(self) -> str:
-        """The address of this machine on the way to the claimed processes, if there are any elsewhere."""
+        """This machine's address on the route to claimed processes on other hosts, or else the loopback address."""
         hosts = [claim.channel.own_host for claim in self._claims.values() if claim.channel.is_open]
         return next((host for host in hosts if host != bind_address.LOOPBACK), bind_address.LOOPBACK)
 
@@ -73,7 +73,7 @@ class Claims:
 
     def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> None:
         self._claims = {id: claim for id, claim in self._claims.items() if claim.channel.is_open}
-        # Who serves another run may be free later; who is gone stays gone.
+        # A process that serves another run may be free later. A process that is gone stays gone.
         self._useless = {id: why for id, why in self._useless.items() if "is gone" in why}
         for entry in self.store.entries():
             is_known = entry.id in self._claims or entry.id in self._useless
@@ -105,13 +105,14 @@ class Claims:
         useless = "".join(f"; {why}" for why in self._useless.values())
         return (
             f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
-            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones by "
+            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones with "
             "python -m parallax_runner.worker or .server with --rendezvous and the same secret"
         )
 
 
 def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
-    """By number; who has none gets what is left over. Raises LaunchError where two have one number."""
+    """Returns the claims by number. Claims without a number fill the gaps. Raises LaunchError if two have the same
+    number."""
     seats: list[Claim | None] = [None] * count
     for claim in claims:
         index = claim.entry.index
@@ -120,8 +121,8 @@ def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
         other = seats[index]
         if other is not None:
             raise LaunchError(
-                f"two processes say that they are {role} {index}: {other.entry} and {claim.entry}; expected a number "
-                "of its own for each, or none"
+                f"two processes say that they are {role} {index}: {other.entry} and {claim.entry}; expected "
+                "different numbers, or none"
             )
         seats[index] = claim
     unnumbered = iter([claim for claim in claims if claim.entry.index is None])
@@ -134,5 +135,5 @@ def _missing(role: str, seats: list[Claim | None]) -> list[str]:
 
 @functools.cache
 def claims_at(address: str) -> Claims:
-    """This driver's claims at a rendezvous: it is opened once."""
+    """Returns this driver's claims at a rendezvous, which is opened once."""
     return Claims(address)
