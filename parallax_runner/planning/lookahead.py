@@ -1,4 +1,4 @@
-"""Whose rows are asked for one step before they are needed."""
+"""Decides which variables' rows are requested one step before they are needed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Whether the rows of a variable are asked for ahead: where that is wanted and its ids are known by then."""
+    """Returns whether a variable's rows are requested ahead: if that is enabled and its ids are known by then."""
     return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
 
 
 def lookahead_notes(
     variables: Sequence[VariableInfo], routes: Mapping[str, str], request: PlanRequest
 ) -> Iterator[str]:
-    """Why rows are not asked for ahead: of all variables, or of each for itself."""
+    """Yields notes on why rows are not requested ahead, for all variables together or for each."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
-        yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
+        yield "comm.lookahead=1 changes nothing: no rows are distributed over the ranks"
     if could and (reason := _hindrance(request)) is not None:
         yield f"no rows are asked for ahead: {reason}"
         return
@@ -37,7 +37,7 @@ def _applies(route: str, request: PlanRequest) -> bool:
 
 
 def _hindrance(request: PlanRequest) -> str | None:
-    """Why none of the variables is asked for ahead."""
+    """Returns why no variable's rows are requested ahead, or None."""
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
