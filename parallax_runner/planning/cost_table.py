@@ -72,7 +72,7 @@ def _step(plan: Plan) -> str:
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms"
     if predicted.shared_ms:
         kinds = [route.all_of_it for route in all_routes() if route.all_of_it and plan.by_route(route.name)]
-        exchanges += f", {predicted.shared_ms:.3g} of them shared by {' and '.join(kinds)}"
+        exchanges += f", {predicted.shared_ms:.3g} of them paid once for {' and '.join(kinds)}"
     if predicted.step_ms is None:
         return f"{exchanges}; computing was not measured"
     overlap_ms = (predicted.compute_ms or 0.0) + predicted.exchange_ms - predicted.step_ms

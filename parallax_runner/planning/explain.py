@@ -13,7 +13,7 @@ from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cost.touched import touched_rows
 
 NOT_MODELLED = (
-    "no step time is predicted: the cost model only covers steps that wait for all workers, with one replica each"
+    "the step time is not predicted: the cost model only covers steps that wait for all workers, with one replica each"
 )
 
 

@@ -21,7 +21,7 @@ def lookahead_notes(
     """Yields notes on why rows are not requested ahead, for all variables together or for each."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
-        yield "comm.lookahead=1 changes nothing: no rows are distributed over the ranks"
+        yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
         yield f"no rows are asked for ahead: {reason}"
         return
@@ -41,5 +41,5 @@ def _hindrance(request: PlanRequest) -> str | None:
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
-        return "all workers are on one machine, where it is slower (comm.lookahead=1 does it all the same)"
+        return "all workers are on one machine, where it is slower (comm.lookahead=1 forces it)"
     return None

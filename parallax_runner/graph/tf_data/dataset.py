@@ -118,7 +118,7 @@ class TfDataset:
             below = self.global_batch // parts * parts
             nearest = f"{below} or {below + parts}" if below else str(parts)
             raise DataError(
-                f"a batch of {self.global_batch} examples cannot be split into {parts} equal parts, one for each "
+                f"a batch of {self.global_batch} examples cannot be cut into {parts} equal parts, one for each "
                 f"replica: choose a batch of {nearest}, or another number of workers"
             )
         return Share(self, rank, ranks, replicas)

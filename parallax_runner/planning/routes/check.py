@@ -39,7 +39,7 @@ def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
         found["cluster.workers"] = f"comm={name} is one process"
     if "cluster.servers" in given and config.cluster.servers > 0 and not uses_servers(config):
         found["cluster.servers"] = f"comm={name} has no servers"
-    return {key: str(refusal(key, origins, f"it has no effect, because {reason}")) for key, reason in found.items()}
+    return {key: str(refusal(key, origins, f"it does nothing, since {reason}")) for key, reason in found.items()}
 
 
 def uses_servers(config: RunConfig) -> bool:

@@ -29,7 +29,7 @@ def route_named(name: str) -> Route:
     """Returns the route with this name. Raises PlanError if there is none, or if its module has no valid route."""
     where = _modules().get(name)
     if where is None:
-        raise PlanError(f"route «{name}» is unknown: expected one of {', '.join(_modules())}")
+        raise PlanError(f"route «{name}» is not known: expected one of {', '.join(_modules())}")
     return _loaded(name, where)
 
 

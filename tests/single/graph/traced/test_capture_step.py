@@ -199,7 +199,7 @@ def test_what_is_no_feature_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["labels", "sample_weight"])
 def test_labels_beside_a_step_are_refused(key: str) -> None:
-    with pytest.raises(CaptureError, match=rf"model\.{key} goes with a Keras model"):
+    with pytest.raises(CaptureError, match=rf"model\.{key} needs a Keras model"):
         captured(step_of(squares), {key: "y"})
 
 
