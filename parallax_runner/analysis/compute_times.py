@@ -18,8 +18,8 @@ class Moments:
         self._weights = {op: weight(op) for op in heavy_ops(self._all)}
 
     def needed_at(self, handle: tf.Operation) -> float:
-        """Returns the fraction that can be computed without the variable; 0 if no gradient needs it, or without heavy
-        ops."""
+        """Returns the fraction that can be computed without the variable; 0 if no gradient needs it, or if there are no
+        heavy ops."""
         users = edit.descendants(handle.outputs, within=self._all)
         return self._share(self._weights.keys() - users) if users and self._weights else 0.0
 

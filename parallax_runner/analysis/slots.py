@@ -79,8 +79,7 @@ def slot_owners(
 
 
 def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sources:
-    """Returns the sources of what an op of the region writes to a variable. `is_scalar` says that the variable is a
-    scalar."""
+    """Returns the sources of the values that an op of the region writes to a variable, a scalar if `is_scalar`."""
     of_gradients: dict[str, set[str]] = {}
     for gradient in boundary.gradients:
         for name in (gradient.values, gradient.indices):

@@ -165,8 +165,8 @@ def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Col
 def called(function: Callable[[], Any], names: list[str], features: _Features | None = None) -> Any:
     """Calls a model's function and returns its result.
 
-    Raises CaptureError with the line at which it failed. If it read a feature that does not exist, the error lists the
-    `names` of those that do.
+    Raises CaptureError with the line at which it failed. If the function read a feature that does not exist, the error
+    lists the `names` of the existing ones.
     """
     try:
         with must_not_exit("the model's function", CaptureError):

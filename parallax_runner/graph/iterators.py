@@ -10,8 +10,9 @@ LOOKUPS = frozenset({"LookupTableFind", "LookupTableFindV2"})
 
 
 def input_initializers(meta_graph: tf.MetaGraphDef) -> tuple[list[str], list[str]]:
-    """Returns the names of the ops that fill tables and initialize iterators: first those to run first, then those that
-    look something up in a table and run afterwards.
+    """Returns two lists with names of ops that fill tables and initialize iterators.
+
+    The ops of the first list run first. Those of the second look something up in a table and run afterwards.
 
     An iterator is left out if it has several initializers, or if its initializer must be fed or reads variables. The
     user's code runs one of them.

@@ -40,8 +40,8 @@ class Shard:
 @dataclass(frozen=True)
 class RouteCost:
     """The costs of a variable in a step by one route. Bytes are those of `sent_bytes_per_step`. Seconds are spent on
-    the links, waiting for messages, and processing received data (adding, merging, updating). `before_secs` of their
-    sum come before the values are available, the rest after the gradient is."""
+    the links, waiting for messages, and processing received data (adding, merging, updating). Of their sum,
+    `before_secs` are spent before the values are available, and the rest after the gradient is."""
 
     route: str
     sent_bytes: int
@@ -115,7 +115,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Milliseconds of a step by the cost model, or None if unknown.
+    """The milliseconds of a step that the cost model predicts, or None if unknown.
 
     `step_ms` is the critical path, `compute_ms` computing, and `exchange_ms` exchanges and updates; of these,
     `shared_ms` is paid once for each route in use. The step may be shorter than computing and exchanges together,

@@ -21,8 +21,8 @@ class Cut(StrEnum):
 def cut_variables(variables: Sequence[VariableInfo], partitions: int, cut: Cut) -> list[VariableInfo]:
     """Returns the variables with their numbers of pieces in `min_partitions`.
 
-    Each gets `partitions` pieces. With Cut.BY_BYTES only the largest gets so many, and the others in proportion to
-    their bytes. No variable gets fewer pieces than a script wants.
+    Each gets `partitions` pieces. With Cut.BY_BYTES, only the largest gets that many, and the others get fewer in
+    proportion to their bytes. No variable gets fewer pieces than a script wants.
     """
     marked = _marked_to_cut(variables, partitions)
     if cut is Cut.ALIKE:

@@ -23,13 +23,13 @@ def lookahead_notes(
     if request.options.lookahead is Lookahead.ONE and not could:
         yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
-        yield f"no rows are asked for ahead: {reason}"
+        yield f"no rows are requested ahead: {reason}"
         return
     unknown = [variable for variable in could if variable.unknown_ahead is not None]
     if unknown:
         names = ", ".join(f"«{variable.name}»" for variable in unknown)
         which = "" if len(unknown) == 1 else "for the first, "
-        yield f"the rows of {names} are not asked for ahead: {which}{unknown[0].unknown_ahead}"
+        yield f"the rows of {names} are not requested ahead: {which}{unknown[0].unknown_ahead}"
 
 
 def _applies(route: str, request: PlanRequest) -> bool:

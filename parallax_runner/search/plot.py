@@ -11,7 +11,7 @@ FILE_NAME = "partition_search.png"
 SIZE_INCHES = (7.0, 4.0)
 CURVE_POINTS = 201
 BAND_EVERY = 8  # one point of the band per this many points of the curve
-LIKELY_PERCENT = (5, 95)  # percentiles of the possible times that bound the band
+LIKELY_PERCENT = (5, 95)  # percentiles of the possible times, the limits of the band
 
 
 def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:

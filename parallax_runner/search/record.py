@@ -43,7 +43,7 @@ def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, 
     path.parent.mkdir(parents=True, exist_ok=True)
     chosen = None if choice is None else {key: value for key, value in dataclasses.asdict(choice).items()}
     if chosen is not None:
-        del chosen["trials"]  # the file has them next to the choice
+        del chosen["trials"]  # stored separately
     fields = {"made_for": dict(made_for), "trials": [dataclasses.asdict(trial) for trial in trials], "choice": chosen}
     write_whole(path, json.dumps(fields, indent=1) + "\n")
 

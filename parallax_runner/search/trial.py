@@ -29,8 +29,8 @@ class Trial:
 
     @classmethod
     def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]]) -> Self:
-        """Returns the trial from the seconds of all steps on each rank. The first steps are dropped. A step takes the
-        time of its slowest rank, because steps are synchronous."""
+        """Makes a trial from the seconds of all steps on each rank. The first steps are dropped. A step takes the time
+        of its slowest rank, because steps are synchronous."""
         steps = [max(secs) for secs in zip(*by_rank.values(), strict=False)]
         return cls(partitions, tuple(steps[min(WARM_UP_STEPS, len(steps) - 1) :]))
 

@@ -19,7 +19,7 @@ BY_PLACES = frozenset({"UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegm
 
 
 def made_contents(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content] | None:
-    """Returns the contents of the op's outputs if it is such an op, else None. All inputs with a content must have one
+    """Returns the contents of the op's outputs if it is such an op, else None. All inputs with a content must share one
     layout."""
     if op.type == "ConcatV2":
         return _joined(op, inputs)

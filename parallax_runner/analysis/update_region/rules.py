@@ -1,4 +1,4 @@
-"""Decides, for planning and rewriting, how an op of the update region runs next to the shards, and what it gives there.
+"""Decides, for planning and rewriting, whether an op of the update region can run on shards, and what its outputs are.
 
 An op runs once per shard if it works row by row, makes a list of rows from lists of gradients (row_lists.py), makes a
 list of rows dense, or looks up rows by the ids of a list. For a sum over all rows, each shard computes a partial sum.
@@ -45,8 +45,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class OnShards:
-    """The op runs once per shard. `contents` are those of its outputs. `is_made` says that they are a list that the
-    model makes, or rows made from one."""
+    """The op runs once per shard. `contents` describes its outputs. `is_made` says that they are a list that the model
+    makes, or rows made from one."""
 
     contents: tuple[Content, ...]
     is_made: bool = False
@@ -59,7 +59,7 @@ class InParts:
 
 @dataclass(frozen=True)
 class Divides:
-    """The division runs once per shard, where the shard's own rows choose the branch. `contents` are those of its first
+    """The division runs once per shard, where the shard's own rows choose the branch. `contents` describes its first
     outputs; the last output is the shape of the whole tensor."""
 
     division: SliceDivision

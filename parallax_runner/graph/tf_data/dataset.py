@@ -24,7 +24,7 @@ from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 log = logging.getLogger(__name__)
 # Data sets that do not change the batches of their input.
 PASSING = ("_PrefetchDataset", "_OptionsDataset")
-# Data sets that turn a batch into a batch, which users often put after batching.
+# Data sets that map batches to batches; users often put them after batching.
 BATCHWISE = (
     *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
     "CacheDataset",
@@ -56,7 +56,7 @@ class TfDataset:
 
         `pass_steps` is the number of whole batches of a pass, and `validation_size` the number of examples of
         `validation`. If one is None, TensorFlow is asked; if it does not know, the data is read once and counted.
-        Without `is_counted`, data of unknown length, such as a generator, is taken for a pass that never ends.
+        Without `is_counted`, data of unknown length, such as a generator, counts as endless.
 
         Raises DataError if batches have no common size or shapes are unknown, or if, with `exact`, the order of the
         data cannot be repeated.
@@ -68,8 +68,8 @@ class TfDataset:
         if reason is not None:
             raise DataError(
                 f"the order of the data cannot be repeated: {reason}. All workers must read it in the same order, and "
-                "a resumed run must find its place: give shuffles a seed, or set data.resume=approximate, with which "
-                "examples may be repeated or skipped"
+                "a resumed run must find its place: give shuffles a seed, or set data.resume=approximate, which may "
+                "repeat or skip examples"
             )
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
@@ -241,7 +241,7 @@ class Share:
         assert data._validation is not None
         size = data.global_batch // (self._ranks * self._replicas)
         with eagerly():
-            if self._validation is None:  # kept for the next validation, like a cache in it
+            if self._validation is None:  # kept, with its caches, for the next validation
                 copy = data._validation.copies.make()
                 self._validation = data._validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
             iterator = iter(self._validation)
@@ -284,8 +284,8 @@ class Share:
             data = self._data
             if data.is_endless:
                 raise DataError(
-                    f"the data ended before batch {within + 1}: its length is unknown, and it has fewer than all "
-                    "epochs need; add .repeat(), or omit steps_per_epoch, so that the batches are counted"
+                    f"the data ended before batch {within + 1}: its length is unknown, and it has fewer batches "
+                    "than all epochs need; add .repeat(), or omit steps_per_epoch, so that the batches are counted"
                 ) from None
             raise DataError(
                 f"the data ended before batch {within + 1} of {data.pass_steps} of pass {self._pass + 1}: it has "

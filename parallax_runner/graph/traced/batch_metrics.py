@@ -29,7 +29,7 @@ class Written:
 
 
 def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Written]:
-    """Replaces these variables in a traced step, except those that it uses other than by reads and writes.
+    """Replaces these variables in a traced step, except those that the step uses in other ways than reads and writes.
 
     Returns the variables that the step writes, by id. `is_sum` is false for a variable that is not replaced.
     """

@@ -22,7 +22,8 @@ class RowProbe:
         self._known: dict[str, tuple[bool, bool]] = {}
 
     def keeps_untouched_rows(self, optimizer: Any) -> bool:
-        """Returns whether a row with zero gradient stays bit-identical, slots included, and rows are independent."""
+        """Returns whether rows are independent and a row with zero gradient stays bit-identical, including its
+        slots."""
         return self._answers(optimizer)[0] and self._answers(optimizer)[1]
 
     def works_by_row(self, optimizer: Any) -> bool:
@@ -37,7 +38,7 @@ class RowProbe:
             if key not in self._known:
                 try:
                     self._known[key] = _keeps(optimizer), _by_row(optimizer)
-                except Exception as error:  # for example, no float64, or no copy from its configuration
+                except Exception as error:  # for example, it does not support float64
                     log.debug("%s cannot be tried: %s", type(optimizer).__name__, error)
                     self._known[key] = False, False
         return self._known[key]
@@ -95,7 +96,7 @@ class _Small:
                 one.assign(array)
 
     def update(self, gradient: np.ndarray) -> None:
-        """Updates once with a dense gradient, without clipping, decay and averages."""
+        """Applies one update with a dense gradient, without clipping, decay or averages."""
         import tensorflow as tf
 
         self.optimizer._backend_update_step([tf.constant(gradient)], [self.variable], tf.constant(0.1, tf.float64))

@@ -55,7 +55,8 @@ class UnsetVariable(resource_variable_ops.UninitializedVariable):
 
 @dataclass(frozen=True)
 class TracedVariable:
-    """A `variable` under its name in checkpoints. `op_name` is that name with the characters that are valid for an op.
+    """A `variable` under its name in checkpoints. `op_name` is that name with the characters replaced that are invalid
+    for an op.
 
     `initial` makes the initial value, a tensor, in the default graph. `aggregation` is what the variable declares about
     ranks: «none», «sum», «mean» or «only_first_replica». `is_metric` is set if a metric accumulates in it.

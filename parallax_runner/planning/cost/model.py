@@ -25,8 +25,8 @@ from parallax_runner.planning.routes.route import PaidOnce
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes that share a link. Each host has `workers_per_host` ranks. A server has its own host or, with
-    `servers_beside_workers`, shares the host that has its number with ranks."""
+    """The processes that share a link. Each host has `workers_per_host` ranks. A server has its own host. With
+    `servers_beside_workers`, server i runs on host i, together with the ranks there."""
 
     workers: int
     servers: int

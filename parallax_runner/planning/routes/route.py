@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Paid(NamedTuple):
-    """Seconds of a step for one variable: on the busiest link, waiting for messages, and processing received data.
-    `before_secs` of the sum are spent before the values are available."""
+    """Seconds of a step for one variable: on the busiest link, waiting for messages, and processing received data. Of
+    the sum, `before_secs` are spent before the values are available."""
 
     link_secs: float
     latency_secs: float
