@@ -53,7 +53,7 @@ def _missing_task(device: tf.DeviceSpec, comm: str, tasks: Mapping[str, int]) ->
     if device.job is None:
         return None
     if not tasks:
-        return f"under comm={comm} workers form no cluster with tasks; comm=ps with servers does"
+        return f"under comm={comm} workers form no cluster with tasks; use comm=ps with servers"
     number = tasks.get(device.job, 0)
     if number and (device.task or 0) < number and not device.replica:
         return None

@@ -31,8 +31,8 @@ BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 
 @dataclass
 class _Visit:
-    """The state of the walk. `values` are the tensors distributed like a variable's rows, by name. `made` are those of
-    them that are made only from lists of rows. `found` is the result by variable."""
+    """The state of the walk. `values` are the tensors distributed like a variable's rows, by name. `made` names the
+    tensors that are made only from lists of rows. `found` is the result by variable."""
 
     homes: Mapping[str, Variable]
     values: dict[str, Operand]

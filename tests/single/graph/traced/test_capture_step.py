@@ -272,7 +272,7 @@ def test_a_step_that_returns_no_loss_is_refused(returned: Any) -> None:
 
 @pytest.mark.parametrize("made", [None, 3, keras.layers.Dense])
 def test_what_is_neither_a_model_nor_a_step_is_refused(made: Any) -> None:
-    with pytest.raises(CaptureError, match=r"must return a compiled keras\.Model, or a function"):
+    with pytest.raises(CaptureError, match=r"must return a compiled keras\.Model, a function"):
         captured(lambda: made, {})
 
 
