@@ -1,4 +1,4 @@
-"""Whose rows are asked for one step before they are needed."""
+"""Decides which variables' rows are requested one step before they are needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Whether the rows of a variable are asked for ahead: where that is wanted and its ids are known by then."""
+    """Returns whether a variable's rows are requested ahead: if that is enabled and its ids are known by then."""
     return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
 
 
@@ -23,12 +23,12 @@ def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
 def lookahead_notes(
     variables: Sequence[VariableInfo], routes: Mapping[str, str], request: PlanRequest
 ) -> Iterator[str]:
-    """Why rows are not asked for ahead, or no gradient travels behind its step: of all variables, or of each."""
+    """Yields notes on rows that are not requested ahead, and on gradients that all travel within their step."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
         yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
-        yield f"no rows are asked for ahead: {reason}"
+        yield f"no rows are requested ahead: {reason}"
         return
     unknown = {variable.name: variable.unknown_ahead for variable in could if variable.unknown_ahead is not None}
     tied = {
@@ -37,7 +37,7 @@ def lookahead_notes(
         if variable.unknown_ahead is None and variable.tied_rows is not None
     }
     if unknown:
-        yield f"the rows of {_names(unknown)} are not asked for ahead: {_first_reason(unknown)}"
+        yield f"the rows of {_names(unknown)} are not requested ahead: {_first_reason(unknown)}"
     if tied:
         yield f"all gradients of {_names(tied)} travel within their step: {_first_reason(tied)}"
 
@@ -56,9 +56,9 @@ def _applies(route: str, request: PlanRequest) -> bool:
 
 
 def _hindrance(request: PlanRequest) -> str | None:
-    """Why none of the variables is asked for ahead."""
+    """Returns why no variable's rows are requested ahead, or None."""
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
-        return "all workers are on one machine, where it is slower (comm.lookahead=1 does it all the same)"
+        return "all workers are on one machine, where it is slower (comm.lookahead=1 forces it)"
     return None

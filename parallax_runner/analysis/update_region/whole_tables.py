@@ -1,4 +1,5 @@
-"""Ops of a step for which rows of a whole variable must come to a worker, by the rules that rewriting follows."""
+"""Finds ops of a step for which all rows of a variable must be sent to a worker, by the rules that rewriting
+follows."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 
 @dataclass
 class _Visit:
-    """What is known so far: `values` of tensors that are spread in the way of a variable's rows, by name, `made` those
-    of them that are made of lists of rows alone, and what was `found` by variable."""
+    """The state of the walk. `values` are the tensors distributed like a variable's rows, by name. `made` names the
+    tensors that are made only from lists of rows. `found` is the result by variable."""
 
     homes: Mapping[str, Variable]
     values: dict[str, Operand]
@@ -67,7 +68,7 @@ class _Visit:
                 self._add(op, home.name, tensor)
 
     def _goes_to_shards(self, op: tf.Operation, tensor: tf.Tensor, operand: Operand) -> bool:
-        """Whether a worker sends all rows to what writes them."""
+        """Returns whether a worker sends all rows to the op that writes them."""
         is_value = tensor.dtype != tf.resource and tensor.shape.rank != 0
         is_new = operand.content is None and tensor.name not in self.brought
         return is_value and is_new and not op.type.startswith(BY_IDS)
@@ -91,7 +92,8 @@ class _Visit:
         return all(tensor.name in self.made for tensor in op.inputs if tensor.name in self.values)
 
     def _bring(self, op: tf.Operation, tensor: tf.Tensor) -> None:
-        """What a worker gets for an op that reads a tensor: of a list of rows the list, otherwise all rows."""
+        """Records what a worker receives for an op that reads a tensor: the list if it is a list of rows, otherwise all
+        rows."""
         operand = self.values.get(tensor.name)
         if operand is None or tensor.name in self.brought:
             return
@@ -115,8 +117,8 @@ def whole_tables(
     owners: Mapping[str, str],
     step: Iterable[tf.Operation],
 ) -> dict[str, list[WholeTable]]:
-    """By variable with sparse gradients alone, the ops of a step for which all rows of it, or of a slot of it, would
-    come to a worker if it were in shards, or go from there to the shards."""
+    """Returns, by variable with only sparse gradients, the ops of a step for which all its rows would cross between
+    shards and a worker if it were sharded. Rows of its slots count too."""
     by_name = {variable.name: variable for variable in variables}
     dense = {gradient.variable for gradient in boundary.gradients if gradient.indices is None}
     sparse = {gradient.variable for gradient in boundary.gradients} - dense
@@ -139,7 +141,7 @@ def whole_tables(
 def _aggregates(
     graph: tf.Graph, boundary: Boundary, by_name: Mapping[str, Variable], sparse: Iterable[str]
 ) -> dict[str, Operand]:
-    """The gradients, as they are beside the rows once they are aggregated."""
+    """Returns the aggregated gradients as operands next to the shards."""
     found = {}
     for gradient in boundary.gradients:
         if gradient.variable not in sparse or gradient.indices is None:

@@ -230,7 +230,7 @@ COMMAND_LINES = {
         "Did you mean partition=fixed?",
     ),
     "routes for auto": ("comm=hybrid comm.name=auto", "comm.routes", "comm=auto chooses a route for each variable"),
-    "no routes": ("comm=auto comm.name=mine", "comm.name=mine", "or comm.routes with it"),
+    "no routes": ("comm=auto comm.name=mine", "comm.name=mine", "or a new name with comm.routes"),
     "script under auto": (
         "model=script data=script model.path=train.py comm=auto",
         "comm.name=auto",
@@ -315,12 +315,12 @@ COMMAND_LINES = {
     "servers' option without servers": (
         "comm=mpi comm.ps.boundary_among_servers=false",
         "comm.ps.boundary_among_servers=false (command line)",
-        "it goes with ps and hybrid",
+        "this key needs comm=ps or comm=hybrid",
     ),
     "protocol without servers": (
         "comm=mpi comm.ps.protocol=grpc+verbs",
         "comm.ps.protocol=grpc+verbs (command line)",
-        "it goes with ps and hybrid",
+        "this key needs comm=ps or comm=hybrid",
     ),
     "no hosts": ("cluster=hosts", "cluster.resource_info=??? (", "conf/cluster/hosts.yaml:"),
     "no such hosts": ("cluster.resource_info=nowhere.txt", "nowhere.txt: the hosts of a run cannot be read"),
