@@ -41,24 +41,24 @@ COMMAND_LINES = {
     ),
     "simulation of a training": (
         "simulate.latency_us=5",
-        "simulate.latency_us=5 (command line): it does nothing under action=train",
-        "action=simulate with it",
+        "simulate.latency_us=5 (command line): it has no effect under action=train",
+        "to add action=simulate",
     ),
     "an ensemble of models that nobody keeps": (
         "sweep.ensemble=2 tracking=off",
         "sweep.ensemble=2 (command line)",
-        "the jobs' models for serving: it goes with ckpt, and tracking.log_checkpoints=last or best",
+        "the jobs' models for serving: it needs ckpt, and tracking.log_checkpoints=last or best",
     ),
     "one device for two workers": (
         "sweep.device_per_job=true comm=mpi",
         "sweep.device_per_job=true (command line)",
-        "it goes with comm=local or cluster.workers=1",
+        "it needs comm=local or cluster.workers=1",
     ),
     "devices that are named already": (
         "sweep.device_per_job=true comm=local cluster.resource_info=[localhost]",
-        "it goes with cluster=local without resource_info",
+        "it needs cluster=local without resource_info",
     ),
-    "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "it goes with action=train"),
+    "an ensemble of plans": ("sweep.ensemble=2 action=plan", "sweep.ensemble=2", "it needs action=train"),
     "an ensemble of one": ("sweep.ensemble=1", "sweep.ensemble=1", "at least 2"),
     "profile that is not there": (
         "action=simulate simulate.profile=nowhere.json",
@@ -70,7 +70,7 @@ COMMAND_LINES = {
         "simulate.bandwidth_gbit_per_sec=0",
         "more than 0",
     ),
-    "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses among them"),
+    "search under auto": ("comm=auto partition=search", "partition=search", "comm=auto chooses routes itself"),
     "asynchrony under auto": ("comm=auto comm.sync=false", "comm.sync=false", "asynchronous training needs servers"),
     "unknown launcher": (
         "comm=ps cluster.launcher=locall",
@@ -101,7 +101,7 @@ COMMAND_LINES = {
     "launcher of one process": (
         "comm=local cluster.workers=1 cluster.launcher=local",
         "cluster.launcher=local (command line)",
-        "under comm=local the driver starts the only process itself; leave it out",
+        "under comm=local the driver starts the only process itself: leave it out",
     ),
     "choice in capitals": ("model=LM", "model=LM (command line)", "Did you mean model=lm?"),
     "choice by another name": ("optimizer=SGD", "Did you mean optimizer=gradient_descent?"),
@@ -170,7 +170,7 @@ COMMAND_LINES = {
     ),
     "option of MLflow": (
         "+tracking.options.file=x",
-        "tracking.options.file=x (command line): it does nothing, since tracking.tracker=mlflow has no options",
+        "tracking.options.file=x (command line): it has no effect, because tracking.tracker=mlflow has no options",
     ),
     "tracker of what is off": ("tracking=off tracking.tracker=mlflow", "tracking.tracker=mlflow", "tracking is off"),
     "tag": ("tracking.tags.team=x", "Did you mean +tracking.tags.team=x?"),
@@ -181,7 +181,7 @@ COMMAND_LINES = {
     "type of a reference to a list": (
         "model=dlrm_keras model.cardinalities=5",
         "model.cardinalities=5 (command line)",
-        "expected a list, as its own file has [100, 100",
+        "expected a list, like [100, 100",
     ),
     "negative": ("train.steps=-5", "train.steps=-5 (command line)", "expected an integer, at least 1"),
     "no workers": ("cluster.workers=0", "cluster.workers=0 (command line)", "at least 1"),
@@ -204,7 +204,7 @@ COMMAND_LINES = {
     "hot rows": (
         "comm=sharded comm.hot_rows=64",
         "comm.hot_rows=64 (command line)",
-        "this key was removed, since copies of hot rows made no step faster; leave it out",
+        "this key was removed because copies of hot rows made no step faster; leave it out",
     ),
     "a route that is not there": (
         "comm=hybrid comm.routes.sparse=alltoal",
@@ -221,7 +221,7 @@ COMMAND_LINES = {
     "a name of no choice": (
         "comm=local comm.name=mine",
         "comm.name=mine (command line)",
-        "the group's choice says it, and this is comm=local",
+        "the group's choice sets it, and this is comm=local",
     ),
     "the name of another cut": (
         "partition.name=fixed",
@@ -234,16 +234,16 @@ COMMAND_LINES = {
     "script under auto": (
         "model=script data=script model.path=train.py comm=auto",
         "comm.name=auto",
-        "a script feeds its data itself",
+        "a script feeds its own data",
     ),
     "script that skips": (
         "model=script data=script model.path=train.py train.on_nan=skip",
         "train.on_nan=skip (command line)",
-        "a script says itself what a step is",
+        "a script defines its own steps",
     ),
     "sharded script": (
         "model=script data=script model.path=train.py comm=sharded",
-        "a script may run what one worker alone asks for",
+        "a script may run ops on one worker",
     ),
     "async mpi": ("comm=mpi comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
     "async hybrid": ("comm=hybrid comm.sync=false", "comm.sync=false (command line)", "needs servers: comm=ps"),
@@ -255,12 +255,12 @@ COMMAND_LINES = {
     "async skip": (
         "comm=ps comm.sync=false train.on_nan=skip",
         "train.on_nan=skip (command line)",
-        "it goes with comm.sync=true",
+        "it needs comm.sync=true",
     ),
     "bound without async": (
         "comm=ps comm.ps.staleness=2",
         "comm.ps.staleness=2 (command line)",
-        "it goes with comm=ps comm.sync=false",
+        "it needs comm=ps comm.sync=false",
     ),
     "backup of a few": ("comm=ps comm.ps.backup_workers=-1", "comm.ps.backup_workers=-1 (command line)", "at least 0"),
     "backup of all": (
@@ -278,12 +278,12 @@ COMMAND_LINES = {
         "comm.ps.backup_workers=1 (command line)",
         "the allreduce of comm=hybrid waits for every worker",
     ),
-    "backup without servers": ("comm=mpi comm.ps.backup_workers=1", "comm=mpi has no servers: it goes with"),
+    "backup without servers": ("comm=mpi comm.ps.backup_workers=1", "comm=mpi has no servers: it needs"),
     "backup in one process": ("comm=local comm.ps.backup_workers=1", "comm=local has no servers"),
     "backup async": (
         "comm=ps comm.sync=false comm.ps.backup_workers=1",
         "comm.ps.backup_workers=1 (command line)",
-        "it goes with comm.sync=true",
+        "it needs comm.sync=true",
     ),
     "backup of replicas": (
         "comm=ps cluster.replicas_per_worker=2 comm.ps.backup_workers=1",
@@ -299,18 +299,18 @@ COMMAND_LINES = {
     "backup skip": (
         "comm=ps comm.ps.backup_workers=1 train.on_nan=skip",
         "train.on_nan=skip (command line)",
-        "it goes with comm.ps.backup_workers=0",
+        "it needs comm.ps.backup_workers=0",
     ),
     "backup and validation": (
         "comm=ps comm.ps.backup_workers=1 train.validate_steps=5",
         "train.validate_steps=5 (command line)",
-        "there is one at the end",
+        "it is only at the end",
     ),
     "no bound": ("comm=ps comm.sync=false comm.ps.staleness=0", "comm.ps.staleness=0 (command line)", "at least 1"),
     "copies async": (
         "comm=ps comm.sync=false comm.ps.replicate_variables=true",
         "comm.ps.replicate_variables=true (command line)",
-        "it goes with comm.sync=true",
+        "it needs comm.sync=true",
     ),
     "servers' option without servers": (
         "comm=mpi comm.ps.boundary_among_servers=false",
@@ -323,10 +323,10 @@ COMMAND_LINES = {
         "this key needs comm=ps or comm=hybrid",
     ),
     "no hosts": ("cluster=hosts", "cluster.resource_info=??? (", "conf/cluster/hosts.yaml:"),
-    "no such hosts": ("cluster.resource_info=nowhere.txt", "nowhere.txt: the hosts of a run cannot be read"),
+    "no such hosts": ("cluster.resource_info=nowhere.txt", "nowhere.txt: cannot read the hosts of the run"),
     "hosts and a number": (
         "cluster.resource_info=[localhost] cluster.workers=2",
-        "cluster.workers=2 (command line): it follows from cluster.resource_info",
+        "cluster.workers=2 (command line): cluster.resource_info",
     ),
     "memory": ("cluster.gpu_memory_fraction=2", "cluster.gpu_memory_fraction=2 (command line)", "at most 1"),
     "no servers": ("comm=ps cluster.servers=0", "cluster.servers=0 (command line)", "needs at least 1 server"),
@@ -349,7 +349,7 @@ COMMAND_LINES = {
     ),
     "home": ("ckpt.dir='~/ckpt'", "ckpt.dir=~/ckpt (command line)", f"write {os.path.expanduser('~')}/ckpt"),
     "search under sharded": ("comm=sharded partition=search", "partition=search (command line)", "has no servers"),
-    "Allgatherv under ps": ("comm=ps comm.mpi.use_allgatherv=true", "comm=ps gathers nothing", "mpi and hybrid"),
+    "Allgatherv under ps": ("comm=ps comm.mpi.use_allgatherv=true", "comm=ps gathers nothing", "comm=mpi or comm=hybrid"),
     "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
     "pieces of a whole": ("partition.num=4", "partition.num=4 (command line)", "partition=fixed partition.num=4"),
     "cut of a whole": (
@@ -360,18 +360,18 @@ COMMAND_LINES = {
     "a search that cuts alike": (
         "partition=search partition.cut=alike",
         "partition.cut=alike (command line)",
-        "a search cuts by bytes",
+        "a search splits by bytes",
     ),
-    "rows of one process": ("comm=local comm.measure_rows=true", "comm.measure_rows=true (command line)", "travels"),
+    "rows of one process": ("comm=local comm.measure_rows=true", "comm.measure_rows=true (command line)", "sends nothing"),
     "a choice without rows": (
         "comm=auto comm.measure_rows=false",
         "comm.measure_rows=false (command line)",
-        "comm=auto chooses by the rows",
+        "comm=auto chooses routes by measured rows",
     ),
     "rows of a script": (
         "comm=hybrid comm.measure_rows=true model=script model.path=train.py",
         "comm.measure_rows=true (command line)",
-        "a script feeds its data itself",
+        "a script feeds its own data",
     ),
     "search without servers": (
         "comm=mpi partition=search",
@@ -408,14 +408,14 @@ COMMAND_LINES = {
     "profile of a step too many": (
         "profile=steps profile.steps=[5,201]",
         "profile.steps=[5, 201] (command line)",
-        "from 1 to train.steps=200, and 201 is none of them",
+        "from 1 to train.steps=200, but 201 is not one of them",
     ),
     "profile of a search": (
         "action=search partition=search profile=steps profile.steps=[1]",
         "profile.name=steps",
-        "action=search trains nothing that could be profiled",
+        "action=search does not train, so there is nothing to profile",
     ),
-    "profile of step 0": ("profile=steps profile.steps=[0]", "profile.steps=[0] (command line)", "and 0 is none"),
+    "profile of step 0": ("profile=steps profile.steps=[0]", "profile.steps=[0] (command line)", "but 0 is not one"),
     "profile of a word": (
         "profile=steps profile.steps=[a]",
         "profile.steps=['a'] (command line)",
@@ -440,12 +440,12 @@ COMMAND_LINES = {
     "range beyond the end": (
         "profile=range profile.range=[195,202]",
         "profile.range=[195, 202] (command line)",
-        "at least 1 and at most 201",
+        "bounds from 1 to 201",
     ),
     "range before the start": (
         "profile=range profile.range=[0,2]",
         "profile.range=[0, 2] (command line)",
-        "at least 1",
+        "bounds from 1",
     ),
     "profile of no worker": (
         "profile=steps profile.steps=[1] profile.worker=2",
@@ -476,32 +476,32 @@ COMMAND_LINES = {
         "-m comm=mpi,ps ckpt.dir=x",
         "job 1",
         "ckpt.dir=x (command line)",
-        "a folder of its own",
+        "its own folder",
     ),
     "checkpoints of a study in one folder": (
         "-m hydra/sweeper=optuna comm=choice(mpi,ps) ckpt.dir=x",
         "ckpt.dir=x (command line)",
-        "a folder of its own",
+        "its own folder",
     ),
     "checkpoints without a folder": ("ckpt.dir=null", "ckpt.dir=null (command line)", "expected a folder"),
     "profiles of a sweep in one folder": (
         "-m comm=mpi,ps profile=steps profile.steps=[1] profile.dir=x",
         "job 1",
         "profile.dir=x (command line)",
-        "a folder of its own",
+        "its own folder",
     ),
     "setting of what is off": ("ckpt=off ckpt.keep=3", "ckpt.keep=3 (command line)", "ckpt is off"),
     "resume": ("ckpt.resume=/no/such", "ckpt.resume=/no/such (command line)", "expected auto, never, or a path"),
     "no path": ("data=text", "data.path=??? (", "conf/data/text.yaml:", "data.path=VALUE"),
     "wrong path": ("data=text data.path=/no/such", "data.path=/no/such (command line)", "no such file or folder"),
-    "empty folder": ("data=text data.path=empty", "data.path=empty (command line)", "no file in it"),
+    "empty folder": ("data=text data.path=empty", "data.path=empty (command line)", "this folder has no files"),
     "syntax": ("train.steps==", "train.steps== (command line)", "expected key=value"),
     "no value": ("train.steps", "train.steps (command line)", "expected key=value"),
     "no key": ("=5", "=5 (command line)", "expected key=value"),
-    "unquoted behind an address": ("tracking.uri=https://a/#/", "'#', which has to stand in quotes"),
+    "unquoted behind an address": ("tracking.uri=https://a/#/", "'#', which must be quoted"),
     "number for a path": ("data=text data.path=2024", "data.path=2024 (command line)", "data.path=\"'2024'\""),
     "negative seed": ("data.seed=-1", "data.seed=-1 (command line)", "at least 0"),
-    "unquoted": ("data.path=~/text", "data.path=~/text (command line)", "'~', which has to stand in quotes"),
+    "unquoted": ("data.path=~/text", "data.path=~/text (command line)", "'~', which must be quoted"),
     "unclosed": ("train.steps='5", "train.steps='5 (command line)", "a string that does not end"),
     "sweep of an unknown size": (
         "-m train.steps=interval(1,3)",
@@ -518,11 +518,11 @@ COMMAND_LINES = {
     "sweep over Hydra": ("-m hydra.run.dir=a,b", "hydra.run.dir=a,b (command line)", "cannot be swept over"),
     "job of a sweep": ("-m train.steps=5,0", "job 1 (train.steps=0): train.steps=0 (command line)"),
     "combination in a sweep": ("-m comm=ps,mpi comm.sync=false", "comm.sync=false (command line)", "job 1 (comm=mpi"),
-    "shared folder": ("-m run_dir=x train.seed=1,2", "run_dir=x (command line)", "a folder of its own"),
-    "shared logs": ("-m redirect_path=x train.seed=1,2", "redirect_path=x (command line)", "a folder of its own"),
-    "shared graphs": ("-m export_graph_path=x train.seed=1,2", "export_graph_path=x (command", "a folder of its own"),
-    "sweep over an empty range": ("-m train.seed=range(5,5)", "train.seed=range(5,5): there is no value in it"),
-    "sweep over no choice": ("-m optimizer=glob(addm*)", "optimizer=glob(addm*): there is no value in it"),
+    "shared folder": ("-m run_dir=x train.seed=1,2", "run_dir=x (command line)", "its own folder"),
+    "shared logs": ("-m redirect_path=x train.seed=1,2", "redirect_path=x (command line)", "its own folder"),
+    "shared graphs": ("-m export_graph_path=x train.seed=1,2", "export_graph_path=x (command", "its own folder"),
+    "sweep over an empty range": ("-m train.seed=range(5,5)", "train.seed=range(5,5): the sweep has no values"),
+    "sweep over no choice": ("-m optimizer=glob(addm*)", "optimizer=glob(addm*): the sweep has no values"),
     "choice in a sweep": ("-m comm=mpi,pss", "comm=pss (command line)", "Did you mean comm=ps?"),
     "folder": ("--config-dir /no/such", "--config-dir=/no/such (command line)"),
     "searched folder": ("hydra.searchpath=[file:///no/such]", "hydra.searchpath=file:///no/such (command line)"),
