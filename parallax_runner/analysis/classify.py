@@ -14,7 +14,7 @@ from parallax_runner.analysis.known_ahead import unknown_ahead
 from parallax_runner.analysis.rows_apart import tied_rows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
-from parallax_runner.analysis.update_region.whole_tables import whole_tables
+from parallax_runner.analysis.update_region.whole_tables import updated_in_parts, whole_tables
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
@@ -77,6 +77,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     appear_at = moments.appear_at(raw)
     in_step = step | edit.ancestors(_ops(graph, [single.loss]))
     tables = whole_tables(graph, boundary, single.variables, owners, in_step)
+    in_parts = updated_in_parts(graph, boundary, single.variables, owners)
     return tuple(
         VariableInfo(
             name=variable.name,
@@ -97,6 +98,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             appears_at=appear_at.get(variable.name, 1.0),
             rows_written=_rows_written(graph, boundary, variable.name, owners),
             whole_tables=tuple(tables.get(variable.name, ())),
+            is_updated_in_parts=variable.name in in_parts,
             unknown_ahead=unknown_ahead(
                 graph, boundary, _table(variable.name, owners), in_step, single.features.values()
             ),

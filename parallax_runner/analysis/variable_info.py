@@ -46,6 +46,7 @@ class VariableInfo:
     that the variable's device scope names, or None. `needed_at` and `appears_at` are the times in a step's computing (0
     to 1) at which its values are first used and its gradient is complete. `rows_written` says which rows the update
     writes. `whole_tables` are the ops for which a worker needs or sends all rows although the gradient is sparse.
+    `is_updated_in_parts` says that the update for a dense gradient can run on each shard of the rows alone.
     `unknown_ahead` says why its rows cannot be requested one step ahead, or is None if they can. `tied_rows` says why
     its update needs all rows of a step at once, or is None if it does not.
     """
@@ -68,6 +69,7 @@ class VariableInfo:
     appears_at: float = 1.0
     rows_written: RowsWritten = RowsWritten.NOTHING
     whole_tables: tuple[WholeTable, ...] = ()
+    is_updated_in_parts: bool = False
     unknown_ahead: str | None = None
     tied_rows: str | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,10 @@ from parallax_runner.planning.cut import pieces_of
 # A plan notes when a server holds more than this multiple of what balancing held bytes alone would give.
 MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
+# A dense variable is cut so that no shard serves more than this share of a server's average.
+LARGEST_SHARE = 0.5
+# A smaller piece costs more in messages than its server's time is worth.
+SMALLEST_PIECE_BYTES = 128_000
 # The fractions of all held bytes, and of all bytes served in a step.
 Load = tuple[float, float]
 
@@ -29,12 +34,14 @@ def place(
     `planning/cut.py` decides the number of pieces; a row is the smallest. Servers are balanced by bytes held and bytes
     served.
     """
-    shards = {variable.name: _shards(variable) for variable in variables}
+    ps = ps or PsOptions()
+    pieces = _pieces(variables, servers, measured, ps)
+    shards = {variable.name: _shards(variable, pieces[variable.name]) for variable in variables}
     held, served, named = [], [], []
     for variable in variables:
         own = shards[variable.name]
         held += [_held_bytes(variable, shard) for shard in own]
-        served += served_bytes(variable, own, measured, ps or PsOptions())
+        served += served_bytes(variable, own, measured, ps)
         named += [_named_server(variable, servers)] * len(own)
     chosen = iter(balance(held, served, servers, named))
     return {
@@ -117,10 +124,29 @@ def _touched(shards: Sequence[Shard], found: RowStatistics) -> list[float]:
     return [hot_touched[one.offset] + others * (one.rows - hot_rows[one.offset]) for one in shards]
 
 
-def _shards(variable: VariableInfo) -> list[Shard]:
+def _pieces(
+    variables: Sequence[VariableInfo], servers: int, measured: Measured | None, ps: PsOptions
+) -> dict[str, int]:
+    """Returns the number of shards of each variable.
+
+    A dense variable is cut only if its server would be busier than others: no shard serves more than LARGEST_SHARE of
+    what each server serves on average, unless it would be smaller than SMALLEST_PIECE_BYTES.
+    """
+    found = {one.name: pieces_of(one) if one.gradient is GradientKind.SPARSE else 1 for one in variables}
+    served = {one.name: sum(served_bytes(one, _shards(one, found[one.name]), measured, ps)) for one in variables}
+    largest = LARGEST_SHARE * sum(served.values()) / max(1, servers)
+    for one in variables:
+        can_be_cut = one.gradient is GradientKind.DENSE and one.is_updated_in_parts and one.server is None
+        if can_be_cut and served[one.name] > largest:
+            wanted = min(servers, math.ceil(served[one.name] / largest))
+            found[one.name] = max(1, min(wanted, one.size_bytes // SMALLEST_PIECE_BYTES))
+    return found
+
+
+def _shards(variable: VariableInfo, pieces: int) -> list[Shard]:
     """Returns the shards of a variable, with server 0 as a placeholder."""
     rows = variable.shape[0] if variable.shape else 1
-    pieces = max(1, min(rows, pieces_of(variable))) if variable.gradient is GradientKind.SPARSE else 1
+    pieces = max(1, min(rows, pieces))
     return [Shard(number, part, server=0, step=pieces) for number, part in enumerate(split_rows(rows, pieces))]
 
 

@@ -17,7 +17,8 @@ from parallax_runner.launch import processes
 from parallax_runner.launch.job import Command, Job, LaunchSpec, thread_environment
 from parallax_runner.launch.launchers.local import Local
 from tests import forked
-from tests.parallel.cases import BASIC, EVERY, SERVERS, Case
+from tests.parallel.cases import SERVERS, Case
+from tests.parallel.matrix import BASIC, EVERY
 from tests.shared import shared
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype  # a file only says that it has two bytes

@@ -18,9 +18,10 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
-from tests.parallel.cases import AXES, BASIC, COMPRESSED, FAULTY, KERAS, MATRIX, SEED, SHORT, STEPS, TRACED, Case
+from tests.parallel.cases import KERAS, SEED, STEPS, Case
 from tests.parallel.concatenated import train
 from tests.parallel.conftest import Launches
+from tests.parallel.matrix import AXES, BASIC, COMPRESSED, FAULTY, MATRIX, SHORT, TRACED
 from tests.parallel.traced_cases import OF_OWN_BATCH
 
 TOLERANCE = 1e-8

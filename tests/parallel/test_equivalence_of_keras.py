@@ -11,8 +11,9 @@ import pytest
 
 from parallax_runner.verify.compare import compare
 from tests.parallel import traced_cases
-from tests.parallel.cases import STEPS, TRACED, TRACED_FAULTY, TRACED_SHORT, Case
+from tests.parallel.cases import STEPS, Case
 from tests.parallel.conftest import Launches
+from tests.parallel.matrix import TRACED, TRACED_FAULTY, TRACED_SHORT
 from tests.parallel.test_equivalence import compared
 
 if TYPE_CHECKING:

@@ -120,15 +120,9 @@ def whole_tables(
     """Returns, by variable with only sparse gradients, the ops of a step for which all its rows would cross between
     shards and a worker if it were sharded. Rows of its slots count too."""
     by_name = {variable.name: variable for variable in variables}
-    dense = {gradient.variable for gradient in boundary.gradients if gradient.indices is None}
-    sparse = {gradient.variable for gradient in boundary.gradients} - dense
-    homes = {name: by_name[name] for name in sparse} | {
-        slot: by_name[owner] for slot, owner in owners.items() if owner in sparse
-    }
-    visit = _Visit(homes, _aggregates(graph, boundary, by_name, sparse))
-    for op in edit.in_order(set(boundary.region)):
-        if op.type != "VarHandleOp":
-            visit.visit(op)
+    sparse = {gradient.variable for gradient in boundary.gradients} - _dense(boundary)
+    homes = _homes(by_name, sparse, owners)
+    visit = _visited(homes, boundary, _sparse_aggregates(graph, boundary, by_name, sparse))
     for op in sorted(set(step) - boundary.region, key=lambda op: op.name):
         for handle in edit.handle_of(op):
             if op.type == "ReadVariableOp" and handle.name in homes and op.outputs[0].consumers():
@@ -138,7 +132,42 @@ def whole_tables(
     return visit.found
 
 
-def _aggregates(
+def updated_in_parts(
+    graph: tf.Graph, boundary: Boundary, variables: Iterable[Variable], owners: Mapping[str, str]
+) -> set[str]:
+    """Returns the variables with dense gradients whose update can run on each shard of their rows alone."""
+    by_name = {variable.name: variable for variable in variables}
+    dense = {name for name in _dense(boundary) if by_name[name].shape}
+    aggregates = {
+        one.values: Operand(
+            graph.get_tensor_by_name(one.values).shape, FULL_ROWS, one.variable, by_name[one.variable].shape[0]
+        )
+        for one in boundary.gradients
+        if one.variable in dense and one.indices is None
+    }
+    aggregates |= _sparse_aggregates(graph, boundary, by_name, dense)
+    return dense - _visited(_homes(by_name, dense, owners), boundary, aggregates).found.keys()
+
+
+def _dense(boundary: Boundary) -> set[str]:
+    return {gradient.variable for gradient in boundary.gradients if gradient.indices is None}
+
+
+def _homes(by_name: Mapping[str, Variable], names: Iterable[str], owners: Mapping[str, str]) -> dict[str, Variable]:
+    """Returns the variable beside whose rows each of these variables and their slots would be."""
+    homes = {name: by_name[name] for name in names}
+    return homes | {slot: homes[owner] for slot, owner in owners.items() if owner in homes}
+
+
+def _visited(homes: Mapping[str, Variable], boundary: Boundary, aggregates: dict[str, Operand]) -> _Visit:
+    visit = _Visit(homes, aggregates)
+    for op in edit.in_order(set(boundary.region)):
+        if op.type != "VarHandleOp":
+            visit.visit(op)
+    return visit
+
+
+def _sparse_aggregates(
     graph: tf.Graph, boundary: Boundary, by_name: Mapping[str, Variable], sparse: Iterable[str]
 ) -> dict[str, Operand]:
     """Returns the aggregated gradients as operands next to the shards."""

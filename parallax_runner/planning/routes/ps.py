@@ -74,7 +74,7 @@ class Ps(Route):
         if variable.server is not None:
             return f"its device scope names /job:ps/task:{variable.server}"
         if variable.gradient is GradientKind.DENSE:
-            return "dense, on its server"
+            return "dense, on servers"
         return "sparse: only the rows that a step touches travel, to and from their owner"
 
     def place(self, variable: VariablePlan, workers: int) -> str:

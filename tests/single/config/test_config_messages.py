@@ -349,7 +349,11 @@ COMMAND_LINES = {
     ),
     "home": ("ckpt.dir='~/ckpt'", "ckpt.dir=~/ckpt (command line)", f"write {os.path.expanduser('~')}/ckpt"),
     "search under sharded": ("comm=sharded partition=search", "partition=search (command line)", "has no servers"),
-    "Allgatherv under ps": ("comm=ps comm.mpi.use_allgatherv=true", "comm=ps gathers nothing", "comm=mpi or comm=hybrid"),
+    "Allgatherv under ps": (
+        "comm=ps comm.mpi.use_allgatherv=true",
+        "comm=ps gathers nothing",
+        "comm=mpi or comm=hybrid",
+    ),
     "mpirun's options": ("comm.mpi.mpirun_options=3", "comm.mpi.mpirun_options=3 (command line)", "a list of strings"),
     "pieces of a whole": ("partition.num=4", "partition.num=4 (command line)", "partition=fixed partition.num=4"),
     "cut of a whole": (
@@ -362,7 +366,11 @@ COMMAND_LINES = {
         "partition.cut=alike (command line)",
         "a search splits by bytes",
     ),
-    "rows of one process": ("comm=local comm.measure_rows=true", "comm.measure_rows=true (command line)", "sends nothing"),
+    "rows of one process": (
+        "comm=local comm.measure_rows=true",
+        "comm.measure_rows=true (command line)",
+        "sends nothing",
+    ),
     "a choice without rows": (
         "comm=auto comm.measure_rows=false",
         "comm.measure_rows=false (command line)",

@@ -63,11 +63,13 @@ def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
         placement = on_servers(rewrite, gradient.variables[0])
         with tf.name_scope(f"push/{gradient.name}/"):
             if gradient.indices is None:
-                (shard,) = placement.shards
-                part = _sent(rewrite, before_widening(rewrite, gradient.values), placement, shard)
-                with tf.device(shard.device):
-                    wide = tf.cast(part, gradient.values.dtype)
-                pushed[gradient.values.name] = ShardedValue((wide,), placement, FULL_ROWS)
+                narrow = before_widening(rewrite, gradient.values)
+                wide = []
+                for shard in placement.shards:
+                    part = _sent(rewrite, shard.take(narrow) if placement.is_cut else narrow, placement, shard)
+                    with tf.device(shard.device):
+                        wide.append(tf.cast(part, gradient.values.dtype))
+                pushed[gradient.values.name] = ShardedValue(tuple(wide), placement, FULL_ROWS)
                 continue
             values, ids = [], []
             parts = split_by_owner(gradient.values, gradient.indices, len(placement.shards))
