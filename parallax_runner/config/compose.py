@@ -141,7 +141,7 @@ class Composer:
     def jobs_of(self, master: Master) -> Iterator[Job]:
         """Composes the jobs of a sweep, one at a time.
 
-        If another sweeper than Hydra's own chooses the values during the sweep, this yields two jobs with only the
+        If a sweeper other than Hydra's own chooses the values during the sweep, this yields two jobs with only the
         overrides that all jobs share."""
         own_lines = [override.input_line for override in master.overrides if override.is_hydra_override()]
         for number, batch in enumerate(self._expand(master)):

@@ -42,7 +42,8 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class MpiConfig:
-    """`comm.mpi`: options of the modes that start workers with mpirun. Under `ps`, MPI carries no exchanges."""
+    """`comm.mpi`: options of the modes that start workers with mpirun. Under `ps`, workers do not exchange data over
+    MPI."""
 
     # Extra options for mpirun: a string, which is split like a shell command, or a list of strings.
     mpirun_options: str | tuple[str, ...] = ""
