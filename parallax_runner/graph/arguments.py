@@ -98,8 +98,8 @@ def _taken(content: Mapping[str, Any], signature: inspect.Signature, given: Coll
         for name, one in signature.parameters.items()
         if name not in given
     ]
-    besides = f" besides {', '.join(given)}" if given else ""
-    return f"{content['_target_']} takes {', '.join(others) or 'no argument'}{besides}"
+    beside = f" besides {', '.join(given)}" if given else ""
+    return f"{content['_target_']} takes {', '.join(others) or 'no argument'}{beside}"
 
 
 def _refusal(

@@ -178,7 +178,7 @@ class Plan:
 
     @property
     def pushes(self) -> int:
-        """The number of pushes that a server sums to a step's gradient of a variable."""
+        """The number of pushes that a server sums for a variable's gradient in a step."""
         return self.workers if self.aggregates_locally else self.contributors
 
     def by_route(self, route: str) -> tuple[VariablePlan, ...]:

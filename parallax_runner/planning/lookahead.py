@@ -16,7 +16,7 @@ def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
 
 
 def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Whether gradients of rows that the next step does not touch travel during that step."""
+    """Returns whether gradients of rows that the next step does not touch are exchanged during that step."""
     return is_ahead(variable, route, request) and variable.tied_rows is None
 
 

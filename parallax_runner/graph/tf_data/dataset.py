@@ -101,14 +101,14 @@ class TfDataset:
         """Returns the first batch of the data, or a part of it. Raises IndexError beyond it: only a share reads
         further."""
         if start + size > self.global_batch:
-            raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset is read in its order")
+            raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
             (batch,) = self._train.part(self._train.copies.make(), 0, 1).take(1)
             return self._train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
         """Raises IndexError: only a share can read validation examples."""
-        raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset is read in its order")
+        raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
 
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
         """Returns the part that one of `ranks` workers reads, with `replicas` each. Raises DataError if they do not
