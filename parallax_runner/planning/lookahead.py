@@ -17,7 +17,8 @@ def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
 
 def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
     """Returns whether gradients of rows that the next step does not touch are exchanged during that step."""
-    return is_ahead(variable, route, request) and variable.tied_rows is None
+    is_wanted = request.options.lookahead is Lookahead.ONE
+    return is_wanted and is_ahead(variable, route, request) and variable.tied_rows is None
 
 
 def lookahead_notes(
@@ -34,7 +35,9 @@ def lookahead_notes(
     tied = {
         variable.name: variable.tied_rows
         for variable in could
-        if variable.unknown_ahead is None and variable.tied_rows is not None
+        if request.options.lookahead is Lookahead.ONE
+        and variable.unknown_ahead is None
+        and variable.tied_rows is not None
     }
     if unknown:
         yield f"the rows of {_names(unknown)} are not requested ahead: {_first_reason(unknown)}"

@@ -119,9 +119,9 @@ class Ahead:
     """The preparation of a step before it runs: its random draws, and rows that no earlier step still changes.
 
     `features` are the placeholders for the step's batch, by feature. `first` prepares the first step. Every other step
-    is prepared in two runs while the step before it runs. The first run fetches `asked` and `route`, and is fed the
-    same values as that step. The second run fetches `rows`, and is fed `route`. `behind` is None if every step applies
-    its whole update.
+    is prepared while the step before it runs: `asked` and `rows` are fetched, and the same values are fed as to that
+    step. `rows` can also be fetched in a second run that is only fed `route`. `behind` is None if every step applies its
+    whole update.
     """
 
     features: dict[str, tf.Tensor]

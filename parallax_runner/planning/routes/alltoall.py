@@ -43,7 +43,7 @@ class Alltoall(Route):
         parts = super().traffic(variable, touched, options)
         if options.lookahead is Lookahead.OFF or variable.unknown_ahead is not None:
             return parts
-        answers = 1 if variable.tied_rows is not None else 2
+        answers = 2 if options.lookahead is Lookahead.ONE and variable.tied_rows is None else 1
         return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:

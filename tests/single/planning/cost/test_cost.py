@@ -165,8 +165,8 @@ def test_each_shard_travels_for_itself() -> None:
 def test_predicted_bytes_are_the_traffics_with_measured_rows() -> None:
     options = CommOptions()
     measured = touching(0.005)
-    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, options) == 1000 * (2 * 256 + 4 + 2) // 2
-    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, options, measured) == 500 * (2 * 256 + 4 + 2) // 2
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, options) == 1000 * (2 * 256 + 4 + 1) // 2
+    assert predict_sent_bytes(BIG, Route.ALLTOALL, 2, options, measured) == 500 * (2 * 256 + 4 + 1) // 2
     assert predict_sent_bytes(BIG, Route.PS, 2, options, measured) == 2 * 500 * 264
     for route in ROUTES:
         cost = model(measured).cost(BIG, route)
