@@ -1,4 +1,4 @@
-"""TensorFlow's session hooks, called as by `tf.train.MonitoredSession`. They see the first replica."""
+"""Calls TensorFlow's session hooks as `tf.train.MonitoredSession` does. Hooks see the first replica."""
 
 from __future__ import annotations
 

@@ -105,7 +105,8 @@ def tidy(folder: Path) -> tuple[str, ...]:
 def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
     """Deletes all checkpoints except the `keep` newest and those of the steps in `spare`. None keeps all.
 
-    Checkpoints whose sidecar cannot be read stay and do not count: their age is unknown, and they may be repaired.
+    Checkpoints whose sidecar cannot be read are neither deleted nor counted: their age is unknown, and they may be
+    repaired.
     """
     if keep is None:
         return

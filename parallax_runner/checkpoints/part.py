@@ -22,7 +22,7 @@ class CheckpointPart:
     _handing: threading.Thread | None = None
 
     def start(self, step: int) -> None:
-        """Starts to count from `step`."""
+        """Makes `step` the last saved step."""
         self.last_step = step
 
     def warm_up(self, session: tf.Session) -> None:
@@ -33,7 +33,7 @@ class CheckpointPart:
         return False
 
     def save(self, session: tf.Session, *, step: int, examples: int) -> None:
-        """Returns when this rank's rows are read. A thread sends them."""
+        """Waits until this rank's rows have been read. A thread then sends them."""
         if self._handing is not None:
             self._handing.join()
         self._handing = threading.Thread(target=self._hand_over, args=(session,), name="checkpoint", daemon=True)

@@ -122,7 +122,8 @@ class CheckpointSaver:
         self._count_from(step if step_read is None else step_read)
 
     def raise_if_failed(self) -> None:
-        """Raises CheckpointError if a checkpoint could not be written. Does not wait for one."""
+        """Raises CheckpointError if a checkpoint could not be written. Does not wait for a checkpoint that is still
+        being written."""
         if self._writing is not None and self._writing.done():
             self._settle()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
-# Has one folder per GPU. Used if the driver is loaded but its tools are missing, as in some containers.
+# Contains one folder per GPU. Used if NVIDIA's driver is loaded but its tools are missing, as in some containers.
 DRIVER_FOLDER = Path("/proc/driver/nvidia/gpus")
 DETECTION_SECS = 20
 

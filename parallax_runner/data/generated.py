@@ -48,7 +48,7 @@ _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 
 def check_sizes(examples: int, validation_examples: int) -> None:
-    """Raises ConfigError for a number of examples that is out of range, or whose order does not fit into memory."""
+    """Raises ConfigError if a number of examples is out of range, or if their order does not fit into memory."""
     if examples < 1:
         raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
     if validation_examples < 0:

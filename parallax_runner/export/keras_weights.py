@@ -112,8 +112,8 @@ def _matched(
 def _other_name(path: str, optimizer: Any) -> str:
     """Returns the other name that a slot may have in the checkpoint.
 
-    The names of slots of an optimizer in a `LossScaleOptimizer` begin with its name if the first step has built it, but
-    not if `build` was called.
+    For an optimizer inside a `LossScaleOptimizer`, slot names begin with the optimizer's name if the first step has
+    built it, but not if `build` was called.
     """
     above = f"{optimizer.name}/" if optimizer is not None else ""
     return path.removeprefix(above) if path.startswith(above) else above + path

@@ -37,7 +37,8 @@ class Task:
 
     @property
     def starts_driver(self) -> bool:
-        """Whether this process starts the driver. Rank 0 does, because these systems have no driver to start."""
+        """Whether this process starts the driver. Rank 0 starts it, because the other system starts only workers and
+        servers."""
         return self.role == "worker" and self.index == 0
 
     def prepare(self) -> None:

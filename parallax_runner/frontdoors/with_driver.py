@@ -43,7 +43,7 @@ def start_beside(module: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def as_shell_has_it(status: int) -> int:
-    """Converts an exit status of subprocess. Death by a signal becomes 128 plus the signal number."""
+    """Converts an exit status from `subprocess` to a shell's. Death by a signal becomes 128 plus the signal number."""
     return status if status >= 0 else 128 - status
 
 

@@ -78,8 +78,8 @@ class SingleDeviceGraph:
       `validation_metrics`, or «perplexity», the exponential of the validation loss.
 
     For a script:
-    - `observers` are ops outside the update region that read what it computes from gradients. `asked` are ops of the
-      region, and observers, whose values every worker may fetch in a step besides the train op.
+    - `observers` are ops outside the update region that read values that the region computes from gradients. `asked`
+      are ops of the region, and observers, whose values every worker may fetch in a step besides the train op.
     - `apart` are sets of variables that are always updated together; it is empty if a step updates all variables.
     - `losses` are the names of the tensors whose gradients were taken.
     """

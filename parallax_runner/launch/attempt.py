@@ -131,7 +131,7 @@ class Attempt:
         was_over = self._stall.is_over
         self.ask_where(stacks=was_over)
         together = self._spec.together
-        # The attempt fails only after the workers were asked for their stacks.
+        # The attempt fails only after the workers have been asked for their stacks.
         is_over = was_over and self._stall.is_over
         if not is_over or self.first_lost_secs() is not None:
             return self._stall.news(self._workers, together=together)
@@ -184,7 +184,7 @@ class Attempt:
         return waiting_for(self._workers)
 
     def note_unreported_exits(self) -> None:
-        """Records the exit status of workers that the program that started them has not reported. Call it when the
+        """Records the exit status of workers for which the launcher's program has reported none. Call it when the
         program has had time to report."""
         exit_status = self._launcher.unreported_exit_status
         if self._program is None or exit_status is None:

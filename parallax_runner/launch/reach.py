@@ -1,4 +1,4 @@
-"""Checks before a start whether each host can be reached, sees the run's files and can reach the driver."""
+"""Checks, before processes start, that each host can be reached, sees the run's files and can reach the driver."""
 
 from __future__ import annotations
 

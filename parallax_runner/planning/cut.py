@@ -63,8 +63,8 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
     """Returns the variables with fewer pieces for smaller ones, so that all shards have about equal bytes.
 
-    The largest of the most finely cut variables keeps its number. A variable never gets more pieces than rows, nor
-    fewer than `least`, which a script wants.
+    The largest of the most finely cut variables keeps its number. A variable never gets more pieces than it has rows,
+    or fewer than the minimum in `least`, which a script sets.
     """
     sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
     finest = max((variable.min_partitions or 1 for variable in sparse), default=1)

@@ -97,8 +97,8 @@ class ProgressDisplay:
             print(line, file=self._stream, flush=True)
 
     def show_phase(self, phase: str) -> None:
-        """Shows a phase that comes before the first step in the bar. Without a bar, prints each phase once, even if the
-        run restarts."""
+        """Shows in the bar a phase that precedes the first step. Without a bar, prints each phase once, even if the run
+        restarts."""
         if self._bar is not None:
             if self._reported.loss is None:
                 self._bar.update(self._task, description=phase, refresh=True)

@@ -201,7 +201,8 @@ def _export(
     last: Path,
     client: ControlClient,
 ) -> dict[str, str | None]:
-    """Exports the model for serving if it becomes an artifact. Returns the summary's fields about the export."""
+    """Exports the model for serving, unless the run sends no checkpoints to the tracker. Returns the summary's fields
+    about the export."""
     which = config.tracking.log_checkpoints
     if not config.tracking.enabled or which == "none":
         return {}
@@ -260,8 +261,8 @@ def start_of(config: RunConfig) -> Sidecar:
 
 
 def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> None:
-    """Reports a checkpoint to the driver. A checkpoint that becomes an artifact is first protected from deletion by a
-    later checkpoint."""
+    """Reports a checkpoint to the driver. If the checkpoint becomes an artifact, this first protects it, because a
+    later checkpoint may delete it."""
     if config.tracking.enabled and config.tracking.log_checkpoints == "all":
         try:
             hold(prefix, Path(config.run_dir) / OUTBOX)

@@ -1,7 +1,7 @@
 """Recognizes Keras' division of a sparse gradient's rows by a tensor of all rows, such as Adagrad's accumulator.
 
 Keras divides in a branch. If no element of the divisor is zero or NaN, the rows are divided by the divisor's rows with
-the same ids. Otherwise the result also has the rows in which the divisor has such an element. Both branches can run on
+the same ids. Otherwise the result also has every row in which the divisor has a zero or a NaN. Both branches can run on
 each shard separately, and the shard's own rows choose the branch.
 """
 

@@ -156,7 +156,7 @@ class Batches:
         return self._counted[0]
 
     def count_steps(self) -> tuple[int, int]:
-        """Returns the number of whole batches of a pass, and of the examples left over."""
+        """Returns the number of whole batches in a pass, and the number of examples left over."""
         found, in_whole = self._counted
         return in_whole // self.size, found - in_whole
 
@@ -221,8 +221,8 @@ class Share:
         self._iterator: Iterator[Any] | None = None
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns a batch for each replica in the step that begins after `position` examples of all workers. Reading
-        continues from the last position, and starts again for an earlier one.
+        """Returns a batch for each replica, for the step that begins once all workers together have read `position`
+        examples. Reading continues from the last position, and starts again for an earlier one.
 
         Raises DataError if the data ends earlier than before.
         """

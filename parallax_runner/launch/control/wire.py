@@ -41,7 +41,7 @@ STORE = "store"
 PROOF, PROVEN = "proof", "proven"
 # A process says hello under a name that is connected already, or that is not in the plan.
 SURPLUS = "surplus"
-# A heartbeat; the driver's question after a failure or a stall; the answer.
+# A heartbeat; after a failure or a stall, the driver's request for what a process is doing; the process's answer.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {

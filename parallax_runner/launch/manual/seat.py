@@ -1,4 +1,4 @@
-"""Represents, on the driver's machine, a worker or server that runs in a process that somebody else has started.
+"""A process on the driver's machine that stands for a worker or server that the driver did not start.
 
 Run as `python -m parallax_runner.launch.manual.seat`. Its input says what to start where. It ends with the exit status
 of that worker or server. If the seat is ended, the worker or server is ended too.

@@ -28,8 +28,8 @@ def from_environment() -> bytes:
 
 
 def of_folder(folder: Path) -> bytes:
-    """Returns the secret of the variable if it is set, otherwise of the file in `folder`. The first process makes the
-    file.
+    """Returns the secret from the environment variable if it is set, otherwise from the file in `folder`. The first
+    process makes the file.
 
     Raises LaunchError if the file belongs to another user, if other users can read it, or if the folder cannot be made.
     """

@@ -1,9 +1,9 @@
 """Private folders for the files of one mpirun and its ranks. Files left by killed processes are removed with them.
 
-By default mpirun names its rendezvous files only after its pid. It refuses to start if a killed mpirun with the same
+By default mpirun names its rendezvous files after its pid alone. It refuses to start if a killed mpirun with the same
 pid left such files: "The PMIx server's listener thread failed to start" (openpmix/openpmix issue 4022). In a container
-pids soon repeat. Also, ranks on one machine exchange data through files of 16 MiB each, which stay in memory when
-mpirun is killed.
+pids soon repeat. Also, ranks on one machine exchange data through files of 16 MiB each, which stay in memory
+when mpirun is killed.
 """
 
 import contextlib

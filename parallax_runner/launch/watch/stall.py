@@ -18,7 +18,7 @@ from parallax_runner.launch.watch.whereabouts import ranges
 # A notice is due after this many median steps, but not before this many seconds.
 MEDIAN_STEPS = 10.0
 LEAST_SECS = 30.0
-# The number of last steps over which a worker's median duration is taken.
+# A worker's median step time is taken over at most this many of its latest steps.
 REMEMBERED = 50
 # A worker hangs alone if another worker is this many steps ahead. In synchronous training nobody is more than one
 # ahead.

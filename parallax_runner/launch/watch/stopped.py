@@ -59,7 +59,7 @@ class StoppedWatch:
                     if rank.isdecimal() and int(rank) < len(others):
                         yield child, others[int(rank)], f"the process {how}"
                     else:
-                        yield child, itself, f"{child.name()} (pid {child.pid}), which it has started, {how}"
+                        yield child, itself, f"{child.name()} (pid {child.pid}), its child process, {how}"
         except psutil.Error:
             # The process has ended; its exit status will tell why.
             return

@@ -16,8 +16,8 @@ def predict_sent_bytes(
     options: CommOptions,
     measured: Measured | None = None,
 ) -> int | None:
-    """Returns bytes per step and rank. A sparse gradient counts with the measured number of rows or, without it, as if
-    all ids were distinct. None if their number is unknown too."""
+    """Returns the bytes that each rank sends in a step. For a sparse gradient this uses the measured number of rows. If
+    none was measured, it assumes that all ids are distinct, and returns None if the number of ids is unknown too."""
     found, touched = route_named(route), touched_rows(variable, workers, measured)
     if touched is None:
         if not found.sends_whole:

@@ -17,9 +17,9 @@ class ServerLoad:
     """The load of the busiest server.
 
     `busiest_share` is the fraction of all servers' work, by kind of gradient, that the busiest server has; a missing
-    kind is shared equally. `shards` is the number of shards of each variable, which are sent separately. For kinds that
-    are placed together, it is the fraction of both, so that the costs of variables add up to the work of the busiest
-    server.
+    kind is shared equally. `shards` is the number of shards of each variable, which are sent separately. If both kinds
+    are placed together, both have the same `busiest_share`, a fraction of their total work, so that the costs of
+    variables add up to the work of the busiest server.
     """
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)

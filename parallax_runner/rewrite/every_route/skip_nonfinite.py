@@ -82,7 +82,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
     rewrite.sent.append(Sent(bad, 1, None))
     if not rewrite.is_chief:
         applied = receive(rewrite, tf.constant(True), name="applied")
-        # Received in every step, whether or not this rank has an op that depends on it.
+        # Every step receives the signal, whether or not this rank has an op that depends on it.
         rewrite.step_ops.append(applied.op)
         return applied
     with tf.device(server_device(0)):

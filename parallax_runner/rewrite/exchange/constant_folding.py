@@ -9,8 +9,8 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 def turn_off_constant_folding(config: tf.ConfigProto) -> None:
     """Turns constant folding off in a session's configuration.
 
-    TensorFlow treats a collective as a pure function. If the inputs were constant, it would run the collective while it
-    optimizes one rank's graph, and that rank would wait for the others.
+    TensorFlow treats a collective as a pure function. If a collective's inputs were constant, TensorFlow would run the
+    collective while it optimizes one rank's graph, and that rank would wait for the others.
     """
     config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
     config.graph_options.rewrite_options.constant_folding = RewriterConfig.OFF

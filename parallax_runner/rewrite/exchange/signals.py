@@ -1,7 +1,7 @@
 """Queues on a server through which the chief tells other ranks that something is done, or sends them a result.
 
 Each rank has its own queue, so a fast rank cannot take a message for a slow one. `tf.train.SyncReplicasOptimizer` has
-one queue for all ranks and needs the step in the token to detect that.
+one queue for all ranks, so its tokens contain the step, to detect such mix-ups.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ def receive(rewrite: Rewrite, value: tf.Tensor, *, name: str) -> tf.Tensor:
 
 
 def _queue(rewrite: Rewrite, value: tf.Tensor, name: str, rank: int) -> tf.QueueBase:
-    # A server may serve one graph after another. The same name may be another value in another graph or plan.
+    # A server may serve one graph after another. The same name may stand for another value in another graph or plan.
     graph, dtype = rewrite.plan.fingerprint[:16], value.dtype.name
     return tf.FIFOQueue(capacity=2, dtypes=[value.dtype], shared_name=f"announce/{graph}/{name}/{dtype}/{rank}")

@@ -73,7 +73,7 @@ def _hand_on(tensor: tf.Tensor) -> None:
     """Makes the readers of a tensor run before the ops that wait for it.
 
     Among the ops that become ready, TensorFlow's executor continues with a cheap one, and starts expensive ops when
-    that chain ends. One more cheap op makes sending a part of the chain.
+    that chain ends. With one more cheap op, the ops that send the tensor become part of that chain.
     """
     with tensor.graph.control_dependencies(None), tensor.graph.device(tensor.op.device):
         handed_on = tf.ensure_shape(tensor, tensor.shape)  # TensorFlow would remove an Identity

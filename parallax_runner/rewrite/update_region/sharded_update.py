@@ -257,7 +257,7 @@ class ShardedUpdate:
         self._replace(op.outputs[0], self._looked_up(op, ids, placement))
 
     def _looked_up(self, op: tf.Operation, ids: Value, placement: Placement) -> tf.Tensor:
-        """Looks up rows of a placed variable on the worker, by whole ids."""
+        """Looks up rows of a placed variable on the worker, by the ids of all shards."""
         all_ids = self.whole(ids) if isinstance(ids, ShardedValue) else ids
         return placement.look_up(self, op, all_ids)
 

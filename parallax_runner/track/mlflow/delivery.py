@@ -231,7 +231,7 @@ class Delivery:
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """Adds points to the logged models of their steps during a run. The end of a run goes through all points again,
+        """Adds points to the logged models of their steps during a run. When the run ends, all points are read again,
         since this process may not have seen all of them."""
         found = quality(points)
         self._last_points |= {point.key: point for point in found}

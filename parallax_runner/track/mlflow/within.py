@@ -26,8 +26,8 @@ def within(run_dir: Path, name: str) -> Path:
 
 
 def within_outbox(run_dir: Path, name: str) -> Path:
-    """Returns the path of a folder directly in the outbox, which may be deleted after sending. Raises Outside if it is
-    elsewhere."""
+    """Returns the path of a folder directly in the outbox, which may be deleted after sending. Raises Outside if the
+    folder is elsewhere."""
     path, outbox = run_dir / name, folder_of(run_dir.resolve())
     resolved = _resolved(path)
     if resolved is None or resolved.parent != outbox or path.is_symlink():

@@ -37,8 +37,8 @@ WARM_UP_STEPS = 3
 
 
 def measure(run_dir: Path, _: int, client: ControlClient) -> None:
-    """Writes `measured.json` into `run_dir`. The plan there is for a single process; `cluster.workers` is the number of
-    ranks."""
+    """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process; `cluster.workers` in its
+    configuration is the number of ranks."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     import_tensorflow()

@@ -39,7 +39,8 @@ class CarriedPush:
 
 
 def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
-    """Carries the part of `gradients` that travels behind the step. A first step is fed none."""
+    """Carries the part of `gradients` that travels behind the step. Nothing is fed to the first step, so it gets no
+    rows."""
     behind = push.behind
     rows = []
     for table, values, order in zip(behind.tables, gradients, behind.asked, strict=True):
