@@ -120,8 +120,8 @@ class Ahead:
 
     `features` are the placeholders for the step's batch, by feature. `first` prepares the first step. Every other step
     is prepared while the step before it runs: `asked` and `rows` are fetched, and the same values are fed as to that
-    step. `rows` can also be fetched in a second run that is only fed `route`. `behind` is None if every step applies its
-    whole update.
+    step. `rows` can also be fetched in a second run that is only fed `route`. `behind` is None if every step applies
+    its whole update.
     """
 
     features: dict[str, tf.Tensor]
