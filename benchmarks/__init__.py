@@ -1,1 +1,1 @@
-"""Measures how fast the project is. Nothing in parallax_runner imports it."""
+"""Benchmarks of the project. Nothing in parallax_runner imports this package."""

@@ -1,4 +1,5 @@
-"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: what scripts/bench runs."""
+"""`python -m benchmarks [loop | startup | partitions | --hosts N] [options] [overrides]`: the program behind
+scripts/bench."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from benchmarks.tables import Rows, markdown, rows_of_modes, show, tell, write_s
 
 KINDS = ("modes", "loop", "startup", "partitions", "hosts")
 INTERRUPTED_STATUS = 130
-# Repeats, steps (of a run or of a block) and modes where nothing is said.
+# Default repeats, steps (of a run or of a block) and modes.
 DEFAULTS = {
     "modes": (5, 150, "mpi,hybrid,ps"),
     "loop": (10, 50, ""),
@@ -31,7 +32,7 @@ DEFAULTS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures, shows, and writes JSON, Markdown and, for modes, a plot."""
+    """Measures, prints the results, and writes JSON, Markdown and, for modes, a plot."""
     asked = parse(arguments)
     if asked.kind == "partitions" or (asked.kind == "hosts" and not asked.loopback):
         enter_network(tell)
@@ -55,34 +56,36 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What is asked for; exits with 2 where it makes no sense."""
+    """Parses the arguments; exits with status 2 if they are invalid."""
     kind = arguments[0] if arguments and arguments[0] in KINDS else "modes"
     if kind != "partitions" and any(word == "--hosts" or word.startswith("--hosts=") for word in arguments):
         kind = "hosts"
     repeats, steps, comms = DEFAULTS[kind]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("--repeats", type=_positive, default=repeats, help=f"rounds, {repeats} if not given")
+    parser.add_argument("--repeats", type=_positive, default=repeats, help=f"number of rounds (default {repeats})")
     if kind != "startup":
-        parser.add_argument("--steps", type=_positive, default=steps, help=f"of a run or block, {steps} if not given")
+        parser.add_argument("--steps", type=_positive, default=steps, help=f"steps of a run or block (default {steps})")
     if kind not in ("loop", "partitions"):
-        parser.add_argument("--modes", default=comms, help=f"{comms} if not given")
+        parser.add_argument("--modes", default=comms, help=f"modes to measure (default {comms})")
     if kind == "hosts":
         parser.add_argument(
-            "--hosts", type=_hosts_number, required=True, help="namespaces of this machine, a rank in each"
+            "--hosts", type=_hosts_number, required=True, help="hosts (namespaces of this machine) with a rank each"
         )
         parser.add_argument(
-            "--mbit", type=_positive, default=200, help="of each host's link, each way; 200 if not given"
+            "--mbit", type=_positive, default=200, help="speed of each host's link, each way (default 200)"
         )
-        parser.add_argument("--latency-us", type=_positive, default=0, help="added one way, where the kernel can")
+        parser.add_argument("--latency-us", type=_positive, default=0, help="added one way, if the kernel supports it")
         parser.add_argument("--loopback", action="store_true", help="ranks on this host, without links between them")
     if kind == "partitions":
-        parser.add_argument("--hosts", type=_positive, default=4, help="a worker and a server on each; 4 if not given")
-        parser.add_argument("--mbit", type=_positive, default=1000, help="of each host's link; 1000 if not given")
-    parser.add_argument("--out", type=Path, help="a folder that does not exist; bench/<date>-<time> if not given")
+        parser.add_argument(
+            "--hosts", type=_positive, default=4, help="hosts, each with a worker and a server (default 4)"
+        )
+        parser.add_argument("--mbit", type=_positive, default=1000, help="speed of each host's link (default 1000)")
+    parser.add_argument("--out", type=Path, help="a folder that does not exist (default bench/<date>-<time>)")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run, such as data.batch_size=32")
     asked = parser.parse_intermixed_args(arguments[1:] if arguments[:1] == [kind] else arguments)
     if asked.out is not None and asked.out.exists():
-        parser.error(f"--out {asked.out} exists already: name a new folder")
+        parser.error(f"--out {asked.out} already exists: name a new folder")
     if kind == "hosts":
         try:
             for mode in asked.modes.split(","):
@@ -108,7 +111,7 @@ def _modes(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> di
     fact = (
         f"ideal: two runs of comm=local side by side, one thread each, counted while both train "
         f"(at least {overlap:.0%} of the time); modes: two workers of one thread and one server; "
-        f"{asked.steps} steps, {asked.repeats} rounds; bytes: a step and worker"
+        f"{asked.steps} steps, {asked.repeats} rounds; bytes: per step and worker"
     )
     busy = [one for one in found if one.busy_share > machine.BUSY_LIMIT]
     facts = [fact, *([f"not idle before {len(busy)} of {len(found)} measurements"] if busy else [])]
@@ -135,7 +138,7 @@ def _startup(asked: argparse.Namespace, folder: Path, about: dict[str, Any]) -> 
     for title, rows in stages.items():
         show(rows, title)
     facts = [
-        f"the default experiment, tracking included, {asked.repeats} starts; "
+        f"the default experiment with tracking, {asked.repeats} starts; "
         "TensorFlow's imports: the driver's and the slowest worker's"
     ]
     _tell_all(startup.rows_of_totals(found), "startup", folder, about, facts)
@@ -179,14 +182,14 @@ def _tell_all(rows: Rows, title: str, folder: Path, about: dict[str, Any], facts
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
     return number
 
 
 def _hosts_number(text: str) -> int:
     number = _positive(text)
     if number > MAX_HOSTS:
-        raise argparse.ArgumentTypeError(f"{number} is more than {MAX_HOSTS}")
+        raise argparse.ArgumentTypeError(f"expected at most {MAX_HOSTS}, got {number}")
     return number
 
 

@@ -1,4 +1,4 @@
-"""The configuration that the command line would make of overrides, in this process."""
+"""Composes the configuration of some overrides in this process, as the command line does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def compose(overrides: Sequence[str]) -> Any:
-    """The composed configuration."""
+    """Returns the composed configuration."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 

@@ -1,4 +1,5 @@
-"""A table of which a batch may touch every row, and hardly anything to compute: how rows travel decides its steps."""
+"""A model whose batch may touch every row of a table, with hardly any computing: the row exchange dominates its
+steps."""
 
 from __future__ import annotations
 

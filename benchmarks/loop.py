@@ -1,4 +1,4 @@
-"""`scripts/bench loop`: what the training loop costs beside a bare `session.run` of the same graph on the same data."""
+"""`scripts/bench loop`: the cost of the training loop compared with a bare `session.run` of the same graph and data."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from parallax_runner.train.loop import Loop
 
 MODELS = {"default": (), "tiny (experiment=quick)": ("experiment=quick",)}
-LOG_EVERY = 10  # steps, as conf/train/default.yaml
+LOG_EVERY = 10  # steps, as in conf/train/default.yaml
 WARM_UP_STEPS = 20
 
 
 @dataclass(frozen=True)
 class LoopCost:
-    """Microseconds a step in each pair of blocks of one model: bare steps, then the same steps by the loop."""
+    """Microseconds per step in each pair of blocks of one model: bare steps, then the same steps in the loop."""
 
     model: str
     block_steps: int
@@ -37,24 +37,25 @@ class LoopCost:
 
     @property
     def added_us(self) -> tuple[float, ...]:
-        """What the loop adds to a step in each pair; less than nothing where noise is larger than that."""
+        """The time that the loop adds to a step in each pair, in microseconds; negative if noise is larger."""
         return tuple(loop - bare for bare, loop in zip(self.bare_us, self.loop_us, strict=True))
 
     @property
     def cost_us(self) -> float:
-        """The median over pairs of what the loop adds to a step."""
+        """The median over pairs of the time that the loop adds to a step, in microseconds."""
         return statistics.median(self.added_us)
 
     @property
     def cost_share(self) -> float:
-        """The same as a share of a bare step."""
+        """`cost_us` as a share of a bare step."""
         return self.cost_us / statistics.median(self.bare_us)
 
 
 def measure_loop(
     *, repeats: int, steps: int, overrides: Sequence[str], folder: Path, tell: Callable[[str], None]
 ) -> list[LoopCost]:
-    """Each model in turn: `repeats` pairs of blocks of `steps` steps, every other pair the other way round."""
+    """Measures each model in turn with `repeats` pairs of blocks of `steps` steps; every other pair has the reverse
+    order."""
     from parallax_runner.launch.command import thread_environment
 
     os.environ.update(thread_environment(1))
@@ -71,7 +72,7 @@ def measure_loop(
 
 @contextmanager
 def _loop(overrides: Sequence[str], run_dir: Path) -> Iterator[Loop]:
-    """A loop under comm=local with one thread, made as rank.py makes it; it reports to a process that throws away."""
+    """Makes a loop under comm=local with one thread, as rank.py does; its reports are discarded."""
     from parallax_runner.driver.pipeline import plan_run
     from parallax_runner.graph.build import build_graph, load_dataset
 
@@ -110,7 +111,7 @@ def _control() -> Iterator[ControlClient]:
 
 
 def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
-    # Both see the same examples: rows that are looked up again and again would be faster.
+    # Both kinds of blocks use the same examples, because repeated lookups of the same rows would be faster.
     positions = [number * loop.feed.global_batch for number in range(max(steps, WARM_UP_STEPS))]
     batches = [batch for position in positions for batch in loop.feed.train_batches(position)]
     bare_steps(loop, batches[:WARM_UP_STEPS])
@@ -126,7 +127,7 @@ def _compare(model: str, loop: Loop, repeats: int, steps: int) -> LoopCost:
 
 
 def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
-    """Microseconds a step of nothing but `session.run`, on batches that are there already."""
+    """Returns the microseconds per step of bare `session.run` calls on batches that already exist."""
     session, graph = loop.runner.session, loop.runner.distributed
     fetches = [graph.loss, graph.sent_bytes, graph.train_op]
     (features,) = graph.features
@@ -138,14 +139,14 @@ def bare_steps(loop: Loop, batches: Sequence[dict]) -> float:
 
 
 def loop_steps(loop: Loop, steps: int) -> float:
-    """Microseconds a step of the loop with all it does: its thread for input, its reports, its beginning and end."""
+    """Returns the microseconds per step of the full loop: its input thread, its reports, its start and end."""
     started = time.perf_counter()
     loop.run(first_step=0, steps=steps, first_example=0)
     return 1e6 * (time.perf_counter() - started) / steps
 
 
 def rows_of_loop(found: Sequence[LoopCost]) -> Rows:
-    """A row a model."""
+    """Returns one row per model."""
     body = tuple(
         (
             one.model,
@@ -158,10 +159,10 @@ def rows_of_loop(found: Sequence[LoopCost]) -> Rows:
         )
         for one in found
     )
-    head = ("model", "bare µs a step", "loop µs", "loop's own µs", "least – most", "of a bare step", "blocks × steps")
+    head = ("model", "bare µs a step", "loop µs", "loop's own µs", "min – max", "of a bare step", "blocks × steps")
     return Rows(head, body)
 
 
 def as_json(found: Sequence[LoopCost]) -> list[dict[str, Any]]:
-    """All raw numbers."""
+    """Returns all raw numbers."""
     return [asdict(one) | {"cost_us": one.cost_us, "cost_share": one.cost_share} for one in found]

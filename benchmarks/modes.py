@@ -1,4 +1,4 @@
-"""`scripts/bench`: modes of training beside the ideal, two processes that know nothing of each other."""
+"""`scripts/bench`: training modes compared with the ideal, two independent processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from benchmarks.runs import Predicted, Run, RunFailed
 
 IDEAL = "ideal"
 WORKERS = 2
-# Before it a step pays for set-up; summary.json's figures leave out as many, or half of the steps where they are few.
+# The first steps include set-up. The figures in summary.json leave out as many steps, or half of a short run.
 WARM_UP_STEPS = 5
-STANDINGS = 25  # that a run tells of
+STANDINGS = 25  # number of progress reports of a run
 ALIKE = (
     f"cluster.workers={WORKERS}",
     "cluster.servers=1",
@@ -28,18 +28,18 @@ ALIKE = (
 
 
 def chosen(mode: str) -> list[str]:
-    """The overrides of a mode; `sharded_off` is `sharded` without lookahead."""
+    """Returns the overrides of a mode; `sharded_off` is `sharded` without lookahead."""
     comm, _, lookahead = mode.partition("_")
     return [f"comm={comm}", *([f"comm.lookahead={lookahead}"] if lookahead else [])]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one round says of one mode.
+    """The result of one mode in one round.
 
-    `rate` is words a second over both workers, or examples where data has no words; `summary_rate` the same as the
-    runs' own summaries tell it, from the time within steps. `overlap` (the ideal's alone) is the share of the time in
-    which both processes trained; only that is counted. Bytes are a step's and worker's.
+    `rate` is words per second over both workers, or examples if the data has no words. `summary_rate` is the same from
+    the runs' own summaries, which use the time within steps. `overlap` (only for the ideal) is the share of the time in
+    which both processes trained; only that time is counted. Bytes are those of one step and worker.
     """
 
     round: int
@@ -64,7 +64,7 @@ def measure(
     folder: Path,
     tell: Callable[[str], None],
 ) -> list[Measurement]:
-    """Round after round the ideal and then each mode; the runs' folders are in `folder`. Raises RunFailed."""
+    """Runs the ideal and then each mode, round after round, in subfolders of `folder`. Raises RunFailed."""
     found = []
     for number in range(repeats):
         for mode in (IDEAL, *modes):
@@ -96,7 +96,7 @@ def _measure_one(
         unit, key = ("examples/s", "examples_per_sec")
     if summaries[0][key] is None:
         raise RunFailed(f"{runs[0].run_dir}: its summary has no speed")
-    # The same clock for the ideal and the modes: when the driver told of a step.
+    # Both the ideal and the modes use the times of the driver's progress reports.
     common = over_common_time([run.told for run in runs], min(WARM_UP_STEPS, steps // 2))
     of_a_step = summaries[0][key] / summaries[0]["steps_per_sec"]
     return Measurement(
@@ -124,7 +124,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class ModeResult:
-    """What all rounds say of one mode; `share` is of the same round's ideal."""
+    """The result of one mode over all rounds; `share` is relative to the ideal of the same round."""
 
     mode: str
     unit: str
@@ -136,7 +136,7 @@ class ModeResult:
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[ModeResult]:
-    """One result a mode, in the order of their first round."""
+    """Returns one result per mode, in the order of their first round."""
     ideal = {one.round: one.rate for one in measurements if one.mode == IDEAL}
     results = []
     for mode in dict.fromkeys(one.mode for one in measurements):
@@ -156,10 +156,10 @@ def summarize(measurements: Sequence[Measurement]) -> list[ModeResult]:
 
 
 def spread(numbers: Sequence[float]) -> Spread:
-    """Median, least and greatest."""
+    """Returns the median, minimum and maximum."""
     return Spread(statistics.median(numbers), min(numbers), max(numbers))
 
 
 def as_json(measurements: Sequence[Measurement]) -> list[dict]:
-    """All raw numbers."""
+    """Returns all raw numbers."""
     return [asdict(one) for one in measurements]

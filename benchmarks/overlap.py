@@ -1,4 +1,4 @@
-"""The speed of two runs over the time in which both train: pure arithmetic on when each told of which step."""
+"""Computes the speed of two runs over the time in which both train, from the times of their progress reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Told:
-    """A run told of `step` at `secs`, on a clock that all runs share."""
+    """A progress report: a run was at `step` at `secs`, on a clock that all runs share."""
 
     step: int
     secs: float
@@ -17,17 +17,19 @@ class Told:
 
 @dataclass(frozen=True)
 class Common:
-    """`steps_per_sec` of each run while all trained; `share` of the time in which any of them trained."""
+    """`steps_per_sec` of each run while all trained; `share` is the part of the total training time in which all
+    trained."""
 
     steps_per_sec: tuple[float, ...]
     share: float
 
 
 def over_common_time(runs: Sequence[Sequence[Told]], warm_up_steps: int) -> Common:
-    """Looks at what each run told from `warm_up_steps` on. Raises ValueError where they did not train at once."""
+    """Uses the reports of each run from `warm_up_steps` on. Raises ValueError if the runs did not train at the same
+    time."""
     measured = [[told for told in run if told.step >= warm_up_steps] for run in runs]
     if any(len(run) < 2 for run in measured):
-        raise ValueError(f"a run told of fewer than two standings from step {warm_up_steps} on: give it more steps")
+        raise ValueError(f"a run has fewer than two reports from step {warm_up_steps} on: give it more steps")
     begin, end = max(run[0].secs for run in measured), min(run[-1].secs for run in measured)
     if end <= begin:
         raise ValueError("the runs did not train at the same time: give them more steps")
@@ -37,9 +39,9 @@ def over_common_time(runs: Sequence[Sequence[Told]], warm_up_steps: int) -> Comm
 
 
 def step_at(run: Sequence[Told], secs: float) -> float:
-    """How many steps were done at a time between the first and the last standing, on the line between two of them."""
+    """Returns the number of steps done at a time between the first and the last report, interpolated linearly."""
     for before, after in pairwise(run):
         if before.secs <= secs <= after.secs:
             width = after.secs - before.secs
             return before.step + (after.step - before.step) * ((secs - before.secs) / width if width else 1.0)
-    raise ValueError(f"{secs} is outside of what the run told")
+    raise ValueError(f"{secs} s is outside the run's reports")

@@ -1,7 +1,8 @@
-"""`scripts/bench partitions`: what `partition=search` finds and costs, beside all numbers of pieces in turn.
+"""`scripts/bench partitions`: the choice and cost of `partition=search`, compared with a sweep over all numbers of
+pieces.
 
-Every number is measured by a search that may try no other, so that variables are cut and steps are timed alike. On a
-cluster of hosts over shaped links where there can be one, and on loopback where not.
+Each number of the sweep is measured by a search that may try no other number, so variables are cut and steps are timed
+in the same way. Runs use a cluster of hosts over shaped links, or loopback if these are unavailable.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from parallax_runner.search.candidates import MOST_TRIALS
 from parallax_runner.search.trial import WARM_UP_STEPS
 
 SWEEP = (1, 2, 4, 8, 16, 32, 64)
-# Of the run whose share the search's cost is.
+# The cost of a search is given as a share of a run with so many steps.
 WHOLE_STEPS = 10_000
 WITHIN = 1.05
-# Two variables of 800,000 rows of 256: as many words as the paper's language model has.
+# Two variables of 800,000 rows of 256: as many words as in the paper's language model.
 MODEL = ("experiment=zipf_lm", "data.vocab_size=800000")
 ALIKE = ("comm=hybrid", "cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 
 
 @dataclass(frozen=True)
 class Searched:
-    """One search: numbers in the order they were tried, its choice, and the steps and seconds that trials took, with
+    """One search: the numbers in the order of trials, the choice, and the steps and seconds of the trials, including
     the changes of the plan between them."""
 
     candidates: tuple[int, ...]
@@ -46,13 +47,13 @@ class Searched:
     secs: float
 
     def cost_share(self, step_secs: float) -> float:
-        """What it took beyond the steps that it did, of a long run with `step_secs` a step."""
+        """Returns the cost of the search beyond its steps, as a share of a long run with `step_secs` per step."""
         return max(0.0, self.secs - self.steps * step_secs) / (WHOLE_STEPS * step_secs)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Searches, and seconds of a step by number of pieces, one a round; `link` None: on loopback."""
+    """All searches, and the seconds per step by number of pieces, one value per round; `link` is None on loopback."""
 
     hosts: int
     link: Link | None
@@ -62,15 +63,15 @@ class Found:
 
     @property
     def best(self) -> int:
-        """The number with the least median."""
+        """The number with the smallest median."""
         return min(self.swept, key=self.median)
 
     def median(self, partitions: int) -> float:
-        """Seconds of a step with so many pieces."""
+        """Returns the median seconds per step with `partitions` pieces."""
         return statistics.median(self.swept[partitions])
 
     def verdict(self, searched: Searched) -> str:
-        """Whether a search's choice is as good as the best of the sweep."""
+        """Says whether a search's choice is as good as the best of the sweep."""
         if searched.choice not in self.swept:
             return "not swept"
         ratio = self.median(searched.choice) / self.median(self.best)
@@ -80,7 +81,7 @@ class Found:
         return f"{100 * (ratio - 1):+.1f} %, {'inside' if inside else 'outside'} the best one's spread"
 
     def facts(self) -> list[str]:
-        """Sentences for people, one a search and one for all."""
+        """Returns sentences for people, one per search and one for all."""
         where = "loopback" if self.link is None else f"{self.hosts} hosts over links of {self.link.mbit} Mbit/s"
         found = [f"{self.hosts} workers and {self.hosts} servers on {where}; best of the sweep: {self.best}"]
         for one in self.searches:
@@ -93,8 +94,8 @@ class Found:
         return found
 
     def rows(self) -> Rows:
-        """A row a number of pieces."""
-        head = ("partitions", "ms a step", "least – most", "beside the best", "chosen by searches")
+        """Returns one row per number of pieces."""
+        head = ("partitions", "ms a step", "min – max", "relative to the best", "chosen by searches")
         body = tuple(
             (
                 str(number),
@@ -108,7 +109,7 @@ class Found:
         return Rows(head, body)
 
     def as_json(self) -> dict[str, Any]:
-        """All raw numbers."""
+        """Returns all raw numbers."""
         return {
             "hosts": self.hosts,
             "mbit": None if self.link is None else self.link.mbit,
@@ -119,7 +120,7 @@ class Found:
 
 
 def measure(asked: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> Found:
-    """Rounds of a search and of each number by itself. Raises RunFailed, and NoNetwork where hosts cannot be joined."""
+    """Runs rounds of one search and of each number alone. Raises RunFailed, and NoNetwork if hosts cannot be joined."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))
     folder.mkdir()
     if not network.is_inside():
@@ -153,7 +154,7 @@ def _measure(
 
 
 def searched_of(summary: Mapping[str, Any]) -> Searched:
-    """What a run's summary says of its search."""
+    """Reads the search from a run's summary."""
     return Searched(
         candidates=tuple(summary["partition_candidates"]),
         choice=summary["partition_choice"],
@@ -171,11 +172,11 @@ def _run(cluster: Cluster, partitions: int | None, asked: argparse.Namespace, fo
         *cluster.overrides(),
         *("partition=search", f"partition.min={bounds[0]}", f"partition.max={bounds[1]}"),
         f"partition.steps_per_trial={asked.steps}",
-        # The first steps after the last change are the search's as well.
+        # The first steps after the last change also belong to the search.
         f"train.steps={trials * (asked.steps + WARM_UP_STEPS) + WARM_UP_STEPS}",
         *asked.overrides,
     ]
-    # What another run has found must not be taken.
+    # The result of another run must not be reused.
     os.environ["XDG_CACHE_HOME"] = str(folder.with_name(f"{folder.name}.cache"))
     with Run(folder, given, cwd=folder.parent) as run:
         return run.wait()

@@ -1,4 +1,4 @@
-"""Draws the shares of the ideal: a point a round, a bar for the median."""
+"""Plots the shares of the ideal: one point per round, a bar for the median."""
 
 from __future__ import annotations
 

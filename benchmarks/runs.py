@@ -1,4 +1,4 @@
-"""Starts real runs, ours and those of peers, in folders of their own, and reads what they tell and leave behind."""
+"""Starts real runs of ours and of the peers in separate folders, and reads their output and files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STANDING = re.compile(rb"^step (\d+)/\d+ ")
 
 
 class RunFailed(Exception):
-    """A run did not end well: there is nothing to measure."""
+    """A run failed, so there is nothing to measure."""
 
 
 class Watched:
-    """A command in the background that tells of its steps; `started` is when it was given, seconds since the epoch.
+    """A background command that reports its steps; `started` is its start time in seconds since the epoch.
 
-    What it says goes to `terminal.log` in its folder; `told` is when it told of which step, and `on_told` is called in
-    that moment. Use as a context manager: leaving it ends a command that is still there.
+    Its output goes to `terminal.log` in its folder. `told` lists its progress reports, and `on_told` is called for each
+    as it arrives. Use it as a context manager: leaving it ends a command that is still running.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # A driver, and mpirun, then end what they have started.
+            # A driver, and mpirun, then end their own children.
             self._process.terminate()
             self._process.wait()
 
     def wait_until_ended(self) -> None:
-        """Waits for the end; raises RunFailed with the last lines where it ended badly."""
+        """Waits for the end; raises RunFailed with the last lines of output if the command failed."""
         command = " ".join(self.argv)
         try:
             status = self._process.wait(RUN_TIMEOUT_SECS)
         except subprocess.TimeoutExpired as error:
-            raise RunFailed(f"{command}\nhas not ended after {RUN_TIMEOUT_SECS} s") from error
+            raise RunFailed(f"{command}\ndid not end within {RUN_TIMEOUT_SECS} s") from error
         self._reader.join()
         if status:
             raise RunFailed(f"{command}\nended with status {status}:\n{self.said()[-4000:]}")
 
     def said(self) -> str:
-        """All that it has printed so far."""
+        """Returns all output so far."""
         return (self.run_dir / "terminal.log").read_text(encoding="utf-8", errors="replace")
 
     def _read(self) -> None:
@@ -98,7 +98,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The bytes a step and worker that a plan foresees: a bound from shapes, unless rows had been measured."""
+    """A plan's prediction of the bytes per step and worker: a bound from shapes, unless rows were measured."""
 
     bytes: int
     measured: bool
@@ -117,12 +117,13 @@ class Run(Watched):
         super().__init__(run_dir, argv, cwd=cwd, on_told=on_told)
 
     def wait(self) -> Mapping[str, Any]:
-        """Waits for the end and returns `summary.json`; raises RunFailed with the last lines where it ended badly."""
+        """Waits for the end and returns `summary.json`; raises RunFailed with the last lines of output if the run
+        failed."""
         self.wait_until_ended()
         return json.loads((self.run_dir / "summary.json").read_text(encoding="utf-8"))
 
     def predicted(self) -> Predicted | None:
-        """None where the plan cannot know."""
+        """The plan's prediction, or None if the plan has none."""
         plan = json.loads((self.run_dir / "plan.json").read_text(encoding="utf-8"))
         each = [variable["sent_bytes_per_step"] for variable in plan["variables"]]
         return None if None in each else Predicted(sum(each), plan["rows_measured"] is not None)

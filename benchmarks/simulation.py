@@ -1,8 +1,8 @@
-"""`python -m benchmarks.simulation PROFILE RESULTS…`: how far a simulation is from real runs over shaped links.
+"""`python -m benchmarks.simulation PROFILE RESULTS…`: the error of a simulation against real runs over shaped links.
 
-PROFILE is a measured.json of the model that was run (comm.measure_rows=true and action=simulate leave one). RESULTS are
-what a bench over hosts has written: its `hosts`, `mbit` and `latency_us`, and of each measurement `mode` and `step_ms`.
-Since all hosts share one machine's cores, a step without exchanges takes what its mode `ideal` took, where it has one.
+PROFILE is the measured.json of the model (comm.measure_rows=true and action=simulate write one). RESULTS are files of
+`scripts/bench --hosts`, with `hosts`, `mbit` and `latency_us`, and `mode` and `step_ms` of each measurement. All hosts
+share one machine's cores, so the time of a step without exchanges is that of the mode `ideal`, if the file has it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDEAL = "ideal"
 
 @dataclass(frozen=True)
 class Compared:
-    """A mode's step on so many hosts: the median of what was measured, and what the model says."""
+    """A mode's step on a number of hosts: the median of the measurements, and the modelled time."""
 
     hosts: int
     mode: str
@@ -39,12 +39,12 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Of the modelled time, relative to the measured one."""
+        """The error of the modelled time, relative to the measured time."""
         return self.modelled_ms / self.measured_ms - 1
 
 
 def compare(profile: Measured, results: Mapping[str, Any], base: Constants, *, cores: int) -> list[Compared]:
-    """All modes of one bench that a simulation has. Raises KeyError where the results lack a field."""
+    """Compares all modes of one benchmark that the simulation knows. Raises KeyError if the results lack a field."""
     hosts = int(results["hosts"])
     by_mode: dict[str, list[float]] = {}
     for one in results["measurements"]:
@@ -63,7 +63,7 @@ def compare(profile: Measured, results: Mapping[str, Any], base: Constants, *, c
 
 
 def rows_of(compared: Sequence[Compared]) -> Rows:
-    """A row a mode and number of hosts."""
+    """Returns one row per mode and number of hosts."""
     head = ("hosts", "mode", "measured ms a step", "modelled", "error of the model")
     body = tuple(
         (str(one.hosts), one.mode, f"{one.measured_ms:.1f}", f"{one.modelled_ms:.1f}", f"{100 * one.error:+.0f} %")
@@ -77,9 +77,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__)
     parser.add_argument("profile", type=Path)
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--constants", type=Path, help="what scripts/calibrate has kept; the defaults if not given")
+    parser.add_argument("--constants", type=Path, help="a file of scripts/calibrate (default: built-in constants)")
     parser.add_argument(
-        "--cores", type=int, default=os.cpu_count() or 1, help="that all hosts share, where no ideal is"
+        "--cores", type=int, default=os.cpu_count() or 1, help="cores that all hosts share, if there is no ideal"
     )
     asked = parser.parse_args(arguments)
     base = constants.DEFAULTS if asked.constants is None else constants.load(asked.constants)

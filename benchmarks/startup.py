@@ -1,4 +1,4 @@
-"""`scripts/bench startup`: where the seconds go between a command and its first step."""
+"""`scripts/bench startup`: the time between a command and its first step, by stage."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from benchmarks.timeline import Startup, measure, medians
 def measure_starts(
     comms: Sequence[str], *, repeats: int, overrides: Sequence[str], folder: Path, tell: Callable[[str], None]
 ) -> dict[str, list[Startup]]:
-    """Starts the default experiment, tracking included, `repeats` times under each mode, in turns.
+    """Starts the default experiment with tracking `repeats` times under each mode, in alternation.
 
-    One start before them is not counted: it makes the database and fills the caches. Raises RunFailed.
+    An earlier start, which creates the database and fills the caches, is not counted. Raises RunFailed.
     """
     found: dict[str, list[Startup]] = {comm: [] for comm in comms}
     _start(folder / "first", comms[0], overrides, folder)
@@ -40,7 +40,7 @@ def _start(run_dir: Path, comm: str, overrides: Sequence[str], cwd: Path) -> Sta
 
 
 def rows_of_totals(found: dict[str, list[Startup]]) -> Rows:
-    """A row a mode: the first step's beginning, with and without TensorFlow's imports."""
+    """Returns one row per mode: the beginning of the first step, with and without TensorFlow's imports."""
     body = []
     for comm, starts in found.items():
         middle, own = medians(starts), sorted(start.own_secs for start in starts)
@@ -53,12 +53,12 @@ def rows_of_totals(found: dict[str, list[Startup]]) -> Rows:
                 f"{own[0]:.2f} – {own[-1]:.2f}",
             )
         )
-    head = ("mode", "s to the first step", "TensorFlow's imports", "without them", "least – most")
+    head = ("mode", "s to the first step", "TensorFlow's imports", "without them", "min – max")
     return Rows(head, tuple(body))
 
 
 def rows_of_stages(starts: Sequence[Startup]) -> Rows:
-    """A row a stage of each kind of process: medians of what it takes and of when it ends after the command."""
+    """Returns one row per stage and kind of process: medians of its duration and of its end after the command."""
     body = tuple(
         (row.process, row.stage, f"{row.secs:.2f}", f"{row.ends_secs:.2f}")
         for row in sorted(medians(starts).rows, key=lambda row: (row.process, row.ends_secs))
@@ -67,5 +67,5 @@ def rows_of_stages(starts: Sequence[Startup]) -> Rows:
 
 
 def as_json(found: dict[str, list[Startup]]) -> dict[str, Any]:
-    """All raw numbers."""
+    """Returns all raw numbers."""
     return {comm: [asdict(start) | {"own_secs": start.own_secs} for start in starts] for comm, starts in found.items()}

@@ -1,4 +1,4 @@
-"""Shows results on the terminal and as Markdown: the same rows for both."""
+"""Shows results on the terminal and as Markdown, from the same rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.modes import ModeResult, Spread
 from parallax_runner.plan.format_bytes import format_bytes
 
 UNKNOWN = "unknown"
-PLAIN_WIDTH = 140  # columns where there is no terminal
+PLAIN_WIDTH = 140  # columns without a terminal
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table: `left` is how many columns hold words, the others hold numbers."""
+    """A table: the first `left` columns hold words, the others numbers."""
 
     head: tuple[str, ...]
     body: tuple[tuple[str, ...], ...]
@@ -27,9 +27,9 @@ class Rows:
 
 
 def rows_of_modes(results: Sequence[ModeResult]) -> Rows:
-    """A row a mode."""
+    """Returns one row per mode."""
     unit = results[0].unit
-    head = ("mode", unit, "least – most", "share of ideal", "least – most", "ms a step", "bytes sent", "predicted")
+    head = ("mode", unit, "min – max", "share of ideal", "min – max", "ms a step", "bytes sent", "predicted")
     body = tuple(
         (
             result.mode,
@@ -47,7 +47,7 @@ def rows_of_modes(results: Sequence[ModeResult]) -> Rows:
 
 
 def markdown(rows: Rows) -> str:
-    """The table as Markdown."""
+    """Returns the table as Markdown."""
     align = ["---" if number < rows.left else "---:" for number in range(len(rows.head))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (rows.head, align, *rows.body)) + "\n"
 
@@ -66,12 +66,12 @@ def show(rows: Rows, title: str) -> None:
 
 
 def tell(line: str) -> None:
-    """One line for whoever waits."""
+    """Prints a progress line."""
     print(line, file=sys.stderr, flush=True)
 
 
 def write_section(path: Path, *, title: str, facts: Sequence[str], rows: Rows) -> None:
-    """Writes what is to be pasted into docs/benchmarks.md."""
+    """Writes a section to paste into docs/benchmarks.md."""
     path.write_text(
         f"### {title}\n\n" + "".join(f"{fact}\n" for fact in facts) + "\n" + markdown(rows), encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""Where the seconds go between a command and its first step: pure arithmetic on what the processes logged."""
+"""Computes where the time goes between a command and its first step, from the logs of the processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMPORT = "import TensorFlow"
 
 @dataclass(frozen=True)
 class Row:
-    """A stage of a process: seconds that it took, and seconds after the command at which it ended."""
+    """A stage of a process: its duration in seconds, and its end in seconds after the command."""
 
     process: str
     stage: str
@@ -24,8 +24,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Startup:
-    """One start. `first_step_secs` lie between the command and the first step's beginning; `tensorflow_secs` of them
-    are TensorFlow's import, in the driver and then in the slowest worker."""
+    """One start. `first_step_secs` is the time from the command to the beginning of the first step. `tensorflow_secs`
+    of these seconds are TensorFlow's import, in the driver and then in the slowest worker."""
 
     first_step_secs: float
     tensorflow_secs: float
@@ -33,21 +33,21 @@ class Startup:
 
     @property
     def own_secs(self) -> float:
-        """What is left without TensorFlow's imports."""
+        """The rest without TensorFlow's imports."""
         return self.first_step_secs - self.tensorflow_secs
 
 
 def measure(stages: Mapping[str, Sequence[Stage]], started: float) -> Startup:
-    """What one run's stages say; `started` is when its command was given, seconds since the epoch.
+    """Computes a start from the stages of one run; `started` is the time of its command in seconds since the epoch.
 
-    Of the workers and of the servers each stage is the slowest one's. Raises ValueError without a first step.
+    Each stage of workers and of servers is that of the slowest one. Raises ValueError without a first step.
     """
     first = next((one for one in stages["driver"] if one.name == FIRST_STEP), None)
     if first is None:
-        raise ValueError("the driver's log tells of no first step: was its level changed?")
+        raise ValueError("the driver's log has no first step: was its level changed?")
     groups: dict[str, list[Sequence[Stage]]] = {}
     for process, its_stages in stages.items():
-        # What comes later, as the export's graph does, is none of the start's.
+        # Later stages, such as the graph of the export, are not part of the start.
         of_start = [one for one in its_stages if one.began < first.began]
         groups.setdefault(process.split("_")[0], []).append(of_start)
     rows: list[Row] = []
@@ -68,7 +68,7 @@ def _slowest(group: str, members: Sequence[Sequence[Stage]], started: float) -> 
 
 
 def medians(startups: Sequence[Startup]) -> Startup:
-    """The median of each number of several starts, which have the same stages."""
+    """Returns the median of each number over several starts, which have the same stages."""
     keys = dict.fromkeys((row.process, row.stage) for startup in startups for row in startup.rows)
     rows = []
     for process, stage in keys:

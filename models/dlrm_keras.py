@@ -1,4 +1,4 @@
-"""A DLRM in Keras: embeddings of categorical features and an MLP of the dense ones interact by dot products.
+"""A DLRM in Keras: embeddings of categorical features and an MLP of dense features interact by dot products.
 
 After "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (Naumov and others, 2019).
 """
@@ -27,8 +27,8 @@ def make_model(
     """Return the compiled model.
 
     Inputs: `dense`, float [batch, dense_features], and `categorical`, int64 [batch, len(cardinalities)]. Ids of feature
-    f are below `cardinalities[f]`. Where a feature has more than `max_rows` ids, they are hashed to `max_rows` rows.
-    Each feature has its own table, `embedding_<f>`, with rows of `embedding_size`. The MLPs have hidden layers of
+    f are below `cardinalities[f]`. If a feature has more than `max_rows` ids, they are hashed to `max_rows` rows. Each
+    feature has its own table, `embedding_<f>`, with rows of `embedding_size`. The MLPs have hidden layers of
     `bottom_units` and `top_units`; the bottom MLP ends with `embedding_size` units, the top MLP with 1.
 
     Output: the logit of a click, float [batch, 1]. The loss is the binary cross entropy, and the metric is AUC.
@@ -61,7 +61,7 @@ def mlp(inputs: Any, units: Sequence[int], *, name: str) -> Any:
 
 
 def embed(ids: Any, cardinality: int, max_rows: int, size: int, *, name: str) -> Any:
-    """Return the rows of ids [batch], [batch, size]."""
+    """Return the embedding rows of `ids` [batch], as [batch, size]."""
     if cardinality > max_rows:
         ids = layers.Hashing(max_rows, name=f"{name}_hash")(ids)
     rows = min(cardinality, max_rows)
@@ -70,7 +70,7 @@ def embed(ids: Any, cardinality: int, max_rows: int, size: int, *, name: str) ->
 
 
 def interactions(vectors: Sequence[Any]) -> Any:
-    """Return the dot product of each pair of vectors [batch, size], [batch, pairs]."""
+    """Return the dot product of each pair of vectors [batch, size], as [batch, pairs]."""
     stacked = ops.stack(vectors, axis=1)
     products = ops.matmul(stacked, ops.transpose(stacked, [0, 2, 1]))
     count = len(vectors)

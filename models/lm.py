@@ -1,7 +1,8 @@
 """A word language model: embedding, LSTM with projection, sampled softmax.
 
-The model that Parallax (Kim and others, EuroSys 2019) is measured with, from "Exploring the Limits of Language
-Modeling" (Jozefowicz and others, 2016), in small. Its three tables over the vocabulary have sparse gradients.
+A small version of the model in "Exploring the Limits of Language Modeling" (Jozefowicz and others, 2016), which the
+Parallax paper (Kim and others, EuroSys 2019) uses for its measurements. Its three tables over the vocabulary have
+sparse gradients.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ def build(
 ) -> dict[str, Any]:
     """Add the model to the default graph and return its losses and train op.
 
-    `features`: `words` and `next_words`, int32 [batch, sequence_length], below `vocab_size`. `keep_prob` is the share
-    of activations that dropout keeps. `max_grad_norm` bounds the norm of the LSTM's gradients together.
+    `features`: `words` and `next_words`, int32 [batch, sequence_length], below `vocab_size`. `keep_prob` is the
+    fraction of activations that dropout keeps. `max_grad_norm` bounds the global norm of the LSTM's gradients.
 
-    Returned: `loss`, the sampled softmax's estimate, and `validation_loss`, the full softmax's cross entropy, both
-    float32 scalars, nats, means over all words; `train_op`; `validation_metric`, what exp(validation_loss) is called;
-    `outputs`, what a served model says of `words` alone: `next_word`, int32 [batch, sequence_length], the most probable
-    word after each, and its `log_probability`, float32 of the same shape, nats.
+    Returns a dict with `loss`, the sampled softmax's estimate, and `validation_loss`, the full softmax's cross entropy,
+    both float32 scalars in nats, means over all words; `train_op`; `validation_metric`, the name of
+    exp(validation_loss); and `outputs`, the served model's outputs for `words`: `next_word`, int32 [batch,
+    sequence_length], the most probable next word at each position, and its `log_probability`, float32 of the same
+    shape, in nats.
     """
     words, next_words = features["words"], features["next_words"]
     sequence_length = int(words.shape[1])
@@ -58,7 +60,7 @@ def build(
     outputs = run_lstm(lstm, inputs, keep_prob)
     loss = sampled_loss(softmax_w, softmax_b, outputs, next_words, num_sampled, vocab_size)
 
-    # As in the paper, a window's loss is summed over its words and averaged over the batch before it is derived.
+    # As in the paper, the loss is summed over a window's words and averaged over the batch before differentiation.
     tables = [piece for table in (embedding, softmax_w, softmax_b) for piece in pieces(table)]
     gradients = tf.gradients(loss * sequence_length, [*tables, *lstm])
     clipped, _ = tf.clip_by_global_norm(gradients[len(tables) :], max_grad_norm)
@@ -89,9 +91,9 @@ def lstm_variables(input_size: int, num_units: int, projection_size: int) -> LST
 
 
 def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[tf.Tensor]:
-    """Unroll over `inputs` [batch, sequence_length, input_size] from a state of zeros.
+    """Unroll over `inputs` [batch, sequence_length, input_size] from a zero state.
 
-    Returns the projected output of each step, [batch, projection_size], with dropout at both ends of the layer.
+    Returns the projected output of each step, [batch, projection_size], with dropout on the layer's inputs and outputs.
     """
     sequence_length = int(inputs.shape[1])
     # A served model takes batches of any size.
@@ -103,7 +105,7 @@ def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[t
     for step_inputs in tf.unstack(dropout(inputs, keep_prob), num=sequence_length, axis=1):
         gates = tf.matmul(tf.concat([step_inputs, output], axis=1), lstm.kernel) + lstm.bias
         entering, candidate, kept, leaving = tf.split(gates, 4, axis=1)
-        # 1.0 opens the forget gate at first, so that gradients reach back through the window.
+        # Adding 1.0 opens the forget gate initially, so that gradients flow back through the window.
         cell = tf.sigmoid(kept + 1.0) * cell + tf.sigmoid(entering) * tf.tanh(candidate)
         output = tf.matmul(tf.sigmoid(leaving) * tf.tanh(cell), lstm.projection)
         outputs.append(dropout(output, keep_prob))
@@ -111,17 +113,18 @@ def run_lstm(lstm: LSTMVariables, inputs: tf.Tensor, keep_prob: float) -> list[t
 
 
 def dropout(activations: tf.Tensor, keep_prob: float) -> tf.Tensor:
-    """Return activations of the same shape; the graph has no random op when all are kept."""
+    """Return activations of the same shape; without dropout the graph has no random op."""
     return activations if keep_prob == 1.0 else tf.nn.dropout(activations, rate=1.0 - keep_prob)
 
 
 def pieces(variable: tf.Variable) -> list[tf.Variable]:
-    """Return a variable's pieces, if a partitioner of the scope around the model has cut it, or the variable alone."""
+    """Return the pieces of a variable that a partitioner of the enclosing scope has split, otherwise the variable
+    itself."""
     return list(variable) if isinstance(variable, PartitionedVariable) else [variable]
 
 
 def whole(variable: tf.Variable) -> tf.Tensor:
-    """Return all rows of a variable as lookups number them: those of one in pieces go round the pieces."""
+    """Return all rows of a variable in the order of lookup ids, which go round robin over the pieces."""
     if isinstance(variable, PartitionedVariable):
         return tf.nn.embedding_lookup(variable, tf.range(variable.shape[0]))
     return tf.convert_to_tensor(variable)
@@ -135,10 +138,10 @@ def sampled_loss(
     num_sampled: int,
     vocab_size: int,
 ) -> tf.Tensor:
-    """Estimate the mean cross entropy against `num_sampled` words that are drawn log-uniformly by id."""
+    """Estimate the mean cross entropy with `num_sampled` words that are drawn log-uniformly by id."""
     if num_sampled > vocab_size:
         raise ValueError(
-            f"model.num_sampled={num_sampled} distinct words cannot be drawn of data.vocab_size={vocab_size}"
+            f"model.num_sampled={num_sampled} distinct words cannot be drawn from data.vocab_size={vocab_size}"
         )
     losses = tf.nn.sampled_softmax_loss(
         weights=softmax_w,
@@ -152,7 +155,7 @@ def sampled_loss(
 
 
 def full_logits(softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Return logits over the whole vocabulary, [batch, vocab_size] for each step: one at a time, to bound memory."""
+    """Return logits over the whole vocabulary, [batch, vocab_size] for each step; separate tensors limit memory use."""
     weights, biases = whole(softmax_w), whole(softmax_b)
     return [tf.matmul(output, weights, transpose_b=True) + biases for output in outputs]
 

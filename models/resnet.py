@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-KEPT_OF_STATISTICS = 0.9  # of batch normalisation's moving mean and variance, a step
+KEPT_OF_STATISTICS = 0.9  # decay of batch normalization's moving mean and variance per step
 EPSILON = 1e-5
 
 
@@ -21,12 +21,12 @@ def build(
     """Add the model to the default graph and return its losses and train op.
 
     `features`: `image`, float32 [batch, size, size, channels], and `label`, int32 [batch], below `classes`. Three
-    stages of `blocks_per_stage` blocks have `filters`, twice and four times as many filters; the second and third halve
-    the image. With 16 filters and 3 blocks that is the paper's ResNet-20.
+    stages of `blocks_per_stage` blocks have `filters`, 2 × `filters` and 4 × `filters` filters; the second and third
+    stage halve the image size. With 16 filters and 3 blocks this is the paper's ResNet-20.
 
-    Returned: `loss`, the batch's mean cross entropy, float32, nats; `train_op`; `validation_loss`, the same by the
-    moving statistics; `validation_metric`; `outputs`, what a served model says of `image` alone: `label`, int32
-    [batch], the most probable class, and its `probability`, float32 [batch].
+    Returns a dict with `loss`, the batch's mean cross entropy, float32, in nats; `train_op`; `validation_loss`, the
+    same loss with the moving statistics; `validation_metric`; and `outputs`, the served model's outputs for `image`:
+    `label`, int32 [batch], the most probable class, and its `probability`, float32 [batch].
     """
     images, labels = features["image"], features["label"]
     statistics: list[tf.Operation] = []
@@ -51,8 +51,8 @@ def run(
     blocks_per_stage: int,
     statistics: list[tf.Operation] | None = None,
 ) -> tf.Tensor:
-    """Return logits [batch, classes]. `statistics` collects the updates of batch normalisation's moving statistics;
-    None normalises by these."""
+    """Return logits [batch, classes]. `statistics` collects the updates of batch normalization's moving statistics; if
+    it is None, the moving statistics normalize."""
     with tf.variable_scope("first"):
         flow = tf.nn.relu(normalise(convolve(images, filters, size=3), statistics))
     for stage in range(3):
@@ -67,7 +67,7 @@ def run(
 
 
 def residual(flow: tf.Tensor, filters: int, stride: int, statistics: list[tf.Operation] | None) -> tf.Tensor:
-    """Return a block's output, its input added; where the shape changes, a 1 × 1 convolution leads around it."""
+    """Return a block's output plus its input; if the number of filters changes, the shortcut is a 1 × 1 convolution."""
     with tf.variable_scope("a"):
         inner = tf.nn.relu(normalise(convolve(flow, filters, size=3, stride=stride), statistics))
     with tf.variable_scope("b"):
@@ -79,7 +79,7 @@ def residual(flow: tf.Tensor, filters: int, stride: int, statistics: list[tf.Ope
 
 
 def convolve(flow: tf.Tensor, filters: int, *, size: int, stride: int = 1) -> tf.Tensor:
-    """Return a convolution of `size` × `size` without biases, which batch normalisation adds."""
+    """Return a `size` × `size` convolution without biases, because batch normalization adds them."""
     kernel = tf.get_variable(
         "kernel", [size, size, int(flow.shape[-1]), filters], initializer=tf.variance_scaling_initializer(scale=2.0)
     )

@@ -13,7 +13,9 @@ from keras import layers, ops
 
 
 class TwoTower(keras.Model):
-    """Inputs: `query` and `item`, int64 [batch], and `item_probability`, float [batch]: how often the item is drawn.
+    """A two-tower model.
+
+    Inputs: `query` and `item`, int64 [batch], and `item_probability`, float [batch], the item's sampling probability.
 
     Outputs: the vectors of queries and items, both [batch, size], of length 1. Their dot products rank items.
     """
@@ -37,17 +39,19 @@ class TwoTower(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """The mean cross entropy of each query's item against the items of the other pairs in the batch.
+        """Return the mean cross entropy of each query's item against the items of the other pairs in the batch.
 
-        An item is a negative in proportion to its frequency; subtracting the logarithm of that corrects the bias.
+        An item occurs as a negative in proportion to its frequency; subtracting the logarithm of its probability
+        corrects this bias.
 
         The negatives come from the same batch. With data parallelism over N ranks each rank has its own batch, and the
-        loss is the mean over ranks. It is not the loss of the concatenated batch, which has N times the negatives.
+        loss is the mean over ranks. It differs from the loss of the concatenated batch, which has N times the
+        negatives.
         """
         queries, items = y_pred
         logits = ops.matmul(queries, ops.transpose(items)) / self.temperature - ops.log(x["item_probability"])
         positives = ops.diagonal(logits)[:, None]
-        # The same item in another pair, or in the same, is no negative.
+        # The query's own item is not a negative, in this pair or another.
         is_same = ops.equal(x["item"][:, None], x["item"][None, :])
         negatives = ops.where(is_same, -1e9, logits)
         total = ops.logsumexp(ops.concatenate([positives, negatives], axis=1), axis=1)
@@ -66,7 +70,7 @@ def make_model(
 ) -> keras.Model:
     """Return the compiled model, for query ids below `queries` and item ids below `items`.
 
-    A tower is an embedding of `embedding_size` and dense layers of `units`; the last one's size is that of the vectors.
+    A tower is an embedding of `embedding_size` and dense layers of `units`; the last one sets the size of the vectors.
     Dot products are divided by `temperature`. `optimizer` is a name that Keras knows.
     """
     model = TwoTower(queries=queries, items=items, embedding_size=embedding_size, units=units, temperature=temperature)

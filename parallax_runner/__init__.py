@@ -1,7 +1,7 @@
-"""Configuration-driven experiments in distributed TensorFlow: dense gradients by allreduce, sparse ones to servers.
+"""Configuration-driven distributed TensorFlow: dense gradients use allreduce, sparse gradients use parameter servers.
 
-`import parallax_runner as parallax` in a script offers the API of `parallax_runner/api/`. It is loaded when it is first
-used: the command line imports this module too, and start-up time counts.
+A script that runs `import parallax_runner as parallax` gets the API in `parallax_runner/api/`. The API is loaded on
+first use, because the command line imports this module too and must start quickly.
 """
 
 import importlib
@@ -30,7 +30,7 @@ _MODULES = {
 }
 __all__ = [*_WHERE, *_MODULES]
 
-# Before the script builds its graph: what tf.gradients makes is to be recorded from now on.
+# Installed before the script builds its graph, so that every gradient from tf.gradients is recorded.
 import_hook.install()
 
 

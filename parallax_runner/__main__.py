@@ -1,4 +1,4 @@
-"""`python -m parallax_runner` and `parallax`: composes and checks every job, then lets Hydra run them."""
+"""`python -m parallax_runner` and `parallax`: composes and checks all jobs, then lets Hydra run them."""
 
 import argparse
 import contextlib
@@ -33,10 +33,10 @@ def main() -> int:
             print(text)
             return 0
         shows_only = arguments.hydra_help or arguments.info or arguments.shell_completion
-        if arguments.hydra_help or arguments.info:  # what is wrong is told before Hydra meets it
+        if arguments.hydra_help or arguments.info:  # reports errors before Hydra does
             composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
             composer.command(arguments.overrides, multirun=arguments.multirun)
-        if arguments.hydra_help:  # Hydra composes its own settings alone then, and knows no other key
+        if arguments.hydra_help:  # Hydra composes only its own settings here and rejects other keys
             sys.argv[1:] = [word for word in sys.argv[1:] if word not in arguments.overrides]
         sweep = None if shows_only else check(arguments)
         command = None if shows_only else sync_command(arguments)
@@ -55,8 +55,8 @@ def main() -> int:
 
 
 def command() -> int:
-    """The console command `parallax`. As with `python -m`, modules are found in the folder that it is started in, and
-    not beside the command."""
+    """The console command `parallax`. Like `python -m`, it imports modules from the current folder, not from the folder
+    of the command."""
     if not sys.flags.safe_path:
         with contextlib.suppress(FileNotFoundError):  # the folder was deleted
             sys.path[0] = os.getcwd()
@@ -64,7 +64,7 @@ def command() -> int:
 
 
 def answer(arguments: argparse.Namespace) -> str | None:
-    """What this project prints by itself in place of Hydra."""
+    """Returns the text that this project prints instead of Hydra, or None if Hydra or a run handles the command."""
     if arguments.shell_completion:
         completion.show_hydra_a_line_it_knows()
         return completion.script(arguments.overrides)
@@ -79,7 +79,7 @@ def _hydra() -> None:
 
 
 def _sweep(sweep: CheckedSweep, overrides: list[str]) -> int:
-    # Only here: what a single run does not need should not cost it time at its start.
+    # Imported here, because a single run does not need it and would start more slowly.
     from parallax_runner.sweep.sweep import run_sweep
 
     typed = sys.argv[1:]
@@ -89,7 +89,7 @@ def _sweep(sweep: CheckedSweep, overrides: list[str]) -> int:
 
 
 def first_job(words: list[str], overrides: list[str]) -> list[str]:
-    """A command line with the first value of each override that sweeps over several."""
+    """Returns the command line with each sweeping override replaced by its first value."""
     composer = Composer()
     return [composer.first_value(word) if word in overrides else word for word in words]
 
@@ -98,13 +98,14 @@ def _check_working_directory() -> None:
     try:
         os.getcwd()
     except FileNotFoundError as error:
-        raise ConfigError("the folder that this command was given in was deleted: change into another one") from error
+        raise ConfigError("the current folder was deleted: change to another one") from error
 
 
 def parse() -> argparse.Namespace:
-    """Hydra's own arguments; combinations that make it fail with a traceback are refused.
+    """Parses Hydra's own arguments and refuses combinations that make Hydra fail with a traceback.
 
-    What shows a configuration shows that of a sweep's first job: `-m` goes, and of swept values the first stays.
+    Options that show a configuration show the first job of a sweep: `-m` is removed, and each sweeping override keeps
+    its first value.
     """
     parser = get_args_parser()
     parser._optionals.conflict_handler = "resolve"  # Hydra has a --version of its own

@@ -7,17 +7,18 @@ from parallax_runner.files.credentials import masked
 
 
 class ParallaxError(Exception):
-    """The base: its message names the key or path, the value and the remedy."""
+    """The base class. The message names the key or path, the value and the remedy."""
 
     exit_status = 1
 
     def __str__(self) -> str:
-        """The message, without passwords."""
+        """Returns the message with passwords masked."""
         return masked(super().__str__())
 
 
 class Interrupted(BaseException):
-    """The user or the batch system wants this run to end. No error, so `except Exception` lets it through."""
+    """The user or the batch system wants this run to end. It is not an error, so `except Exception` does not catch
+    it."""
 
 
 class ConfigError(ParallaxError):
@@ -27,19 +28,19 @@ class ConfigError(ParallaxError):
 
 
 class DataError(ParallaxError):
-    """Training data that cannot be read, or is too small to train on."""
+    """Training data cannot be read, or is too small to train on."""
 
     exit_status = 2
 
 
 class PlanError(ParallaxError):
-    """What was asked cannot be done with this graph, found before any process starts."""
+    """The requested settings are not possible with this graph. Raised before any process starts."""
 
     exit_status = 2
 
 
 class CollectiveError(ParallaxError):
-    """What ranks were to do together cannot be done: the kind of tensor, or the way in which they are connected."""
+    """A collective is not possible with this kind of tensor, or with the way in which the ranks are connected."""
 
 
 class CaptureError(ParallaxError):
@@ -51,27 +52,27 @@ class LaunchError(ParallaxError):
 
 
 class CheckpointError(ParallaxError):
-    """A checkpoint cannot be read, written, or does not fit the graph."""
+    """A checkpoint cannot be read or written, or does not fit the graph."""
 
 
 class TrainingError(ParallaxError):
-    """Training cannot go on, as with a loss that is not finite."""
+    """Training cannot continue, for example because the loss is not finite."""
 
 
 class TrackingError(ParallaxError):
-    """What a run has recorded could not be sent to the tracker's store."""
+    """The records of a run could not be sent to the tracker's store."""
 
 
 class ExportError(ParallaxError):
-    """A trained model cannot be made into one for serving."""
+    """A trained model cannot be exported for serving."""
 
 
 class StorageError(ParallaxError):
-    """A file that the run must write cannot be: the disk is full, or cannot be written."""
+    """A file that the run needs cannot be written: the disk is full, read-only or faulty."""
 
 
 class ScriptError(ParallaxError):
-    """A script that called parallel_run ended in a worker as no finished run does."""
+    """A script that called parallel_run ended abnormally in a worker."""
 
     def __init__(self, message: str, *, exit_status: int) -> None:
         super().__init__(message)
@@ -82,15 +83,15 @@ _STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether an error is the disk's and not the program's; started again, a run would meet it again."""
+    """Whether the disk, not the program, caused the error. A restarted run would meet the same error."""
     return isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS
 
 
 def reason_in(message: str) -> str:
-    """What went wrong, out of the message of a TensorFlow error, in one line.
+    """Extracts the cause from the message of a TensorFlow error, in one line.
 
-    TensorFlow puts the place in the program that made the op before it. Behind it are the node, and a hint about memory
-    that is exhausted, although a full disk has the same code.
+    In such a message, the line of the program that created the op comes first. After the cause come the node and a hint
+    about exhausted memory, which is misleading because a full disk has the same error code.
     """
     told = re.split(r"^Node: .*$", message, flags=re.MULTILINE)[-1]
     lines = [re.sub(r"^\s*\(\d+\) [A-Z_]+: ", "", line).strip() for line in told.splitlines()]

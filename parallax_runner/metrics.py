@@ -1,7 +1,7 @@
 """Metrics that a model's function or a training step returns: `{"metrics": {"auc": metrics.auc(labels, logits)}}`.
 
-Each is made of sums over examples, so it is exact over all batches and ranks: none is a mean of the batches' values.
-Weights, where they are given, are one a value or example, not negative.
+Each metric is computed from sums over examples, so it is exact over all batches and ranks. No metric is a mean of the
+batches' values. Optional weights are non-negative numbers, one per value or example.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ __all__ = ["accuracy", "auc", "log_loss", "mean", "perplexity", "precision_at_k"
 
 
 def mean(values: Any, weights: Any = None, *, direction: Direction | None = None) -> Metric:
-    """The mean of `values`, numbers of any shape, each counted `weights` times (of the same shape, or one that
-    broadcasts to it).
+    """Returns the weighted mean of `values`, which are numbers of any shape. `weights` have the same shape, or one that
+    broadcasts to it.
 
-    `direction` is «minimize» or «maximize»: a mean that is an objective needs it.
+    `direction` is "minimize" or "maximize". A mean that serves as an objective needs a direction.
     """
     return _ratio(values, weights, _quotient, direction)
 
 
 def accuracy(labels: Any, predictions: Any, weights: Any = None) -> Metric:
-    """The share of examples whose class is predicted.
+    """Returns the fraction of examples whose class is predicted correctly.
 
-    `labels`: integers or booleans [...]. `predictions`: of floating point with one more dimension, they are scores of
-    classes, of which the largest counts; otherwise they are classes, of the shape of `labels`.
+    `labels`: integers or booleans [...]. `predictions`: either classes of the shape of `labels`, or floating-point
+    scores [..., classes], of which the largest is the predicted class.
     """
     labels, predictions = tf.convert_to_tensor(labels), tf.convert_to_tensor(predictions)
     if predictions.dtype.is_floating and predictions.shape.rank == (labels.shape.rank or 0) + 1:
@@ -42,17 +42,17 @@ def accuracy(labels: Any, predictions: Any, weights: Any = None) -> Metric:
 
 
 def auc(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool = False, bins: int = 199) -> Metric:
-    """The area under the ROC curve, by the trapezoidal rule over `bins` + 1 thresholds at equal distances.
+    """Returns the area under the ROC curve, by the trapezoidal rule over `bins` + 1 equidistant thresholds.
 
-    `labels`: 0 or 1, `predictions`: probabilities, or logits, both of the same number of elements. With `bins` 199 the
-    thresholds, and so the value, are those of `keras.metrics.AUC()`.
+    `labels`: 0 or 1. `predictions`: probabilities, or logits with `from_logits`. Both have the same number of elements.
+    With `bins=199` the thresholds and the value are those of `keras.metrics.AUC()`.
     """
     positive = _column(labels)
     probability = _column(predictions)
     if from_logits:
         probability = tf.sigmoid(probability)
     weight = tf.ones_like(positive) if weights is None else tf.broadcast_to(_column(weights), tf.shape(positive))
-    # An example in bin b is above the thresholds 0 … b of bins equal parts, as one of probability 0 is above the first.
+    # An example in bin b counts as above the thresholds 0 … b. Probability 0 counts as above the first threshold.
     bin_number = tf.clip_by_value(tf.cast(tf.math.ceil(probability * bins), tf.int32) - 1, 0, bins - 1)
     histograms = [
         tf.math.unsorted_segment_sum(weight * share, bin_number, bins) for share in (positive, 1.0 - positive)
@@ -61,7 +61,8 @@ def auc(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool
 
 
 def log_loss(labels: Any, predictions: Any, weights: Any = None, *, from_logits: bool = False) -> Metric:
-    """The mean binary cross entropy, in nats. `labels`: 0 to 1, `predictions`: probabilities, or logits."""
+    """Returns the mean binary cross entropy in nats. `labels`: 0 to 1. `predictions`: probabilities, or logits with
+    `from_logits`."""
     positive, given = _column(labels), _column(predictions)
     if from_logits:
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=positive, logits=given)
@@ -72,21 +73,21 @@ def log_loss(labels: Any, predictions: Any, weights: Any = None, *, from_logits:
 
 
 def rmse(labels: Any, predictions: Any, weights: Any = None) -> Metric:
-    """The root of the mean squared error. `labels` and `predictions`: numbers of the same shape."""
+    """Returns the root of the mean squared error. `labels` and `predictions` are numbers of the same shape."""
     errors = tf.cast(labels, tf.float32) - tf.cast(predictions, tf.float32)
     return _ratio(tf.square(errors), weights, lambda sums: math.sqrt(_quotient(sums)), "minimize")
 
 
 def perplexity(losses: Any, weights: Any = None) -> Metric:
-    """The exponential of the mean of `losses`, nats of each word, counted `weights` times (0 for padding)."""
-    # Beyond 700 a double overflows; such a model has learnt nothing anyway.
+    """Returns the exponential of the weighted mean of `losses`, in nats per word. The weight of padding is 0."""
+    # The exponential of more than about 709 overflows a double. Such a model has learned nothing anyway.
     return _ratio(losses, weights, lambda sums: math.exp(min(_quotient(sums), 700.0)), "minimize")
 
 
 def precision_at_k(labels: Any, scores: Any, k: int) -> Metric:
-    """The share of the `k` items with the highest scores that are relevant, the mean over examples.
+    """Returns the fraction of the `k` highest-scored items that are relevant, averaged over examples.
 
-    `labels`: int [batch] or [batch, most], the numbers of relevant items, filled up with -1; no number twice.
+    `labels`: int [batch] or [batch, most], the distinct indices of relevant items, padded with -1.
     `scores`: floating point [batch, items].
     """
     hits, _ = _hits(labels, scores, k)
@@ -94,9 +95,10 @@ def precision_at_k(labels: Any, scores: Any, k: int) -> Metric:
 
 
 def recall_at_k(labels: Any, scores: Any, k: int) -> Metric:
-    """The share of relevant items that are among the `k` with the highest scores, the mean over examples that have one.
+    """Returns the fraction of relevant items among the `k` highest-scored items, averaged over examples with at least
+    one relevant item.
 
-    Arguments as in `precision_at_k`.
+    The arguments are those of `precision_at_k`.
     """
     hits, relevant = _hits(labels, scores, k)
     has_one = tf.cast(relevant > 0, tf.float32)
@@ -104,7 +106,8 @@ def recall_at_k(labels: Any, scores: Any, k: int) -> Metric:
 
 
 def _hits(labels: Any, scores: Any, k: int) -> tuple[Any, Any]:
-    """Of each example, how many relevant items are among the first k, and how many there are."""
+    """Returns two float32 tensors [batch]: the number of relevant items among the first k, and of all relevant
+    items."""
     labels = tf.convert_to_tensor(labels)
     if labels.shape.rank == 1:
         labels = labels[:, tf.newaxis]
@@ -131,7 +134,7 @@ def _quotient(sums: Sequence[Any]) -> float:
 
 
 def _area(sums: Sequence[Any]) -> float:
-    """Of histograms of positive and negative examples over equal parts of [0, 1]."""
+    """Computes the area from histograms of positive and negative examples over equal bins of [0, 1]."""
     above = [np.append(np.cumsum(np.asarray(one, np.float64)[::-1])[::-1], 0.0) for one in sums]
     positive, negative = (one / one[0] if one[0] else np.full_like(one, np.nan) for one in above)
     return float(np.trapezoid(positive[::-1], negative[::-1]))

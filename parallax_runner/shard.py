@@ -1,4 +1,4 @@
-"""Gives each replica its own part of a `tf.data.Dataset`: the same two functions as the original's `shard`."""
+"""Gives each replica its own part of a `tf.data.Dataset`, with the same two functions as Parallax's `shard` module."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from parallax_runner.graph.shard_ids import NUM_SHARDS, SHARD_ID, shard_number
 
 
 def create_num_shards_and_shard_id() -> tuple[tf.Tensor, tf.Tensor]:
-    """Two scalars (int64): the number of replicas and the number of this one.
+    """Returns two int64 scalars: the number of replicas and the index of this replica.
 
-    They are 1 and 0 on one device; in a distributed run each replica reads its own. They may be used anywhere in the
-    graph, inside functions of datasets too.
+    On one device they are 1 and 0. In a distributed run each replica reads its own values. They may be used anywhere in
+    the graph, also inside functions that datasets map.
     """
     return shard_number(NUM_SHARDS), shard_number(SHARD_ID)
 
 
 def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The elements of `dataset` whose position is `shard_id` modulo `num_shards`: all of them on one device.
+    """Returns the elements of `dataset` whose position is `shard_id` modulo `num_shards`; on one device, all of them.
 
-    Together the replicas see every element once. Shard names of files, or records, before they are shuffled or
-    repeated; what stands before must give every replica the same order. Where elements cannot be dealt out evenly the
-    last replicas end one element earlier: a synchronous step then waits for them, so repeat the dataset.
+    Together the replicas see every element once. Shard file names or records before you shuffle or repeat them: the
+    input of this function must have the same order on every replica. If the elements do not divide evenly, the last
+    replicas get one element less, and the last synchronous step waits for them for ever. Repeat the dataset in that
+    case.
     """
     num_shards, shard_id = create_num_shards_and_shard_id()
     return dataset.shard(num_shards, shard_id)

@@ -1,7 +1,7 @@
 """Writes docs/configuration.md: every key of the configuration, from the schema and the files in conf/.
 
-A meaning is a comment, and stands where the value stands: in the choice's file in conf/, or in
-parallax_runner/config/schema.py for a field whose default is there.
+The meaning of a key is the comment next to its value: in the choice's file in conf/, or in
+parallax_runner/config/schema.py if the default is there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ INTRODUCTION = """# Configuration reference
 This page is generated: `scripts/docs reference` writes it from `conf/` and `parallax_runner/config/schema.py`.
 
 Every key can be set on the command line, in
-[Hydra's override syntax](https://hydra.cc/docs/1.3/advanced/override_grammar/basic/): `group=choice` takes a file of
-`conf/`, and `group.key=value` sets one key. The defaults are those of each group's default choice.
+[Hydra's override syntax](https://hydra.cc/docs/1.3/advanced/override_grammar/basic/): `group=choice` selects a file in
+`conf/`, and `group.key=value` sets one key. The default column has the values of each group's default choice.
 The last column lists the choices with another value. `???` marks a value that you must give. `${key}` is the value of
 another key.
 """
@@ -42,7 +42,7 @@ TABLE_OF_KEYS = "| key | type | default | unit | meaning | other choices |\n|---
 
 
 def page() -> str:
-    """The whole text of docs/configuration.md."""
+    """Returns the whole text of docs/configuration.md."""
     parts = [INTRODUCTION, _overview(), "## Top level\n", _top_level()]
     for group in _groups():
         if group in SCHEMA_GROUPS:
@@ -51,14 +51,14 @@ def page() -> str:
         parts += [f"## `{group}`\n", *(_free_choice(group, choice) for choice in _group_choices(group))]
     parts += [
         "## `experiment`\n",
-        "A named set of overrides; its file in `conf/experiment/` shows them.\n",
+        "An experiment is a named set of overrides, which are in its file in `conf/experiment/`.\n",
         _choices("experiment"),
     ]
     return "\n".join(parts)
 
 
 def _groups() -> dict[str, str | None]:
-    """The groups in the order of conf/config.yaml, each with its default choice."""
+    """Returns the groups in the order of conf/config.yaml, each with its default choice."""
     defaults = _yaml("config")["defaults"]
     return {
         group: choice
@@ -70,7 +70,7 @@ def _groups() -> dict[str, str | None]:
 
 
 def _group_choices(group: str) -> list[str]:
-    """All choices of a group, the default one first."""
+    """Returns all choices of a group, the default one first."""
     names = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
     return sorted(names, key=lambda name: name != _groups()[group])
 
@@ -84,7 +84,7 @@ def _overview() -> str:
 
 
 def _choices(group: str) -> str:
-    rows = ["| choice | what it is |", "|---|---|"]
+    rows = ["| choice | description |", "|---|---|"]
     for choice in _group_choices(group):
         rows.append(f"| `{group}={choice}` | {_prose(head_comment(_text(f'{group}/{choice}')))} |")
     return "\n".join(rows) + "\n"
@@ -120,7 +120,7 @@ def _free_choice(group: str, choice: str) -> str:
     ]
     lines = [f"### `{group}={choice}`\n"]
     lines += [_prose(head_comment(text)) + "\n"] if head_comment(text) else []
-    lines += [f"Brings {' and '.join(brought)}.\n"] if brought else []
+    lines += [f"Selects {' and '.join(brought)}.\n"] if brought else []
     node, comments = _composed(f"{group}={choice}")[group], key_comments(text)
     keys = [key for key in node if key != "_target_"]
     if keys:
@@ -136,7 +136,7 @@ def _row(key: KeyMeaning, prefix: str, default: str, others: str) -> str:
 
 
 def _prose(comment: str) -> str:
-    """A comment as Markdown: pages that it names become links."""
+    """Returns a comment as Markdown, with links to the pages that it names."""
     return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", comment.replace("<", "&lt;").replace("|", r"\|"))
 
 

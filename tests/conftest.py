@@ -1,4 +1,4 @@
-"""What holds for all tests: none fails for the time that it takes, and which of them run (docs/development.md)."""
+"""Settings of all tests: no time-out by duration, and the selection of a tier (docs/development.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of another tier."""
+    """Deselects the tests of other tiers."""
     chosen = _chosen(config)
     if chosen is None:
         return
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _chosen(config: pytest.Config) -> Callable[[str], bool] | None:
-    """Tells of a test's node id whether it is in the tier; None where all are."""
+    """Returns a function that says whether a test's node id is in the tier, or None if all tests are."""
     tier = config.getoption("--tier")
     if tier == "all":
         return None
@@ -44,12 +44,12 @@ def _chosen(config: pytest.Config) -> Callable[[str], bool] | None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """What the tier «changed» leaves out, and what it runs."""
+    """Reports the tests that the tier «changed» leaves out and those that it runs."""
     if config.getoption("--tier") != "changed":
         return []
     chosen = tiers.of_change(tiers.slow_tests(), tiers.changed_files())
     limit = f"more than {tiers.CHANGED_SECS / 60:.0f} minutes"
     return [
         *(f"slow tests of this change: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.run),
-        *(f"left out, as it would be {limit}: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.left_out),
+        *(f"left out, as the total would be {limit}: {entry.tests}, {entry.secs:.0f} s" for entry in chosen.left_out),
     ]

@@ -1,4 +1,4 @@
-"""A port that stays free for whoever is going to listen on it."""
+"""Picks a port that stays free until the test listens on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ TRIALS = 100
 
 
 def pick_free_port() -> int:
-    """One that the kernel gives nobody who asks for any: such a one could be taken before it is listened on."""
+    """Returns a port outside the kernel's ephemeral range, because a port in that range could be taken before it is
+    used."""
     least = int(RANGE.read_text().split()[0])
     for _ in range(TRIALS):
         port = random.randrange(least // 2, least)

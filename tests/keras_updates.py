@@ -1,8 +1,8 @@
-"""Updates as Keras' optimizers write them, by hand in graphs of TensorFlow 1: slots are plain variables whose names say
-little, and a sparse gradient is made dense before the whole table is updated.
+"""Keras' optimizer updates written by hand in TensorFlow 1 graphs: slots are plain variables with unhelpful names, and
+a sparse gradient is made dense before the whole table is updated.
 
 Reads and writes of a variable have the order that a traced Keras step gives them: nothing is written before the forward
-pass has read, and what is written is read again behind the write.
+pass has read, and a value that was written is read after the write.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Pairs: TypeAlias = Sequence[tuple[Gradient, tf.Variable]]
 
 
 class Update:
-    """The update of one variable: makes slots, and orders reads and writes, all of them behind `after`."""
+    """The update of one variable: creates slots, and orders reads and writes, all of them after `after`."""
 
     def __init__(self, optimizer: str, variable: tf.Variable, after: tf.Operation) -> None:
         self.optimizer, self.variable, self.writes = optimizer, variable, [after]
 
     def slot(self, name: str) -> tf.Variable:
-        """A variable of zeros of the variable's shape, with a name that does not extend the variable's."""
+        """Returns a variable of zeros with the variable's shape. Its name does not extend the variable's."""
         full = f"{self.optimizer}/{re.sub(r'/', '_', self.variable.op.name)}_{name}"
         with tf.variable_scope("", reuse=False):
             zeros = tf.zeros_initializer()
             return tf.get_variable(full, self.variable.shape, self.variable.dtype, zeros, trainable=False)
 
     def read(self, variable: tf.Variable) -> tf.Tensor:
-        """The values of the variable or of a slot, as all writes so far have left them."""
+        """Returns the values of the variable or of a slot after all writes so far."""
         with tf.control_dependencies(self.writes):
             return variable.read_value()
 
@@ -42,7 +42,7 @@ class Update:
             self.writes.append(variable.assign(value, read_value=False))
 
     def assign_add(self, variable: tf.Variable, value: Gradient) -> None:
-        """Writes all rows, or of slices their rows."""
+        """Adds to all rows, or for slices to their rows."""
         with tf.control_dependencies(self.writes):
             if isinstance(value, tf.IndexedSlices):
                 handle, ids, rows = variable.handle, value.indices, value.values
@@ -51,19 +51,19 @@ class Update:
                 self.writes.append(variable.assign_add(value, read_value=False))
 
     def assign_sub(self, variable: tf.Variable, value: Gradient) -> None:
-        """Writes all rows, or of slices their rows."""
+        """Subtracts from all rows, or for slices from their rows."""
         self.assign_add(variable, on_values(tf.negative, value))
 
 
 def on_values(change: Callable[[tf.Tensor], tf.Tensor], gradient: Gradient) -> Gradient:
-    """What Keras' operations that leave zero alone make of a gradient: slices stay slices."""
+    """Applies one of Keras' operations that keep zeros to a gradient: slices stay slices."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(change(gradient.values), gradient.indices, gradient.dense_shape)
     return change(gradient)
 
 
 def dense(gradient: Gradient) -> tf.Tensor:
-    """What the other operations make of slices."""
+    """Makes slices dense, as Keras' other operations do."""
     return tf.convert_to_tensor(gradient)
 
 
@@ -100,7 +100,7 @@ def ftrl(update: Update, gradient: Gradient) -> None:
 
 
 def divided(gradient: Gradient, divisor: tf.Tensor) -> Gradient:
-    """By Keras' own function: slices stay slices, and a branch asks whether the divisor has zeros."""
+    """Divides like Keras' own function: slices stay slices, and a branch checks whether the divisor has zeros."""
     from keras.src.backend.tensorflow.sparse import elementwise_division
 
     return elementwise_division(tf.divide)(gradient, divisor)
@@ -158,14 +158,15 @@ OPTIMIZERS: dict[str, Callable[[Update, Gradient], None]] = {
 
 
 def clip_each(pairs: Pairs, norm: float = 0.3) -> Pairs:
-    """`clipnorm`: slices stay slices."""
+    """Applies `clipnorm`: slices stay slices."""
     return [
         (on_values(lambda values: tf.clip_by_norm(values, norm), gradient), variable) for gradient, variable in pairs
     ]
 
 
 def clip_together(pairs: Pairs, norm: float = 0.3) -> Pairs:
-    """`global_clipnorm`: slices become dense, for the norm and for the result, and all results leave through one op."""
+    """Applies `global_clipnorm`: slices become dense, for the norm and for the result, and all results leave through
+    one op."""
     squares = [tf.reduce_sum(on_values(tf.square, gradient)) for gradient, _ in pairs]
     whole = tf.sqrt(tf.reduce_sum(tf.stack(squares)))
     scale = norm * tf.minimum(1.0 / whole, 1.0 / norm) + (whole - whole)
@@ -174,30 +175,31 @@ def clip_together(pairs: Pairs, norm: float = 0.3) -> Pairs:
 
 
 def average(update: Update, decay: float = 0.9) -> None:
-    """An average of the weights, read when they are updated."""
+    """Keeps an average of the weights, which is read when they are updated."""
     kept = update.slot("average")
     update.assign(kept, decay * update.read(kept) + (1 - decay) * update.read(update.variable))
 
 
 def as_they_are(pairs: Pairs) -> Pairs:
-    """No clipping."""
+    """Applies no clipping."""
     return pairs
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An optimizer of `OPTIMIZERS` with what Keras' base class adds, for who wants one of TensorFlow 1."""
+    """An optimizer of `OPTIMIZERS` with the methods of Keras' base class, for tests that need a TensorFlow 1
+    optimizer."""
 
     name: str
     clip: Callable[[Pairs], Pairs] = as_they_are
     averages: bool = False
 
     def compute_gradients(self, loss: tf.Tensor) -> list[tuple[Gradient, tf.Variable]]:
-        """Raw gradients of the trainable variables."""
+        """Returns the raw gradients of the trainable variables."""
         return tf.train.GradientDescentOptimizer(1.0).compute_gradients(loss)
 
     def apply_gradients(self, pairs: Pairs, global_step: tf.Variable) -> tf.Operation:
-        """The train op."""
+        """Returns the train op."""
         after = {variable.op.name: gradient.op for gradient, variable in pairs}
         writes: list[tf.Operation] = []
         for gradient, variable in self.clip(pairs):

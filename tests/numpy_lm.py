@@ -1,4 +1,4 @@
-"""The language model's outputs in NumPy: what a served one is compared with."""
+"""The language model's outputs in NumPy, the reference for a served model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 
 def outputs(variables: Mapping[str, np.ndarray], words: np.ndarray) -> dict[str, np.ndarray]:
-    """`next_word` and `log_probability`, [batch, length], of `words` of that shape; `variables` by their names."""
+    """Returns `next_word` and `log_probability`, [batch, length], for `words` of that shape; `variables` are by
+    name."""
     rows, units = len(words), variables["lstm/projection"].shape[0]
     cell = np.zeros([rows, units], np.float32)
     output = np.zeros([rows, variables["lstm/projection"].shape[1]], np.float32)

@@ -1,4 +1,4 @@
-"""A real Redis server of a test, with nothing on disk."""
+"""A real Redis server for tests, with nothing on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UP_SECS = 20.0
 
 @contextlib.contextmanager
 def redis_server(folder: Path, *, password: str = "", port: int | None = None) -> Iterator[int]:
-    """Its port, at 127.0.0.1."""
+    """Yields its port at 127.0.0.1."""
     assert PROGRAM is not None
     port = port or pick_free_port()
     conf = folder / f"redis-{port}.conf"

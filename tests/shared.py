@@ -1,4 +1,4 @@
-"""What tests in several processes look at: the first that asks for it makes it, and the others wait for that."""
+"""Results that tests in several processes share: the first that asks makes the result, and the others wait for it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Made = TypeVar("Made")
 
 
 def common_folder(folders: pytest.TempPathFactory) -> Path:
-    """The folder of this session's temporary files, the same for all workers of xdist."""
+    """Returns the folder of this session's temporary files, the same for all xdist workers."""
     own = folders.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def shared(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
-    """What `make` returns for an empty folder of this name: it is called once in a session, whatever process asks.
+    """Returns the result of `make` for an empty folder of this name; `make` is called once per session, whichever
+    process asks first.
 
-    Raises AssertionError in each process that asks, where `make` does.
+    If `make` raises AssertionError, this function does so in each process that asks.
     """
     base = common_folder(folders)
     result = base / f"{name}.made"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "slow.toml"
-# What .ci/run spends on slow tests at most.
+# The time limit of .ci/run for slow tests.
 CHANGED_SECS = 3600.0
 
 
@@ -19,9 +19,9 @@ CHANGED_SECS = 3600.0
 class SlowTests:
     """An entry of tests/slow.toml.
 
-    `tests` is a folder, a file, or a node id with or without its parameters; a `*` in it stands for anything. `secs` is
-    how long they take on two idle cores. `covers` are paths of files and, with a slash at the end, of folders; none for
-    tests that no change asks for.
+    `tests` is a folder, a file, or a node id with or without its parameters; a `*` matches anything. `secs` is the time
+    that the tests take on two idle cores. `covers` are paths of files and, with a slash at the end, of folders; it is
+    empty for tests that no change selects.
     """
 
     tests: str
@@ -29,12 +29,12 @@ class SlowTests:
     covers: tuple[str, ...]
 
     def has(self, node_id: str) -> bool:
-        """Whether a test is one of them."""
+        """Returns whether a test belongs to the entry."""
         pattern = ".*".join(re.escape(part) for part in self.tests.split("*"))
         return re.fullmatch(rf"{pattern}(?:[/:\[].*)?", node_id) is not None
 
     def depends_on(self, path: str) -> bool:
-        """Whether a change of this file may break them."""
+        """Returns whether a change of this file may break the tests."""
         file = self.tests.partition("::")[0]
         covers = (*self.covers, file, f"{file}/")
         return any(path.startswith(each) if each.endswith("/") else path == each for each in covers)
@@ -42,14 +42,14 @@ class SlowTests:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a change asks for, and what of it would take too long."""
+    """The tests that a change selects, and those left out because of the time limit."""
 
     run: tuple[SlowTests, ...]
     left_out: tuple[SlowTests, ...]
 
 
 def slow_tests() -> list[SlowTests]:
-    """The entries of tests/slow.toml."""
+    """Returns the entries of tests/slow.toml."""
     with open(LIST, "rb") as file:
         return [
             SlowTests(entry["tests"], entry["secs"], tuple(entry["covers"])) for entry in tomllib.load(file)["slow"]
@@ -57,8 +57,8 @@ def slow_tests() -> list[SlowTests]:
 
 
 def of_change(entries: Sequence[SlowTests], changed: Iterable[str] | None, limit_secs: float = CHANGED_SECS) -> Chosen:
-    """The entries that cover a changed file, the short ones first, as far as `limit_secs` goes; all where `changed` is
-    None."""
+    """Returns the entries that cover a changed file, the shortest first, within `limit_secs`; all of them if `changed`
+    is None."""
     paths = None if changed is None else list(changed)
     asked = [entry for entry in entries if entry.covers and (paths is None or any(map(entry.depends_on, paths)))]
     run, left_out, secs = [], [], 0.0
@@ -69,7 +69,8 @@ def of_change(entries: Sequence[SlowTests], changed: Iterable[str] | None, limit
 
 
 def changed_files() -> list[str] | None:
-    """Files that differ from those of the branch's base on origin/main, also uncommitted; None without such a base."""
+    """Returns the files that differ from the branch's base on origin/main, including uncommitted ones; None without a
+    base."""
     base = _git("merge-base", "origin/main", "HEAD")
     if base is None:
         return None
@@ -79,6 +80,6 @@ def changed_files() -> list[str] | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says; None where it fails."""
+    """Returns git's output, or None if it fails."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else None

@@ -1,22 +1,22 @@
-"""Stands for ssh among the hosts of a benchmark: `agent.py ADDRESS=PID,… [ssh's options] ADDRESS COMMAND…`.
+"""Replaces ssh among the hosts of a benchmark: `agent.py ADDRESS=PID,… [ssh's options] ADDRESS COMMAND…`.
 
-Run by path, as `python -I -S agent.py`: it imports nothing but the standard library. As ssh does, it hands the words
-of the command, joined by blanks, to a shell on the host, and passes on input, output and exit status. The command
-gets a bare environment, as a login gives it.
+Run it by path, as `python -I -S agent.py`: it imports only the standard library. Like ssh, it passes the words of the
+command, joined by blanks, to a shell on the host, and passes on input, output and exit status. The command gets a bare
+environment, as after a login.
 """
 
 import os
 import sys
 from collections.abc import Sequence
 
-# Of ssh: those that take a value.
+# The options of ssh that take a value.
 WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
 KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR")
 UNREACHABLE_STATUS = 255
 
 
 def split(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The host and the command of a command line of ssh's."""
+    """Splits a command line of ssh into the host and the command."""
     rest = list(words)
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
@@ -28,14 +28,15 @@ def split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def command_on(where: str, address: str, command: Sequence[str]) -> list[str]:
-    """What runs `command` on the host with this address; `where` lists the hosts. Raises KeyError."""
+    """Returns the command line that runs `command` on the host with this address; `where` lists the hosts. Raises
+    KeyError."""
     pids = dict(one.split("=") for one in where.split(","))
     shell = ["sh", "-c", " ".join(command)]
     return ["nsenter", "--target", pids[address], "--net", "--uts", *shell]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Becomes the command; 255, as ssh has it, where there is no such host."""
+    """Becomes the command; returns 255, like ssh, if there is no such host."""
     where, *words = arguments
     try:
         address, command = split(words)

@@ -1,4 +1,4 @@
-"""The hosts of a benchmark: how our runs and the peers are started on them, and what their interfaces count."""
+"""The hosts of a benchmark: starts our runs and the peers on them, and reads their interface counters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD
 from parallax_runner.launch.mpirun.over_hosts import mpirun_options
 from parallax_runner.launch.remote import passed_on
 
-# Of the peers' servers and workers on hosts of their own; on loopback free ones are looked for.
+# Ports of the peers' servers and workers on separate hosts; on loopback free ports are chosen.
 SERVER_PORT, WORKER_PORT = 2222, 2223
-# The hosts share this machine's cores. A rank that waits looks for messages all the time, and would take from others
-# what on a host of its own it takes from nobody: so it sleeps 0.5 ms before it looks again, ours and the peers' alike.
+# The hosts share this machine's cores. A waiting rank that polled for messages continuously would slow down the others,
+# which it cannot do on a host of its own. So all ranks, ours and the peers', sleep 0.5 ms between polls.
 SLEEP_WHEN_IDLE = (
     *("--mca", "threads_pthreads_yield_strategy", "nanosleep"),
     *("--mca", "threads_pthreads_nanosleep_time", "500000"),
@@ -33,14 +33,14 @@ SLEEP_WHEN_IDLE = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """`count` hosts over links of `link_mbit`, or as many workers on this machine's loopback where `hosts` is empty."""
+    """`count` hosts over links of `link_mbit`, or as many workers on this machine's loopback if `hosts` is empty."""
 
     count: int
     hosts: tuple[Host, ...] = ()
     link_mbit: int = 0
 
     def overrides(self) -> list[str]:
-        """What one of our runs needs to have a worker, and a server where there are any, on each host."""
+        """Returns the overrides for one of our runs with a worker, and a server if it has servers, on each host."""
         if not self.hosts:
             return [f"cluster.workers={self.count}", f"cluster.servers={self.count}"]
         lines = ",".join(f"'{host.address}: 0'" for host in self.hosts)
@@ -51,7 +51,8 @@ class Cluster:
         ]
 
     def mpirun(self, argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """What starts `argv` once on each host, as our own ranks are started, and the variables that go with it."""
+        """Returns the command that starts `argv` once on each host, as for our own ranks, and its environment
+        variables."""
         env = thread_environment(1)
         placed: list[str] = []
         if self.hosts:
@@ -64,7 +65,7 @@ class Cluster:
         return [*command, *argv], env | ALLOW_ROOT
 
     def on(self, number: int, argv: Sequence[str]) -> list[str]:
-        """What runs `argv` on host `number`, from 0, with one thread."""
+        """Returns the command that runs `argv` on host `number`, from 0, with one thread."""
         env = thread_environment(1) | passed_on()
         words = ["exec", "env", *(f"{name}={value}" for name, value in env.items()), *argv]
         if not self.hosts:
@@ -72,7 +73,7 @@ class Cluster:
         return [*shlex.split(agent_command(self.hosts)), self.hosts[number].address, shlex.join(words)]
 
     def addresses(self) -> tuple[list[str], list[str]]:
-        """Where workers and servers of a peer listen: one of each a host."""
+        """Returns the addresses of a peer's workers and servers, one of each per host."""
         if self.hosts:
             workers, servers = (
                 [f"{host.address}:{port}" for host in self.hosts] for port in (WORKER_PORT, SERVER_PORT)
@@ -83,11 +84,12 @@ class Cluster:
         return named[: self.count], named[self.count :]
 
     def sent_bytes(self) -> tuple[int, ...]:
-        """What each host's interface has sent so far; nothing on loopback, where no interface sees it."""
+        """Returns the bytes that each host's interface has sent so far; empty on loopback, which has no such
+        counter."""
         return tuple(counters.read(host.pid, INTERFACE).sent_bytes for host in self.hosts)
 
     def carried_bytes(self) -> tuple[int, ...]:
-        """What the hosts' links have carried so far, out and in: seen from where they are joined, by one look."""
+        """Returns the bytes that the hosts' links have carried so far, out and in, read at the bridge all at once."""
         if not self.hosts:
             return ()
         there = counters.parse_all(Path("/proc/self/net/dev").read_text(encoding="ascii"))
@@ -97,13 +99,13 @@ class Cluster:
 
 @contextmanager
 def shaped(count: int, link: Link) -> Iterator[Cluster]:
-    """Hosts over links. Raises NoNetwork."""
+    """Makes hosts over links. Raises NoNetwork."""
     with Network(count, link) as network:
         yield Cluster(count, tuple(network.hosts), link.mbit)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free now, all different."""
+    """Returns `count` different ports that are free now."""
     with_open = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in with_open]
     for one in with_open:
@@ -112,10 +114,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """What runs a module."""
+    """Returns the command line that runs a module."""
     return [sys.executable, "-m", module, *arguments]
 
 
 def guarded(argv: Sequence[str], last_signal: signal.Signals) -> list[str]:
-    """`argv` as a process to which the kernel sends `last_signal` when this one ends, however it ends."""
+    """Wraps `argv` so that the kernel sends the process `last_signal` when this one ends in any way."""
     return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(last_signal)), *argv]

@@ -1,4 +1,4 @@
-"""Bytes that the hosts' interfaces have sent and received, as the kernel counts them."""
+"""Reads the kernel's counters of bytes that the hosts' interfaces have sent and received."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one interface since it is there."""
+    """The bytes of one interface since it was created."""
 
     received_bytes: int
     sent_bytes: int
 
 
 def read(pid: int, interface: str) -> Traffic:
-    """The counters of an interface in the network namespace of a process. Raises OSError or ValueError."""
+    """Returns the counters of an interface in the network namespace of a process. Raises OSError or ValueError."""
     return parse(Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii"), interface)
 
 
 def parse(text: str, interface: str) -> Traffic:
-    """The counters of an interface in what /proc/net/dev shows. Raises ValueError where it is not there."""
+    """Returns the counters of an interface from the text of /proc/net/dev. Raises ValueError if it is not there."""
     found = parse_all(text)
     if interface not in found:
         raise ValueError(f"no interface {interface} among the counters")
@@ -28,7 +28,7 @@ def parse(text: str, interface: str) -> Traffic:
 
 
 def parse_all(text: str) -> dict[str, Traffic]:
-    """The counters of all interfaces in what /proc/net/dev shows, by name."""
+    """Returns the counters of all interfaces from the text of /proc/net/dev, by name."""
     lines = [line.partition(":") for line in text.splitlines() if ":" in line]
     fields = {name.strip(): numbers.split() for name, _, numbers in lines}
     return {name: Traffic(received_bytes=int(each[0]), sent_bytes=int(each[8])) for name, each in fields.items()}

@@ -1,4 +1,4 @@
-"""What `scripts/bench --hosts N` does: makes the hosts where it can, and measures on loopback where it cannot."""
+"""Runs `scripts/bench --hosts N`: makes the hosts if possible, and measures on loopback otherwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class Measured:
-    """All rounds; `link` is None where they were made on loopback. `ended_early` says why there are not all, if so."""
+    """All rounds; `link` is None on loopback. `ended_early` gives the reason if some rounds are missing."""
 
     hosts: int
     link: Link | None
@@ -31,19 +31,17 @@ class Measured:
 
     @property
     def fact(self) -> str:
-        """What the numbers are of, in a sentence."""
+        """Returns a sentence that describes the measurement."""
         if self.link is None:
-            return (
-                f"{self.hosts} ranks on loopback, without hosts of their own; servers of a mode that has some: as many"
-            )
+            return f"{self.hosts} ranks on loopback, without separate hosts; a mode with servers has as many servers"
         late = f" and {self.link.latency_us} µs of latency" if self.link.latency_us else ""
         return (
             f"{self.hosts} hosts (network namespaces) over links of {self.link.mbit} Mbit/s each way{late}, a rank "
-            "on each and, where the mode has servers, a server, all on this machine's cores"
+            "on each and, if the mode has servers, a server, all on this machine's cores"
         )
 
     def as_json(self) -> dict[str, Any]:
-        """All raw numbers."""
+        """Returns all raw numbers."""
         mbit, latency_us = (None, None) if self.link is None else (self.link.mbit, self.link.latency_us)
         numbers = rounds.as_json(self.measurements)
         facts = {"hosts": self.hosts, "mbit": mbit, "latency_us": latency_us, "ended_early": self.ended_early}
@@ -51,17 +49,17 @@ class Measured:
 
 
 def enter_network(tell: Callable[[str], None]) -> None:
-    """Becomes the same command in a network of its own; returns when in one, or with a word where there can be none."""
+    """Becomes the same command in a separate network; returns once inside, or with a message if that is impossible."""
     try:
         network.enter([sys.executable, "-m", "benchmarks", *sys.argv[1:]])
     except NoNetwork as error:
-        tell(f"{error}: measuring on loopback, where links cost nothing and no interface counts")
+        tell(f"{error}: measuring on loopback, without link costs and interface counters")
 
 
 def measure_hosts(asked: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> Measured:
-    """What was measured, also where a run failed, or somebody interrupted, before the last. Raises RunFailed or
-    KeyboardInterrupt where that was before the first, and NoNetwork where the hosts cannot be joined."""
-    # What is entered below is left in order, as after Ctrl-C.
+    """Returns the measurements, even if a later run failed or was interrupted. Raises RunFailed or KeyboardInterrupt if
+    that happened before the first one ended, and NoNetwork if the hosts cannot be joined."""
+    # A SIGTERM then leaves the context managers below in order, like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))
     folder.mkdir()
 
@@ -89,7 +87,7 @@ def measure_hosts(asked: argparse.Namespace, folder: Path, tell: Callable[[str],
         return measure(Cluster(asked.hosts), None)
     link = Link(asked.mbit, asked.latency_us)
     if link.latency_us and not network.has_netem():
-        tell("this kernel has no netem: --latency-us is left out")
+        tell("this kernel has no netem: --latency-us is ignored")
         link = Link(asked.mbit)
     with shaped(asked.hosts, link) as cluster:
         return measure(cluster, link)

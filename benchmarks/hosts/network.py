@@ -1,7 +1,7 @@
-"""Hosts on one machine: a network namespace each, joined by a bridge over links of a given speed.
+"""Hosts on one machine: a network namespace for each, joined by a bridge over links of a given speed.
 
-All of it stands in namespaces of this process's own (`enter` makes them), so that no interface of the machine is
-touched, and the kernel takes everything away when the last process in it ends, however it ends.
+All of it is in namespaces of this process (`enter` makes them), so no interface of the machine is touched, and the
+kernel removes everything when the last process in it ends in any way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-INSIDE = "PARALLAX_BENCH_NETWORK"  # set in the process that has a network of its own
+INSIDE = "PARALLAX_BENCH_NETWORK"  # set in a process that is in a separate network
 BRIDGE, INTERFACE = "br0", "e0"
 DRIVER_ADDRESS = "10.9.0.1"
 MAX_HOSTS = 200
@@ -29,32 +29,33 @@ class NoNetwork(Exception):
 
 @dataclass(frozen=True)
 class Link:
-    """What joins a host to the bridge: megabits a second each way, and microseconds that what it sends is held back."""
+    """The link between a host and the bridge: megabits per second each way, and the delay of sent packets in
+    microseconds."""
 
     mbit: int
     latency_us: int = 0
 
     @property
     def burst_bytes(self) -> int:
-        """Bytes that may pass at once: 10 ms of the link's speed, and not less than what was seen to work."""
+        """The burst size in bytes: 10 ms of the link's speed, with a minimum that works in practice."""
         return max(256 * 1024, self.mbit * 1_000_000 // 8 // 100)
 
 
 @dataclass(frozen=True)
 class Host:
-    """A namespace that the process `pid` keeps."""
+    """A namespace that the process `pid` keeps alive."""
 
     number: int
     pid: int
 
     @property
     def name(self) -> str:
-        """Its own host name."""
+        """The host's name."""
         return f"h{self.number}"
 
     @property
     def outer_interface(self) -> str:
-        """The end of its link at the bridge."""
+        """The bridge end of its link."""
         return f"v{self.number}"
 
     @property
@@ -64,7 +65,7 @@ class Host:
 
 
 def bridge_commands() -> list[list[str]]:
-    """What makes the bridge, with the driver's address on it; the driver's own traffic is not held back."""
+    """Returns the commands that make the bridge with the driver's address; the driver's own traffic is not limited."""
     return [
         ["ip", "link", "set", "lo", "up"],
         ["ip", "link", "add", BRIDGE, "type", "bridge"],
@@ -74,7 +75,7 @@ def bridge_commands() -> list[list[str]]:
 
 
 def host_commands(host: Host, link: Link) -> list[list[str]]:
-    """What joins a host to the bridge: both ends of its link let pass as much as the link does."""
+    """Returns the commands that join a host to the bridge, with both ends of its link limited to the link's speed."""
     outer = host.outer_interface
     inside = enter_host(host.pid)
     shape = ["tbf", "rate", f"{link.mbit}mbit", "burst", str(link.burst_bytes), "latency", "100ms"]
@@ -94,12 +95,12 @@ def host_commands(host: Host, link: Link) -> list[list[str]]:
 
 
 def enter_host(pid: int) -> list[str]:
-    """What goes before a command so that it runs on the host that the process `pid` keeps."""
+    """Returns the prefix that runs a command on the host that the process `pid` keeps."""
     return ["nsenter", "--target", str(pid), "--net", "--uts"]
 
 
 class Network:
-    """`count` hosts, while entered. Raises NoNetwork where one cannot be made."""
+    """A context manager for `count` hosts. Raises NoNetwork if a host cannot be made."""
 
     def __init__(self, count: int, link: Link) -> None:
         self._count = count
@@ -128,7 +129,7 @@ class Network:
         subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
 
     def _hold(self, number: int) -> Host:
-        # It ends when this process does: then nobody holds the other end of its input.
+        # The holder ends with this process, because its standard input then closes.
         holder = subprocess.Popen(
             ["unshare", "--net", "--uts", "sh", "-c", HOLDER.format(name=f"h{number}")],
             stdin=subprocess.PIPE,
@@ -145,7 +146,7 @@ class Network:
 
 
 def enter(argv: Sequence[str]) -> None:
-    """Becomes `argv` in a network of its own, without root too where the kernel allows it; returns if it is in one.
+    """Becomes `argv` in a separate network, without root if the kernel allows it; returns if it is already in one.
 
     Raises NoNetwork.
     """
@@ -160,18 +161,18 @@ def enter(argv: Sequence[str]) -> None:
 
 
 def is_inside() -> bool:
-    """Whether this process is in a network that `enter` made."""
+    """Returns whether this process is in a network that `enter` made."""
     return INSIDE in os.environ
 
 
 def unshare_command() -> list[str]:
-    """What gives a command a network of its own."""
+    """Returns the prefix that gives a command a separate network."""
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *as_root, "--net"]
 
 
 def missing() -> str | None:
-    """Why no network can be made here, None if it can."""
+    """Returns the reason why no network can be made here, or None if it can."""
     tools = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]
     if tools:
         return f"{', '.join(tools)} cannot be found (packages iproute2 and util-linux)"
@@ -183,13 +184,13 @@ def missing() -> str | None:
 
 
 def has_netem() -> bool:
-    """Whether this kernel can hold packets back."""
+    """Returns whether this kernel can delay packets."""
     trial = [*unshare_command(), "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
     return subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
 def agent_command(hosts: Sequence[Host]) -> str:
-    """What stands for ssh among these hosts: `cluster.remote_shell` of a run."""
+    """Returns the command that replaces ssh among these hosts: `cluster.remote_shell` of a run."""
     where = ",".join(f"{host.address}={host.pid}" for host in hosts)
     return f"{sys.executable} -I -S {Path(__file__).with_name('agent.py')} {where}"
 

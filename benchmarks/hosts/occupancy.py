@@ -1,4 +1,4 @@
-"""What a step's time is spent on: links that are full, cores that compute, or neither; from the kernel's counters."""
+"""Splits a step's time into full links, computing cores, or neither, from the kernel's counters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Self
 import psutil
 
 INTERVAL_SECS = 0.02
-# Of what a link lets pass: a link that carries this much has no room to speak of.
+# Share of a link's capacity from which on the link counts as full.
 FULL = 0.8
 
 
 @dataclass(frozen=True)
 class Glance:
-    """At `secs` the links had carried so many bytes, of each host out and in; all cores had been idle so long."""
+    """One sample at `secs`: the bytes that each host's link has carried out and in, and the idle time of all cores."""
 
     secs: float
     carried_bytes: tuple[int, ...]
@@ -27,8 +27,8 @@ class Glance:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Of a step: how long some link was full, how long the cores were idle (the share of them, times the time), and how
-    much of that while no link was full."""
+    """Times per step: with some link full, with idle cores (share of idle cores, times the time), and with idle cores
+    while no link was full."""
 
     full_ms: float
     idle_ms: float
@@ -36,7 +36,7 @@ class Occupancy:
 
 
 class Onlooker:
-    """Looks every 20 ms, while entered."""
+    """Takes a sample every 20 ms; a context manager."""
 
     def __init__(self, carried_bytes: Callable[[], tuple[int, ...]]) -> None:
         self.glances: list[Glance] = []
@@ -63,7 +63,7 @@ class Onlooker:
 def occupancy(
     glances: Sequence[Glance], *, begin_secs: float, end_secs: float, steps: int, link_mbit: int, cores: int
 ) -> Occupancy | None:
-    """Of each of `steps` steps between two times; None where nobody looked."""
+    """Returns the times for each of `steps` steps between two times, or None without samples."""
     seen = [glance for glance in glances if begin_secs <= glance.secs <= end_secs]
     if len(seen) < 2:
         return None
@@ -76,6 +76,6 @@ def occupancy(
         full += secs if is_full else 0
         idle += idle_secs
         neither += 0 if is_full else idle_secs
-    # The time between two glances counts as the steps' share of it.
+    # Samples may cover more or less than the steps, so totals are scaled by the ratio of the two durations.
     per_step = 1000 * (end_secs - begin_secs) / (seen[-1].secs - seen[0].secs) / steps
     return Occupancy(full * per_step, idle * per_step, neither * per_step)

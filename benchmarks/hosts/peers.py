@@ -1,4 +1,4 @@
-"""How the peers are started on the hosts of a benchmark: one module each in `benchmarks/peers/`."""
+"""Starts the peers on the hosts of a benchmark: one module each in `benchmarks/peers/`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from benchmarks.overlap import Told
 from benchmarks.runs import RunFailed, Watched
 
 FINISHED = re.compile(r"^finished: (\{.*\})$", re.MULTILINE)
-Command = tuple[list[str], Mapping[str, str]]  # and the variables that go with it
+Command = tuple[list[str], Mapping[str, str]]  # the command and its environment variables
 
 
 class Peer:
-    """A module of `benchmarks/peers/`, with options of its own."""
+    """A module of `benchmarks/peers/`, with its options."""
 
     def __init__(self, module: str, *options: str) -> None:
         self._module, self._options = f"benchmarks.peers.{module}", options
 
     def commands(self, cluster: Cluster, common: Sequence[str], folder: Path, stack: ExitStack) -> list[Command]:
-        """The commands that tell of their steps. What they need beside them is started, until the stack ends."""
+        """Returns the commands that report their steps, and starts the other processes that they need until the stack
+        ends."""
         raise NotImplementedError
 
     def _argv(self, *arguments: str) -> list[str]:
@@ -36,14 +37,14 @@ class Peer:
 
 
 class ByMpirun(Peer):
-    """mpirun starts it once on each host."""
+    """A peer that mpirun starts once on each host."""
 
     def commands(self, cluster: Cluster, common: Sequence[str], folder: Path, stack: ExitStack) -> list[Command]:
         return [cluster.mpirun(self._argv(*common))]
 
 
 class Alone(Peer):
-    """As many processes as there are hosts, which know nothing of each other, on this machine's own network."""
+    """As many independent processes as there are hosts, on this machine's own network."""
 
     def commands(self, cluster: Cluster, common: Sequence[str], folder: Path, stack: ExitStack) -> list[Command]:
         return [(Cluster(cluster.count).on(0, self._argv(*common)), {})] * cluster.count
@@ -51,14 +52,15 @@ class Alone(Peer):
 
 @dataclass(frozen=True)
 class Job:
-    """A process of TensorFlow's."""
+    """A process of a TensorFlow cluster."""
 
     name: str
     index: int
 
 
 class ByTensorflow(Peer):
-    """A process of each of `jobs` on each host, joined by TensorFlow's servers; job `first` of the first host tells."""
+    """A peer with a process of each of `jobs` on each host, joined by TensorFlow's servers; job `first` of the first
+    host reports."""
 
     def __init__(self, module: str, *options: str, jobs: Sequence[str], first: str = "worker") -> None:
         super().__init__(module, *options)
@@ -94,7 +96,7 @@ PEERS: dict[str, Peer] = {
 def run_peer(
     mode: str, cluster: Cluster, common: Sequence[str], folder: Path, on_told: Callable[[Told], None]
 ) -> dict[str, Any]:
-    """What the peer tells of itself, and when it told of its steps. Raises RunFailed."""
+    """Returns what the peer reports of itself, and the times of its progress reports. Raises RunFailed."""
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         commands = PEERS[mode].commands(cluster, common, folder, stack)
@@ -114,12 +116,12 @@ def run_peer(
             one.wait_until_ended()
     said = FINISHED.search(watched[0].said())
     if said is None:
-        raise RunFailed(f"{' '.join(watched[0].argv)}\nhas not told its facts:\n{watched[0].said()[-4000:]}")
+        raise RunFailed(f"{' '.join(watched[0].argv)}\ndid not report its results:\n{watched[0].said()[-4000:]}")
     return json.loads(said[1]) | {"told": [one.told for one in watched]}
 
 
 def _start(argv: Sequence[str], log: Path, stack: ExitStack) -> None:
-    """Starts a process that the end of the stack kills."""
+    """Starts a process that is killed at the end of the stack."""
     output = stack.enter_context(log.open("wb"))
     process = subprocess.Popen(
         guarded(argv, signal.SIGKILL),

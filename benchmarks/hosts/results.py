@@ -1,4 +1,4 @@
-"""What all rounds over the same links say: medians, spreads and ratios, as rows of a table and as a plot."""
+"""Summarizes all rounds over the same links: medians, spreads and ratios, as rows of a table and as a plot."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from parallax_runner.plan.format_bytes import format_bytes
 
 
 def ratios(measurements: Sequence[Measurement], mode: str, other: str) -> Spread | None:
-    """How many times as fast `mode` is as `other`, each round's own; None where no round has both."""
+    """Returns how many times as fast `mode` is as `other`, within each round; None if no round has both."""
     rates = {(one.mode, one.round): one.rate for one in measurements}
     common = [number for name, number in rates if name == mode and (other, number) in rates]
     return spread([rates[mode, number] / rates[other, number] for number in common]) if common else None
 
 
 def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
-    """A row a mode and peer; a column for each peer, and for the ideal, that was measured."""
+    """Returns one row per mode and peer, with a column for each measured peer and for the ideal."""
     modes = list(dict.fromkeys(one.mode for one in measurements))
     others = [mode for mode in (IDEAL, *PEERS) if mode in modes]
     body = []
@@ -45,12 +45,12 @@ def rows_of_hosts(measurements: Sequence[Measurement]) -> Rows:
             )
         )
     unit = measurements[0].unit
-    head = ("mode", unit, "least – most", "ms a step", "interface sent", "counted", "predicted", "link full", "idle")
+    head = ("mode", unit, "min – max", "ms a step", "interface sent", "counted", "predicted", "link full", "idle")
     return Rows((*head, *(f"× {other}" for other in others)), tuple(body))
 
 
 def draw(measurements: Sequence[Measurement], path: Path, caption: str) -> None:
-    """Writes a PNG: speed, and beside it what an interface sends, of each mode; peers in grey."""
+    """Writes a PNG: the speed of each mode next to the bytes that an interface sends; peers are grey."""
     modes = list(dict.fromkeys(one.mode for one in measurements))
     figure = Figure(figsize=(8.0, 4.0), layout="constrained")
     speed, sent = figure.subplots(1, 2)
@@ -59,7 +59,7 @@ def draw(measurements: Sequence[Measurement], path: Path, caption: str) -> None:
         color = "tab:gray" if mode in (*PEERS, IDEAL) else "tab:blue"
         _bar(speed, place, [one.rate for one in own], color)
         _bar(sent, place, [one.sent_bytes / 1e6 for one in own if one.sent_bytes is not None], color)
-    for axes, label in ((speed, measurements[0].unit), (sent, "MB sent a step and rank")):
+    for axes, label in ((speed, measurements[0].unit), (sent, "MB sent per step and rank")):
         axes.set_xticks(range(len(modes)), modes, rotation=30, ha="right", fontsize=8)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)

@@ -20,13 +20,13 @@ from benchmarks.runs import Predicted, Run
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 WITH_SERVERS = ("ps", "hybrid")
-OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "auto")
+OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "sharded_1", "auto")
 MODES = (IDEAL, *OURS, *PEERS)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A run told of `step` at `secs`, when the hosts' interfaces had sent so many bytes."""
+    """A progress report: a run was at `step` at `secs`, when the hosts' interfaces had sent `sent_bytes`."""
 
     step: int
     secs: float
@@ -35,12 +35,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one round says of one mode or peer.
+    """The result of one mode or peer in one round.
 
-    `rate` is words a second over all ranks, or examples where data has no words. `sent_bytes` is what an interface sent
-    in a step, the mean over hosts, and `of_each_host` what each did; None where no interface counts, and so
-    `occupancy`. `counted_bytes` is what our run counted itself, a step and worker, and `predicted` what its plan
-    foresaw.
+    `rate` is words per second over all ranks, or examples if the data has no words. `sent_bytes` is what an interface
+    sent per step, as the mean over hosts, and `of_each_host` the same for each host; both, and `occupancy`, are None
+    without interface counters. `counted_bytes` is our run's own count per step and worker, and `predicted` is its
+    plan's prediction.
     """
 
     round: int
@@ -68,9 +68,10 @@ def measure(
     folder: Path,
     tell: Callable[[str], None],
 ) -> Iterator[Measurement]:
-    """Round after round each mode and peer, each when it is there; the runs' folders are in `folder`.
+    """Runs each mode and peer, round after round, and yields each result when it is there; the runs' folders are in
+    `folder`.
 
-    A mode may bring a number of steps of its own, as in `horovod_dense:6`. Raises RunFailed.
+    A mode may have its own number of steps, as in `horovod_dense:6`. Raises RunFailed.
     """
     for number in range(repeats):
         for mode, own_steps in (split_steps(mode, steps) for mode in modes):
@@ -79,18 +80,19 @@ def measure(
             if warning:
                 tell(warning)
             one = _measure_one(mode, number, cluster, own_steps, overrides, folder / f"{number}_{mode}", around)
-            sent = "" if one.sent_bytes is None else f", {one.sent_bytes / 1e6:.2f} MB sent a step and rank"
+            sent = "" if one.sent_bytes is None else f", {one.sent_bytes / 1e6:.2f} MB sent per step and rank"
             tell(f"round {number + 1}/{repeats} {mode}: {one.rate:,.0f} {one.unit}, {one.step_ms:.1f} ms a step{sent}")
             yield one
 
 
 def split_steps(mode: str, steps: int) -> tuple[str, int]:
-    """`mpi` and `mpi:20` to a mode and its steps. Raises ValueError where there is no such mode, or no such number."""
+    """Splits `mpi` or `mpi:20` into a mode and its steps. Raises ValueError for an unknown mode or an invalid
+    number."""
     name, colon, number = mode.partition(":")
     if name not in MODES:
         raise ValueError(f"no such mode: {name!r}; expected some of {', '.join(MODES)}")
     if colon and not (number.isdecimal() and int(number) > 0):
-        raise ValueError(f"{mode!r}: expected a number of steps behind the colon")
+        raise ValueError(f"{mode!r}: expected a number of steps after the colon")
     return name, int(number) if colon else steps
 
 
@@ -137,12 +139,12 @@ def _measure_one(
 
 
 def from_step(samples: Sequence[Sample], step: int) -> list[Sample]:
-    """Without what came before: set-up and the first steps."""
+    """Drops the samples before `step`: set-up and the first steps."""
     return [sample for sample in samples if sample.step >= step]
 
 
 def sent_in_a_step(samples: Sequence[Sample]) -> tuple[float, ...]:
-    """Bytes that each host sent in a step between the first and the last of `samples`."""
+    """Returns the bytes per step that each host sent between the first and the last of `samples`."""
     counted = [sample for sample in samples if sample.sent_bytes]
     if len(counted) < 2:
         return ()
@@ -165,7 +167,8 @@ def _occupancy(onlooker: Onlooker, samples: Sequence[Sample], cluster: Cluster) 
 
 
 def _pieces(mode: str, cluster: Cluster, overrides: Sequence[str]) -> list[str]:
-    """A piece of each table a server, as the peer has, unless the overrides say something of it."""
+    """Returns overrides for one piece of each table per server, as the peer has, unless `overrides` sets
+    `partition`."""
     if mode not in WITH_SERVERS or any(one.lstrip("+").startswith("partition") for one in overrides):
         return []
     return ["partition=fixed", f"partition.num={cluster.count}"]
@@ -196,7 +199,7 @@ def _run_ours(
 
 
 def _run_ideal(count: int, steps: int, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
-    """As many runs of one process as there are hosts, side by side on the same cores; nothing travels."""
+    """Runs as many single-process runs as there are hosts, side by side on the same cores, without exchange."""
     with ExitStack() as stack:
         given = ["comm=local", *_fixed(steps), *overrides]
         runs = [stack.enter_context(Run(folder / str(copy), given, cwd=folder.parent)) for copy in range(count)]
@@ -212,5 +215,5 @@ def _facts_of(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """All raw numbers."""
+    """Returns all raw numbers."""
     return [asdict(one) for one in measurements]

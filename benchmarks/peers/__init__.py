@@ -1,1 +1,1 @@
-"""The same models on other systems, written plainly, as their own users would: what scripts/bench compares with."""
+"""The same models on other systems, written plainly, as their own users would: the peers of scripts/bench."""

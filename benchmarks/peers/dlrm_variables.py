@@ -1,4 +1,4 @@
-"""The model of models/dlrm_keras.py on plain `tf.Variable`s: `ParameterServerStrategy` takes no Keras 3 model.
+"""The model of models/dlrm_keras.py on plain `tf.Variable`s, because `ParameterServerStrategy` takes no Keras 3 model.
 
 The optimizer is the one that the model names. A variable may be sharded over servers; `tf.nn.embedding_lookup` then
 asks each shard for its own rows.
@@ -18,7 +18,7 @@ INITIAL_ACCUMULATOR, EPSILON = 0.1, 1e-7  # of keras.optimizers.Adagrad
 
 
 class Dlrm:
-    """The variables, made where it is constructed: in the scope of a strategy. `settings` is the group `model`."""
+    """The variables, created in the scope of a strategy. `settings` is the group `model`."""
 
     def __init__(self, settings: Any) -> None:
         rows = [min(cardinality, settings.max_rows) for cardinality in settings.cardinalities]
@@ -33,12 +33,12 @@ class Dlrm:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """All of them; a sharded one by its shards."""
+        """Returns all variables; a sharded one as its shards."""
         dense = [variable for layer in (*self._bottom, *self._top) for variable in layer]
         return [shard for one in (*self._tables, *dense) for shard in getattr(one, "variables", [one])]
 
     def logits(self, dense: tf.Tensor, categorical: tf.Tensor) -> tf.Tensor:
-        """Return the logits, [batch], of inputs [batch, dense_features] and [batch, len(cardinalities)]."""
+        """Returns the logits, [batch], of inputs [batch, dense_features] and [batch, len(cardinalities)]."""
         bottom = tf.nn.relu(mlp(dense, self._bottom))
         embeddings = [tf.nn.embedding_lookup(table, ids) for table, ids in self._lookups(categorical)]
         features = tf.concat([bottom, interactions([bottom, *embeddings])], axis=1)
@@ -55,7 +55,7 @@ class Dlrm:
 
 
 class Adagrad:
-    """Adagrad by TensorFlow's own ops, where each variable is: only rows that a gradient has are read and written."""
+    """Adagrad by TensorFlow's own ops, at each variable's place; it reads and writes only the rows of a gradient."""
 
     def __init__(self, variables: Sequence[tf.Variable], learning_rate: float) -> None:
         self._learning_rate = learning_rate
@@ -65,7 +65,7 @@ class Adagrad:
                 self._accumulators.append(tf.Variable(tf.fill(variable.shape, INITIAL_ACCUMULATOR)))
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> None:
-        """Changes the variables by their gradients."""
+        """Updates the variables by their gradients."""
         for gradient, variable, accumulator in zip(gradients, variables, self._accumulators, strict=True):
             handles = {"var": variable.handle, "accum": accumulator.handle}
             factors = {"lr": self._learning_rate, "epsilon": EPSILON}
@@ -78,13 +78,13 @@ class Adagrad:
 
 
 class Sgd:
-    """Gradient descent: a gradient that is a list of rows changes those rows."""
+    """Gradient descent; a gradient that is a list of rows changes only those rows."""
 
     def __init__(self, variables: Sequence[tf.Variable], learning_rate: float) -> None:
         self._learning_rate = learning_rate
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> None:
-        """Changes the variables by their gradients."""
+        """Updates the variables by their gradients."""
         for gradient, variable in zip(gradients, variables, strict=True):
             if isinstance(gradient, tf.IndexedSlices):
                 variable.scatter_sub(tf.IndexedSlices(self._learning_rate * gradient.values, gradient.indices))
@@ -96,7 +96,7 @@ OPTIMIZERS = {"adagrad": Adagrad, "sgd": Sgd}  # by Keras' names
 
 
 def make_mlp(units: Sequence[int]) -> list[tuple[tf.Variable, tf.Variable]]:
-    """Return (kernel, bias) of each layer, initialized as Keras does."""
+    """Returns (kernel, bias) of each layer, initialized as Keras does."""
     glorot = keras.initializers.GlorotUniform()
     return [
         (tf.Variable(lambda shape=(ins, outs): glorot(shape)), tf.Variable(tf.zeros([outs])))
@@ -105,19 +105,19 @@ def make_mlp(units: Sequence[int]) -> list[tuple[tf.Variable, tf.Variable]]:
 
 
 def mlp(inputs: tf.Tensor, layers: Sequence[tuple[tf.Variable, tf.Variable]]) -> tf.Tensor:
-    """Return the output of the last layer, without a ReLU; the layers before have one."""
+    """Returns the output of the last layer, without a ReLU; the layers before have one."""
     for number, (kernel, bias) in enumerate(layers):
         inputs = tf.matmul(tf.nn.relu(inputs) if number else inputs, kernel) + bias
     return inputs
 
 
 def hashed(ids: tf.Tensor, rows: int) -> tf.Tensor:
-    """Return what `keras.layers.Hashing` makes of ids."""
+    """Returns the result of `keras.layers.Hashing` for ids."""
     return tf.strings.to_hash_bucket_fast(tf.as_string(ids), rows)
 
 
 def interactions(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the dot product of each pair of vectors [batch, size], [batch, pairs]."""
+    """Returns the dot product of each pair of vectors [batch, size], as [batch, pairs]."""
     stacked, count = tf.stack(vectors, axis=1), len(vectors)
     products = tf.reshape(tf.matmul(stacked, stacked, transpose_b=True), [-1, count * count])
     row, column = np.tril_indices(count, k=-1)

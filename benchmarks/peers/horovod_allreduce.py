@@ -1,4 +1,4 @@
-"""A peer: Horovod's own allreduce on each gradient; mpirun starts it once a rank.
+"""A peer: Horovod's own allreduce on each gradient; mpirun starts one process per rank.
 
 `python -m benchmarks.peers.horovod_allreduce --steps 100 [--sparse-as-dense | --grouped] [Hydra overrides]`
 """
@@ -15,8 +15,8 @@ from benchmarks.peers.task import leave, parser
 
 
 class AllreduceOptimizer:
-    """An optimizer on gradients that are averaged over the ranks, as `hvd.DistributedOptimizer` is, which does not work
-    with this TensorFlow. An `IndexedSlices` becomes two allgathers there too, unless `sparse_as_dense`."""
+    """An optimizer that averages gradients over the ranks, like `hvd.DistributedOptimizer`, which does not work with
+    this TensorFlow. As there, an `IndexedSlices` becomes two allgathers unless `sparse_as_dense` is set."""
 
     def __init__(self, optimizer: tf.train.Optimizer, *, sparse_as_dense: bool, grouped: bool) -> None:
         self._optimizer = optimizer
@@ -43,8 +43,8 @@ class AllreduceOptimizer:
 def main() -> None:
     """Trains one rank."""
     made = parser(__doc__)
-    made.add_argument("--sparse-as-dense", action="store_true", help="a sparse gradient travels as its whole table")
-    made.add_argument("--grouped", action="store_true", help="all gradients, dense ones only, in one group")
+    made.add_argument("--sparse-as-dense", action="store_true", help="send a sparse gradient as its whole table")
+    made.add_argument("--grouped", action="store_true", help="send all gradients in one group (dense ones only)")
     arguments = made.parse_args()
     hvd.init()
     training = Training(arguments, rank=hvd.rank(), size=hvd.size())

@@ -12,7 +12,7 @@ from benchmarks.peers.task import Standings, Task, leave, parser
 
 
 class Teller(keras.callbacks.Callback):
-    """Tells of steps."""
+    """Reports steps."""
 
     def __init__(self, standings: Standings) -> None:
         super().__init__()

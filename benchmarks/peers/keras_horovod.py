@@ -1,9 +1,10 @@
-"""A peer: a Keras model and its optimizer, with Horovod's allreduce of each gradient; mpirun starts it once a rank.
+"""A peer: a Keras model and its optimizer, with Horovod's allreduce of each gradient; mpirun starts one process per
+rank.
 
 `python -m benchmarks.peers.keras_horovod --steps 100 [--sparse-as-dense] [Hydra overrides]`
 
-The loop is the one of Horovod's documentation of TensorFlow 2. `hvd.DistributedGradientTape`, which it names, calls
-`ref()` of each variable, and Keras 3 variables have none: so gradients go through `hvd.allreduce`, as they do there.
+The loop is that of Horovod's documentation for TensorFlow 2. `hvd.DistributedGradientTape`, which it uses, calls
+`ref()` of each variable, and Keras 3 variables have none. So gradients go through `hvd.allreduce` directly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.peers.task import Task, leave, parser
 def main() -> None:
     """Trains one rank."""
     made = parser(__doc__)
-    made.add_argument("--sparse-as-dense", action="store_true", help="a sparse gradient travels as its whole table")
+    made.add_argument("--sparse-as-dense", action="store_true", help="send a sparse gradient as its whole table")
     arguments = made.parse_args()
     hvd.init()
     one_thread()
@@ -36,7 +37,7 @@ def main() -> None:
         gradients: list[Any] = tape.gradient(loss, model.trainable_variables)
         if arguments.sparse_as_dense:
             gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        # Of an IndexedSlices, indices and values are gathered.
+        # For an IndexedSlices, indices and values are gathered.
         gradients = [hvd.allreduce(gradient) for gradient in gradients]
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         metric.update_state(labels, logits)

@@ -1,4 +1,4 @@
-"""What the peers in Keras share: the configured model, and its data as a `tf.data.Dataset`."""
+"""Code shared by the Keras peers: the configured model, and its data as a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from hydra.utils import instantiate
 
 from benchmarks.peers.task import Task
 
-OWN_KEYS = ("labels", "sparse_updates")  # of a model's group: what our runs read, and the model's function does not
+OWN_KEYS = ("labels", "sparse_updates")  # keys of a model's group that our runs read and the model's function does not
 
 
 def make_model(task: Task) -> keras.Model:
-    """Return the compiled model, with the first weights that our runs have."""
+    """Returns the compiled model, with the same initial weights as in our runs."""
     keras.utils.set_random_seed(task.config.train.seed)
     return instantiate({key: value for key, value in task.config.model.items() if key not in OWN_KEYS})
 
 
 def examples(task: Task) -> tf.data.Dataset:
-    """This rank's batches, (inputs, labels), in the order of our runs; made while the step before runs, as ours are."""
+    """Returns this rank's batches, (inputs, labels), in the order of our runs; prefetched during the previous step, as
+    ours are."""
     labels = task.config.model.labels
     specs = {
         name: tf.TensorSpec([task.config.data.batch_size, *feature.shape], feature.dtype)
@@ -38,6 +39,6 @@ def examples(task: Task) -> tf.data.Dataset:
 
 
 def one_thread() -> None:
-    """One compute thread, as our workers have."""
+    """Sets one compute thread, as in our workers."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -1,9 +1,9 @@
-"""A peer: a Keras model and its optimizer under `MultiWorkerMirroredStrategy`; started once a worker.
+"""A peer: a Keras model and its optimizer under `MultiWorkerMirroredStrategy`; one process per worker.
 
 `python -m benchmarks.peers.keras_multi_worker --job worker --index 0 --workers HOST:PORT,… --servers … --steps 100`
 
-The loop is the one of TensorFlow's tutorial "Custom training loop with Keras and MultiWorkerMirroredStrategy". There
-are no servers.
+The loop is that of TensorFlow's tutorial "Custom training loop with Keras and MultiWorkerMirroredStrategy". It has no
+servers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A peer: `ParameterServerStrategy`, which trains asynchronously; started once a worker, once a server, and as chief.
+"""A peer: `ParameterServerStrategy`, which trains asynchronously; one process per worker, one per server, and a chief.
 
 `python -m benchmarks.peers.keras_parameter_server --job chief --index 0 --workers HOST:PORT,… --servers … --steps 100`
 
-The loop is the one of TensorFlow's tutorial "Parameter server training with ParameterServerStrategy". Workers have no
-code of their own there, so all batches are tensors of a data set that each worker shuffles, as the tutorial does. Each
-worker applies its own gradient, at a rate that is divided by the number of workers: a synchronous step averages.
+The loop is that of TensorFlow's tutorial "Parameter server training with ParameterServerStrategy". Workers run no code
+of their own there, so all batches are tensors of a data set that each worker shuffles, as in the tutorial. Each worker
+applies its own gradient, with the learning rate divided by the number of workers, because a synchronous step averages.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     pending = [coordinator.schedule(training_step, args=(iterator,)) for _ in range(task.steps * task.size)]
 
     def step(number: int) -> float:
-        """Waits for the next batches, as many as there are workers; which of them trained how many does not matter."""
+        """Waits for the next batches, as many as there are workers, whichever workers trained them."""
         own = pending[number * task.size : (number + 1) * task.size]
         return statistics.fmean(float(one.fetch()) for one in own)
 
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def all_batches(task: Task) -> dict[str, np.ndarray]:
-    """Return the batches of all ranks and steps, stacked."""
+    """Returns the batches of all ranks and steps, stacked."""
     size = task.config.data.batch_size
     made = [task.dataset.train_batch(number * size, size) for number in range(task.steps * task.size)]
     return {name: np.stack([batch[name] for batch in made]) for name in made[0]}

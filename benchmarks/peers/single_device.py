@@ -1,4 +1,4 @@
-"""What the peers of TensorFlow 1 share: the model's function in a graph, with an optimizer that the peer wraps."""
+"""Code shared by the TensorFlow 1 peers: the model's function in a graph, with an optimizer that the peer wraps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Training(Task):
     """A configuration's data and model, as one rank of `size` sees them."""
 
     def build(self, wrap: Callable[[Any], Any]) -> dict[str, Any]:
-        """The model in the default graph, with `wrap` of the optimizer."""
-        # To load our data has put our own hook around TensorFlow's gradients; a peer's graph is to be without it.
+        """Builds the model in the default graph, with `wrap` applied to the optimizer."""
+        # Loading our data has installed our hook around TensorFlow's gradients; a peer's graph must not have it.
         hooked = gradients_util._GradientsHelper
         gradients_util._GradientsHelper = getattr(hooked, "__wrapped__", hooked)
         tf.set_random_seed(self.config.train.seed)
@@ -29,7 +29,7 @@ class Training(Task):
         return instantiate(self.config.model, self._features, wrap(instantiate(self.config.optimizer)))
 
     def train(self, session: tf.Session, loss: tf.Tensor, train_op: tf.Operation) -> None:
-        """All steps, on the same examples as our runs."""
+        """Runs all steps on the same examples as our runs."""
 
         def step(number: int) -> Any:
             feed = {self._features[name]: array for name, array in self.batch(number).items()}
@@ -39,5 +39,5 @@ class Training(Task):
 
 
 def session_config() -> tf.ConfigProto:
-    """One compute thread, as our workers have."""
+    """Returns a session configuration with one compute thread, as in our workers."""
     return tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)

@@ -1,4 +1,4 @@
-"""What the peers share with our runs: the configuration, its data, and what a run tells of its steps."""
+"""Code that the peers share with our runs: the configuration, its data, and the progress reports of a run."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class Task:
         self.steps, self.log_every = arguments.steps, arguments.log_every
 
     def run(self, step: Callable[[int], Any]) -> None:
-        """Calls `step` with 0, 1, ... for all steps, and tells of them; it returns the loss, a scalar."""
+        """Calls `step`, which returns the loss as a scalar, with 0, 1, ... for all steps, and reports progress."""
         standings = self.standings()
         for number in range(self.steps):
             standings.tell(number + 1, step(number))
 
     def standings(self) -> Standings:
-        """What tells of this task's steps."""
+        """Returns the reporter of this task's progress."""
         return Standings(self)
 
     def batch(self, number: int) -> dict[str, np.ndarray]:
-        """This rank's examples of step `number`, from 0: those that our rank has there."""
+        """Returns this rank's examples of step `number`, from 0, the same as in our runs."""
         batch_size = self.config.data.batch_size
         return self.dataset.train_batch((number * self.size + self.rank) * batch_size, batch_size)
 
     @property
     def of_a_step(self) -> int:
-        """Words, or examples where data has none, that all ranks train in a step."""
+        """The words, or examples if the data has no words, that all ranks train in a step."""
         return self.config.data.batch_size * self.size * (self.dataset.words_per_example or 1)
 
     @property
@@ -56,14 +56,15 @@ class Task:
 
 
 class Standings:
-    """Tells of steps as the driver of our runs does, on rank 0; speed is since the last standing, or since now."""
+    """Reports steps like the driver of our runs, on rank 0; the speed is since the last report, or since
+    construction."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._told_secs, self._told_step = time.perf_counter(), 0
 
     def tell(self, step: int, loss: Any) -> None:
-        """Step `step`, from 1, has ended with `loss`, a scalar."""
+        """Reports that step `step`, from 1, has ended with `loss`, a scalar."""
         task = self._task
         if task.rank != 0 or (step % task.log_every and step != task.steps):
             return
@@ -77,7 +78,7 @@ class Standings:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """What every peer is told."""
+    """Returns the parser of the arguments that every peer takes."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--steps", type=int, required=True)
     made.add_argument("--log-every", type=int, default=1)
@@ -86,7 +87,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def cluster_parser(description: str | None, *jobs: str) -> argparse.ArgumentParser:
-    """What a peer is told that TensorFlow's own servers join."""
+    """Returns the parser for a peer with TensorFlow's own servers."""
     made = parser(description)
     made.add_argument("--job", choices=jobs, required=True)
     made.add_argument("--index", type=int, required=True)

@@ -1,4 +1,4 @@
-"""A peer: TensorFlow's own parameter servers with `SyncReplicasOptimizer`; started once a worker and once a server.
+"""A peer: TensorFlow's own parameter servers with `SyncReplicasOptimizer`; one process per worker and one per server.
 
 `python -m benchmarks.peers.tensorflow_ps --job worker --index 0 --workers HOST:PORT,… --servers … --steps 100`
 """
@@ -13,17 +13,17 @@ import tensorflow.compat.v1 as tf
 from benchmarks.peers.single_device import Training, session_config
 from benchmarks.peers.task import cluster_parser, leave
 
-# Tables are cut into a piece a server from this many rows on.
+# Tables with at least this many rows are cut into one piece per server.
 LARGE_ROWS = 10_000
 
 
 def main() -> None:
     """Serves until it is ended, or trains one worker."""
     made = cluster_parser(__doc__, "worker", "ps")
-    made.add_argument("--plain", action="store_true", help="tables whole, and TensorFlow 2's kind of variables")
+    made.add_argument("--plain", action="store_true", help="whole tables, and TensorFlow 2's kind of variables")
     arguments = made.parse_args()
     if not arguments.plain:
-        # As graphs of TensorFlow 1 have them by default: a step then reads each once, however often it is used.
+        # TensorFlow 1's default kind of variables: a step then reads each once, however often it is used.
         tf.disable_resource_variables()
     cluster = tf.train.ClusterSpec({"worker": arguments.workers, "ps": arguments.servers})
     server = tf.train.Server(cluster, job_name=arguments.job, task_index=arguments.index, config=session_config())
@@ -51,18 +51,18 @@ def main() -> None:
             log_step_count_steps=None,
         ) as session:
             training.train(session, returned["loss"], returned["train_op"])
-            leave()  # to close the session would wait for workers that are gone
+            leave()  # closing the session would wait for workers that are gone
 
 
 def _placement(index: int, cluster: tf.train.ClusterSpec, servers: int) -> Any:
-    """Variables on the servers, everything else on this worker."""
+    """Puts variables on the servers and everything else on this worker."""
     return tf.train.replica_device_setter(
         cluster=cluster, worker_device=f"/job:worker/task:{index}", ps_strategy=FewestBytes(servers)
     )
 
 
 class FewestBytes:
-    """Puts each variable on the server that has the fewest bytes so far, as `tf.contrib`'s greedy strategy did."""
+    """Puts each variable on the server with the fewest bytes so far, like the greedy strategy of `tf.contrib`."""
 
     def __init__(self, servers: int) -> None:
         self._loads_bytes = [0] * servers
@@ -75,11 +75,11 @@ class FewestBytes:
 
 
 def _in_pieces(servers: int) -> Callable[..., Any]:
-    """A getter that cuts large tables into a piece a server."""
+    """Returns a getter that cuts large tables into one piece per server."""
 
     def get(getter: Callable[..., Any], name: str, shape: Any = None, **options: Any) -> Any:
         rows = tf.TensorShape(shape)
-        # Not the slots of an optimizer, which go by their variable.
+        # Slots of an optimizer are excluded; they follow their variable.
         if servers > 1 and options.get("trainable") is not False and rows.rank and int(rows[0]) >= LARGE_ROWS:
             options["partitioner"] = tf.fixed_size_partitioner(servers)
         return getter(name, shape=shape, **options)
@@ -88,7 +88,7 @@ def _in_pieces(servers: int) -> Callable[..., Any]:
 
 
 def _with_filters(index: int) -> tf.ConfigProto:
-    """A worker that does not look for the other workers."""
+    """Returns a configuration for a worker that ignores the other workers."""
     config = session_config()
     config.device_filters.extend(["/job:ps", f"/job:worker/task:{index}"])
     return config

@@ -1,1 +1,1 @@
-"""Which variables have dense gradients, which have sparse ones, and what belongs to each."""
+"""Analyses the variables of a graph: dense or sparse gradients, optimizer slots, and what the update does."""

@@ -14,7 +14,7 @@ from parallax_runner.analysis.known_ahead import unknown_ahead
 from parallax_runner.analysis.rows_apart import tied_rows
 from parallax_runner.analysis.rows_written import rows_written
 from parallax_runner.analysis.slots import slot_owners
-from parallax_runner.analysis.update_region.whole_tables import whole_tables
+from parallax_runner.analysis.update_region.whole_tables import updated_in_parts, whole_tables
 from parallax_runner.analysis.variable_info import GradientKind, RowsWritten, VariableInfo
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit, shard_ids
@@ -26,22 +26,22 @@ from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.seeds import draws
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
-# Ops through which a sum of duplicate rows may be taken before or after without changing the result.
+# Linear ops: duplicate rows may be summed before or after them with the same result.
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
-# What can be done with a variable that is on a server, beside updating it (rewrite/routes/ps/shards.py).
+# Ops that may use a variable on a server, besides updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
-# An update by places of which each has several numbers: no piece of the variable can tell which are its own.
+# An update at positions with several indices each. A piece of the variable cannot tell which are its own.
 BY_PLACE = "ResourceScatterNd"
-# From these on, an optimizer has merged duplicates by itself, or hands the rows to an op that adds them one by one.
+# Ops at which an optimizer itself merges duplicates, or that add the rows one by one.
 MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
-# Takes the next of this process's data.
+# Ops that take the next element of this process's data.
 CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
 
 
 def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
-    """What planning must know of each variable that is not a slot, in the order they were created.
+    """Returns what planning needs to know about each variable that is not a slot, in the order of creation.
 
-    Raises PlanError where the update of a variable reads something that differs by rank.
+    Raises PlanError if the update of a variable reads something that differs by rank.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -54,7 +54,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     effects = Effects.of(graph)
 
     def differs_by_rank(op: tf.Operation) -> bool:
-        # All ranks must feed such a number alike: rewrite/every_route/fed_alike.py sees to it.
+        # rewrite/every_route/fed_alike.py makes sure that all ranks feed such a number alike.
         is_alike = is_fed_scalar(op, single.features.values())
         return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 
@@ -77,6 +77,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     appear_at = moments.appear_at(raw)
     in_step = step | edit.ancestors(_ops(graph, [single.loss]))
     tables = whole_tables(graph, boundary, single.variables, owners, in_step)
+    in_parts = updated_in_parts(graph, boundary, single.variables, owners)
     return tuple(
         VariableInfo(
             name=variable.name,
@@ -97,6 +98,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
             appears_at=appear_at.get(variable.name, 1.0),
             rows_written=_rows_written(graph, boundary, variable.name, owners),
             whole_tables=tuple(tables.get(variable.name, ())),
+            is_updated_in_parts=variable.name in in_parts,
             unknown_ahead=unknown_ahead(
                 graph, boundary, _table(variable.name, owners), in_step, single.features.values()
             ),
@@ -110,10 +112,10 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
 def _immovable_ops(
     graph: tf.Graph, boundary: Boundary, single: SingleDeviceGraph, owners: dict[str, str]
 ) -> dict[str, str]:
-    """By variable, an op of the step that uses it, or a slot of it, as only the process that has it can.
+    """Returns, by variable, an op of the step that can use the variable or its slot only in the process that holds it.
 
-    That is an op that takes the handle itself (a branch, a loop, a function), and an update that a forward pass of the
-    same step waits for.
+    Such an op takes the handle itself (a branch, a loop, a function), or is an update that a forward pass of the same
+    step waits for.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
@@ -155,7 +157,7 @@ def _kind(gradients: list[Gradient]) -> GradientKind:
 def _rows(graph: tf.Graph, gradients: list[Gradient]) -> int | None:
     if not gradients or any(gradient.indices is None for gradient in gradients):
         return None
-    # Capture hides the number from the model (gradients_hook.py); the tensor behind still has it.
+    # Capture hides the number of rows from the model (gradients_hook.py), but the original tensor still has it.
     raw = [graph.get_tensor_by_name(gradient.indices or "").op.inputs[0] for gradient in gradients]
     counts = [tensor.shape.num_elements() for tensor in raw]
     return None if None in counts else sum(count for count in counts if count is not None)
@@ -206,15 +208,15 @@ def _written_by_each_rank(
     names: frozenset[str],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """The variables that no gradient updates, and to which a step writes what differs by rank, such as a mean of its
-    losses; with by what."""
+    """Returns the variables without gradient to which a step writes a value that differs by rank, such as a mean of its
+    losses. The dict values name the writing op."""
     found: dict[str, str] = {}
     writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]
     before = -1
-    while len(found) > before:  # one may be written from another
+    while len(found) > before:  # a variable may be written from another one
         before = len(found)
         for op in sorted(writes, key=lambda op: op.name):
-            # From the write itself: what it reads may be a raw gradient, behind which is the backward pass of a rank.
+            # Starts at the write itself: it may read a raw gradient, which depends on the rank's backward pass.
             sources = edit.ancestors([op], stop_at=names, control=False)
             if any(differs_by_rank(source) or source.name in found for source in sources):
                 found.setdefault(edit.handle_of(op)[0].name, f"(which «{op.name}» writes)")
@@ -222,7 +224,7 @@ def _written_by_each_rank(
 
 
 def draws_or_consumes(op: tf.Operation) -> bool:
-    """Whether the op's output depends on the rank that runs it: its data or its random draws."""
+    """Returns whether the op's output depends on the rank that runs it: on its data or its random draws."""
     attributes = op.node_def.attr
     return (
         op.type == "Placeholder"

@@ -1,4 +1,4 @@
-"""Where in a step's computing a variable's values are first needed, and its gradient is there."""
+"""The times in a step's computing at which a variable's values are first needed and its gradient is complete."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from parallax_runner.graph.heavy_ops import heavy_ops, weight
 
 
 class Moments:
-    """Shares of the computing that leads to all gradients, weighed by multiplications."""
+    """Times as fractions of the computing that leads to all gradients, weighted by floating-point operations."""
 
     def __init__(self, gradients: Iterable[tf.Operation]) -> None:
         self._all = edit.ancestors(gradients)
         self._weights = {op: weight(op) for op in heavy_ops(self._all)}
 
     def needed_at(self, handle: tf.Operation) -> float:
-        """What can be computed without the variable; 0 where no gradient needs it, or nothing is multiplied."""
+        """Returns the fraction that can be computed without the variable; 0 if no gradient needs it, or if there are no
+        heavy ops."""
         users = edit.descendants(handle.outputs, within=self._all)
         return self._share(self._weights.keys() - users) if users and self._weights else 0.0
 
     def appear_at(self, gradients: Mapping[str, Sequence[tf.Operation]]) -> dict[str, float]:
-        """What has been computed when the last of a variable's gradients is there; nothing for one that has none.
+        """Returns, for each variable with a gradient, the fraction that is computed when its last gradient is complete.
 
-        A step computes one thing after the other: first all for the variable whose gradients need least, then what else
-        is needed for the next one, as ranks do it (rewrite/schedule/send_early.py).
+        A step is assumed to compute sequentially, as ranks do (rewrite/schedule/send_early.py): first everything for
+        the variable whose gradients need least, then what the next one needs in addition.
         """
         needed = {name: edit.ancestors(ops) & self._weights.keys() for name, ops in gradients.items() if ops}
         found: dict[str, float] = {}

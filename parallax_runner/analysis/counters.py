@@ -1,4 +1,4 @@
-"""Finds variables that count updates: written by the update without a gradient and alike on every replica."""
+"""Finds variables that count updates: the update writes them without a gradient, and equally on every replica."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ def find_counters(
     differs_by_rank: Callable[[tf.Operation], bool],
     server_reads: frozenset[str],
 ) -> dict[str, str | None]:
-    """By name, those of `candidates` that count (global_step, Adam's beta powers); the value names an op, if any, that
-    uses the variable as no server can, or writes it before the gradients are there. Batch statistics do not count:
-    what they write differs by rank."""
+    """Returns the names of `candidates` that count updates, such as global_step and Adam's beta powers.
+
+    The dict value names an op, if any, that prevents placing the variable on a server, or that writes it before the
+    gradients are computed. Batch statistics are not counters, because the written values differ by rank.
+    """
     before_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     found: dict[str, str | None] = {}
     for name in candidates:

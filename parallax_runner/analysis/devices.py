@@ -1,4 +1,4 @@
-"""Checks that every device that a model names will be there."""
+"""Checks that every device that a model names will exist."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def check_devices(
     replicas: int = 1,
     soft: bool = False,
 ) -> tuple[tuple[int, str, str], ...]:
-    """Raises PlanError for the first op in the scope of a device that no process will have.
+    """Raises PlanError for the first op in the scope of a device that will not exist.
 
-    `tasks` is how many there are of each job, empty where workers form no cluster; `worker` how many devices of each
-    kind («CPU», «GPU») a worker has, and `replicas` how many of them run a replica each. A server has one CPU.
-    With `soft` ops leave missing devices of tasks that are there: returned is how many ops, from where, to where.
+    `tasks` is the number of tasks of each job, empty if workers form no cluster. `worker` is the number of devices of
+    each kind («CPU», «GPU») of a worker, and `replicas` how many of them run a replica each. A server has one CPU. With
+    `soft`, ops move away from missing devices of existing tasks. Returns these moves as (number of ops, from, to).
     """
     moved: Counter[tuple[str, str]] = Counter()
     for name, device in scopes_of(single.meta_graph.graph_def):
@@ -43,7 +43,7 @@ def check_devices(
 
 
 def _device_in_place(device: tf.DeviceSpec, there: Mapping[str, int], replicas: int) -> str:
-    """Where TensorFlow puts an op of this job and task that names no device."""
+    """Returns the device where TensorFlow puts an op that names this job and task, but no device."""
     kind = "GPU" if there.get("GPU") else "CPU"
     own = device.replace(device_type=kind, device_index=0).to_string()
     return own if device.job == PS or replicas == 1 else f"{own} to {replicas - 1}, its replica's own"
@@ -53,7 +53,7 @@ def _missing_task(device: tf.DeviceSpec, comm: str, tasks: Mapping[str, int]) ->
     if device.job is None:
         return None
     if not tasks:
-        return f"under comm={comm} workers form no cluster with tasks; comm=ps and servers make one"
+        return f"under comm={comm} workers form no cluster with tasks; use comm=ps with servers"
     number = tasks.get(device.job, 0)
     if number and (device.task or 0) < number and not device.replica:
         return None

@@ -1,4 +1,5 @@
-"""What an op does to variables and draws, also inside the functions that it calls: branches, loops, `tf.function`."""
+"""The side effects of an op: writes and random draws, also inside the functions that it calls (branches, loops,
+`tf.function`)."""
 
 from __future__ import annotations
 
@@ -13,28 +14,28 @@ from parallax_runner.graph import edit, seeds
 
 @dataclass
 class Effects:
-    """Of the ops of one graph; `functions` are its own, by name."""
+    """The side effects of the ops of one graph. `functions` are the graph's functions by name."""
 
     functions: dict[str, function_pb2.FunctionDef] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: tf.Graph) -> Effects:
-        """Of a graph's ops."""
+        """Returns the effects of a graph's ops."""
         return cls({one.signature.name: one for one in graph.as_graph_def().library.function})
 
     def written_by(self, op: tf.Operation) -> list[str]:
-        """The `VarHandleOp`s of variables that an op writes, or may write inside a function."""
+        """Returns the names of the variables that an op writes, or may write inside a function."""
         handles = [handle.name for handle in map(edit.handle_behind, op.inputs) if handle is not None]
         if edit.is_write(op):
             return handles[:1]
         return handles if handles and any(edit.writes(node.op) for node in self._inside(op.node_def)) else []
 
     def called_by(self, node: tf.NodeDef) -> list[str]:
-        """The types of the ops in the functions that an op calls."""
+        """Returns the types of the ops in the functions that an op calls."""
         return [inner.op for inner in self._inside(node)]
 
     def draws(self, op: tf.Operation) -> bool:
-        """Whether a random op is in a function that an op calls."""
+        """Returns whether a function that an op calls contains a random op."""
         return bool(self.functions) and any(seeds.draws(node) for node in self._inside(op.node_def))
 
     def _inside(self, node: tf.NodeDef, above: frozenset[str] = frozenset()) -> Iterator[tf.NodeDef]:

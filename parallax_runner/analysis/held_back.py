@@ -1,4 +1,4 @@
-"""Checks that every update of a step can be held back, as train.on_nan=skip needs."""
+"""Checks that every update of a step can be skipped, as train.on_nan=skip needs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 def check_held_back(single: SingleDeviceGraph) -> None:
-    """Raises PlanError where a step writes a variable inside a branch, a loop or a function, after the loss is known.
+    """Raises PlanError if a step writes a variable inside a branch, a loop or a function after the loss is known.
 
-    What is inside cannot be made conditional from outside (rewrite/every_route/skip_nonfinite.py). What the loss itself
-    waits for is done before anybody knows that the step is skipped.
+    Such a write cannot be made conditional from outside (rewrite/every_route/skip_nonfinite.py). Writes that the loss
+    itself waits for happen before it is known that the step is skipped.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -27,6 +27,5 @@ def check_held_back(single: SingleDeviceGraph) -> None:
         if written:
             raise PlanError(
                 f"train.on_nan=skip: «{op.name}» ({op.type}) updates «{written[0]}» inside a branch, a loop or a "
-                "function, and cannot be kept from it in a step that is to be skipped: update outside of it, or choose "
-                "train.on_nan=stop"
+                "function, so this update cannot be skipped: update outside of it, or choose train.on_nan=stop"
             )

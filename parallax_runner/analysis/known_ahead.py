@@ -1,4 +1,4 @@
-"""Which variables' rows are known one step ahead: their ids follow from the next batch alone."""
+"""Finds variables whose rows are known one step ahead, because their ids depend on the next batch alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from parallax_runner.graph.handed_on import sources
 from parallax_runner.graph.single_device_graph import Gradient
 
 FED = "Placeholder"
-DRAWS_BY = "seed2"  # the attribute of ops that draw by themselves, one draw after the other
+DRAWS_BY = "seed2"  # the attribute of stateful random ops
 ANY_LENGTH = "PlaceholderWithDefault"  # around a raw gradient's ids (graph/gradients_hook.py)
 
 
 def unknown_ahead(
     graph: tf.Graph, boundary: Boundary, table: Sequence[str], step: Collection[tf.Operation], features: Collection[str]
 ) -> str | None:
-    """Why nobody can ask for the rows of a variable, the first of `table`, and of its slots, before the step begins;
-    None where they can. `step` are the ops of a step, `features` the tensors of the data.
+    """Returns why the rows of a variable and its slots cannot be requested before the step begins, or None if they can.
+
+    `table` has the variable first, then its slots. `step` are the ops of a step, and `features` the tensors of the
+    data.
     """
     lookups = [
         op
@@ -41,17 +43,17 @@ def unknown_ahead(
 
 
 def lead_to(ids: tf.Tensor) -> set[tf.Operation]:
-    """The ops that ids are computed by."""
+    """Returns the ops that compute ids."""
     return edit.ancestors([ids.op], control=False)
 
 
 def draws(op: tf.Operation) -> bool:
-    """Whether an op draws by itself: a second one of the same seed would draw the same again."""
+    """Returns whether an op is a stateful random op: a copy with the same seed would repeat its draws."""
     return DRAWS_BY in op.node_def.attr and not op.node_def.attr[DRAWS_BY].HasField("placeholder")
 
 
 def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
-    """What makes the ids of a lookup known no earlier than its step."""
+    """Returns why the ids of a lookup are not known before its step, or None."""
     if op.control_inputs:
         return f"its lookup «{op.name}» waits for «{op.control_inputs[0].name}»"
     for needed in sorted(lead_to(op.inputs[1]), key=lambda one: one.name):
@@ -62,7 +64,7 @@ def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
 
 
 def _written_elsewhere(graph: tf.Graph, boundary: Boundary, table: Sequence[str], ids: frozenset[str]) -> str | None:
-    """The update that writes rows by other ids than those of the gradient, as a sentence."""
+    """Returns a sentence about an update that writes rows with other ids than those of the gradient, or None."""
     for name in table:
         for op in graph.get_operation_by_name(name).outputs[0].consumers():
             if op in boundary.region and edit.is_write(op) and not (op.type.startswith(BY_IDS) and _by(op) <= ids):

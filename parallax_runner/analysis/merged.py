@@ -1,4 +1,4 @@
-"""Checks that ranks can merge the variables that declare it."""
+"""Checks that ranks can merge the variables that declare an aggregation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 def check_merged(single: SingleDeviceGraph, *, steps_are_common: bool) -> None:
-    """Raises PlanError where ranks have no steps in common, and a variable declares «sum» or «mean»."""
+    """Raises PlanError if ranks have no common steps and a variable declares «sum» or «mean»."""
     if single.merged and not steps_are_common:
         first = single.merged[0]
         raise PlanError(
             f"variable «{first.name}» declares aggregation={first.aggregation}: ranks merge it at the end of each "
-            "step, and with comm.sync=false or comm.ps.backup_workers they have none in common: choose "
-            "comm.sync=true without backup workers, or declare none"
+            "step, but with comm.sync=false or comm.ps.backup_workers they have no common steps: choose "
+            "comm.sync=true without backup workers, or declare no aggregation"
         )

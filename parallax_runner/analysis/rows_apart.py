@@ -66,6 +66,6 @@ def _removes_repeated_ids(op: tf.Operation, starts: set[str]) -> bool:
 
 
 def _can_be_carried(tensor: tf.Tensor) -> bool:
-    """Whether the tensor is the handle of a variable, or small enough to be carried to the next step."""
+    """Returns whether the tensor is a variable's handle, or small enough to be carried to the next step."""
     count = tensor.shape.num_elements()
     return tensor.dtype == tf.resource or (count is not None and count <= MAX_CARRIED_NUMBERS)

@@ -1,4 +1,4 @@
-"""Which rows of a variable an update writes: those that a step touches, or all."""
+"""Determines which rows of a variable an update writes: those that a step touches, or all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 
 BY_IDS = ("ResourceScatter", "ResourceSparseApply")
-# It writes by places of which each has several numbers.
+# It writes at positions with several indices each.
 BY_PLACE = "ResourceScatterNd"
 
 
 def rows_written(
     graph: tf.Graph, boundary: Boundary, variable: str, slots: Iterable[str], *, reads: frozenset[str]
 ) -> RowsWritten:
-    """Of a variable with a gradient and its slots: «touched» where the update region writes them all by ids that come
-    from a sparse gradient of the variable. An op with a handle that is none of `reads`, such as a branch, may write."""
+    """Returns TOUCHED if the update region writes a variable and its slots only at ids from its sparse gradient, else
+    ALL.
+
+    Any op that takes the handle and is not in `reads`, such as a branch, counts as a write.
+    """
     ids = frozenset(one.indices for one in boundary.gradients if one.variable == variable and one.indices)
     for name in (variable, *slots):
         for op in graph.get_operation_by_name(name).outputs[0].consumers():
@@ -29,7 +32,7 @@ def rows_written(
 
 
 def _is_by(op: tf.Operation, ids: frozenset[str]) -> bool:
-    """Whether an op writes by ids out of these tensors."""
+    """Returns whether an op writes at ids that come from these tensors."""
     if not op.type.startswith(BY_IDS) or op.type.startswith(BY_PLACE):
         return False
     names = [argument.name for argument in op.op_def.input_arg]

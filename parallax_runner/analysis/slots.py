@@ -1,4 +1,4 @@
-"""Finds the variable that each optimizer slot belongs to, by what the update writes and not by names."""
+"""Finds the variable that each optimizer slot belongs to from the update's data flow, not from names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.observers import is_number
 from parallax_runner.graph.single_device_graph import Variable
 
-# What these give has no element that belongs to one place of what they read.
+# Ops whose output elements do not belong to single positions of the input.
 MIXES_PLACES = frozenset(
     {"All", "Any", "EuclideanNorm", "L2Loss", "Max", "Mean", "Min", "Prod", "Rank", "Shape", "ShapeN", "Size", "Sum"}
 )
@@ -22,7 +22,7 @@ READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
 @dataclass
 class Sources:
-    """What a write takes values from, place by place: gradients, by their variables, and variables that are read."""
+    """The elementwise sources of a write: gradients (as names of their variables) and variables that are read."""
 
     gradients: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
@@ -34,11 +34,11 @@ def slot_owners(
     variables: Iterable[Variable],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """For each optimizer slot the variable that it belongs to.
+    """Returns the variable that each optimizer slot belongs to.
 
-    A slot shares a fused apply op with its variable. Or the update region writes to it, place by place, what comes from
-    the gradient of one variable of its shape, or from the values of that variable (an average of weights) or of its
-    slots. A number that all places share, such as a global norm, says nothing.
+    A slot shares a fused apply op with its variable. Otherwise, the update region writes values to it that come,
+    element by element, from the gradient of one variable of the same shape, from the values of that variable (an
+    average of weights), or from its slots. A scalar that all elements share, such as a global norm, is ignored.
     """
     by_name = {variable.name: variable for variable in variables}
     trained = {gradient.variable for gradient in boundary.gradients}
@@ -53,7 +53,7 @@ def slot_owners(
             owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
             continue
         sources = _sources(op, boundary, is_scalar=is_number(tf.TensorShape(by_name[handles[0]].shape)))
-        # An average of weights that a rank's data or draws decide, or that a forward pass waits for, is its own.
+        # An average of weights that depends on a rank's data or draws, or that a forward pass waits for, is not a slot.
         is_own = op in before_gradients or any(
             differs_by_rank(source) for source in edit.ancestors([op], stop_at=boundary.tensors, control=False)
         )
@@ -68,7 +68,7 @@ def slot_owners(
 
     candidates = {name: sources.gradients | (sources.read & trained) for name, sources in found.items()}
     before = -1
-    while len(owners) > before:  # a slot may be written from another one
+    while len(owners) > before:  # a slot may be written from another slot
         before = len(owners)
         for name, sources in found.items():
             behind = candidates[name] | {owners[slot] for slot in sources.read - {name} if slot in owners}
@@ -79,7 +79,7 @@ def slot_owners(
 
 
 def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sources:
-    """What is written by an op of the region to a variable; `is_scalar`: to one that is one number."""
+    """Returns the sources of the values that an op of the region writes to a variable, a scalar if `is_scalar`."""
     of_gradients: dict[str, set[str]] = {}
     for gradient in boundary.gradients:
         for name in (gradient.values, gradient.indices):

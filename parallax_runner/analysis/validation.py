@@ -1,4 +1,4 @@
-"""Checks that a validation depends on one batch and the variables alone: its ops write nothing."""
+"""Checks that a validation depends only on one batch and the variables, and that its ops write nothing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
-# Beside variables: tables, queues and accumulators.
+# Writes to tables, queues and accumulators.
 _WRITES_RESOURCE = re.compile(r"LookupTable(Insert|Import|Remove)|QueueEnqueue|AccumulatorApplyGradient")
 _REMEDY = (
-    "Each rank computes it for each of its batches, and their mean counts: return the loss of one batch, "
+    "Each rank computes it for each of its batches, and the mean is reported: return the loss of one batch, "
     "without tf.metrics and without updates"
 )
 
 
 def check_validation_loss(single: SingleDeviceGraph) -> None:
-    """Raises PlanError where the validation loss, or a metric of the validation, accumulates over batches, as values of
+    """Raises PlanError if the validation loss or a validation metric accumulates over batches, as values of
     `tf.metrics` do."""
     for tensor in single.fetched_in_validation:
         _check(single, tensor, "validation_loss" if tensor == single.validation_loss else "metric")
@@ -51,7 +51,7 @@ def _metric_variables(meta_graph: tf.MetaGraphDef) -> set[str]:
 
 
 def _needed(graph_def: tf.GraphDef, tensor: str) -> Iterable[tf.NodeDef]:
-    """The nodes that a tensor needs, in the order of the graph."""
+    """Returns the nodes that a tensor depends on, in the order of the graph."""
     nodes = {node.name: node for node in graph_def.node}
     needed: set[str] = set()
     stack = [tensor]

@@ -1,4 +1,4 @@
-"""The noun that analysis makes: what planning must know of a variable, without TensorFlow."""
+"""The result of analysis: what planning needs to know about a variable, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class GradientKind(StrEnum):
-    """How a variable's gradient leaves the backward pass."""
+    """The kind of gradient that the backward pass makes for a variable."""
 
     DENSE = "dense"
     SPARSE = "sparse"
@@ -16,7 +16,7 @@ class GradientKind(StrEnum):
 
 
 class RowsWritten(StrEnum):
-    """Which rows of a variable, and of its slots, an update writes; nothing where it has no gradient."""
+    """The rows of a variable and its slots that an update writes; NOTHING if it has no gradient."""
 
     TOUCHED = "touched"
     ALL = "all"
@@ -25,7 +25,7 @@ class RowsWritten(StrEnum):
 
 @dataclass(frozen=True)
 class WholeTable:
-    """Of a variable that is in shards all rows travel in a step for the op of this name, in so many bytes."""
+    """The op for which a step transfers all rows of a sharded variable, and the bytes of that transfer."""
 
     op: str
     size_bytes: int
@@ -35,16 +35,20 @@ class WholeTable:
 class VariableInfo:
     """A variable, or a piece of one that the user's partitioner split, with the optimizer slots that follow it.
 
-    `gradient_rows` is how many ids (duplicates counted) a rank looks up in a step, None where only running tells.
-    `pieces` is into how many pieces the user's partitioner split the variable `full_name`, 1 for none.
-    `immovable_op` names the first op, if any, that keeps the variable from living on a server; `nonlinear_op` the first
-    whose result on the sparse gradient depends on merging duplicate ids. `counts`: it is updated without a gradient,
-    and alike on every replica, as global_step is. `min_partitions` is what a script's `get_partitioner` wants, None
-    without. `server` is the one that the variable's device scope names, None where it names none. `needed_at` and
-    `appears_at` say where in a step's computing (0 to 1) its values are first used, and its gradient is there.
-    `rows_written` says which rows the update writes. `whole_tables` are the ops for which a worker needs all rows, or
-    sends them, though the gradient is sparse. `unknown_ahead` says why nobody can ask for its rows one step ahead, None
-    where they can. `tied_rows` says why an update needs all rows of a step at once, None if it does not.
+    `gradient_rows` is the number of ids (including duplicates) that a rank looks up in a step, or None if it is not
+    known before running. `pieces` is the number of pieces into which the user's partitioner split the variable
+    `full_name`, 1 without one. `immovable_op` names the first op, if any, that keeps the variable from being placed on
+    a server. `nonlinear_op` names the first op whose result on the sparse gradient depends on merging duplicate ids.
+    `counts` is set for a variable such as global_step, which is updated without a gradient, and equally on every
+    replica.
+
+    `min_partitions` is the number that a script's `get_partitioner` wants, or None without one. `server` is the server
+    that the variable's device scope names, or None. `needed_at` and `appears_at` are the times in a step's computing (0
+    to 1) at which its values are first used and its gradient is complete. `rows_written` says which rows the update
+    writes. `whole_tables` are the ops for which a worker needs or sends all rows although the gradient is sparse.
+    `is_updated_in_parts` says that the update for a dense gradient can run on each shard of the rows alone.
+    `unknown_ahead` says why its rows cannot be requested one step ahead, or is None if they can. `tied_rows` says why
+    its update needs all rows of a step at once, or is None if it does not.
     """
 
     name: str
@@ -65,12 +69,13 @@ class VariableInfo:
     appears_at: float = 1.0
     rows_written: RowsWritten = RowsWritten.NOTHING
     whole_tables: tuple[WholeTable, ...] = ()
+    is_updated_in_parts: bool = False
     unknown_ahead: str | None = None
     tied_rows: str | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the values, slots not counted."""
+        """Bytes of the values, without slots."""
         return math.prod(self.shape) * self.itemsize
 
     @property

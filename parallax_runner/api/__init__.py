@@ -1,1 +1,2 @@
-"""What `import parallax_runner as parallax` offers to a script: the original's `parallel_run` and its configuration."""
+"""The API for scripts (`import parallax_runner as parallax`), with the original's `parallel_run` and its
+configuration."""

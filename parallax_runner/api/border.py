@@ -1,4 +1,4 @@
-"""What a fetch may ask for beside a step, and what it may not, because it has moved to servers or needs all workers."""
+"""Checks whether a worker can serve a fetch: some values have moved to servers, and some need all workers."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ log = logging.getLogger(__name__)
 
 
 class Border:
-    """Checks fetches of the single-device graph against what a worker's graph has of it."""
+    """Checks which fetches of the single-device graph a worker's graph can serve."""
 
     def __init__(self, plan: Plan, steps: Steps, distributed: DistributedGraph) -> None:
         self._plan, self._steps, self._distributed = plan, steps, distributed
         self._on_servers = shared_variables(plan)
 
     def check_part(self, updates: frozenset[str]) -> None:
-        """Refuses to run some updates alone, where they are on servers."""
+        """Raises TrainingError if only some of the updates would run and variables are on servers."""
         if self._plan.servers:
             left_out = min(self._steps.updates - updates)
             raise TrainingError(
-                f"this fetch runs only some of the updates, and not «{left_out}»: with variables on servers a step is "
-                "all of them; fetch all train ops together, or choose run_option='MPI'"
+                f"this fetch runs only some of the updates, not «{left_out}». With variables on servers a step must "
+                "run all of them: fetch all train ops together, or choose run_option='MPI'"
             )
 
     def check_fetches(self, needs: Iterable[str], tensors: Iterable[tf.Tensor], *, updates: frozenset[str]) -> None:
-        """Raises TrainingError where a fetch would wait for ever, or would not do what it says."""
+        """Raises TrainingError if a fetch would wait for ever, or would have another effect than in the single-device
+        graph."""
         is_whole = updates == self._steps.updates
         for name in needs:
             aggregated = None if updates else self._steps.aggregate_needed(name)
             if aggregated is not None:
                 raise TrainingError(
-                    f"«{name}» needs «{aggregated}», which is made from the gradients of all workers: fetch it "
+                    f"«{name}» needs «{aggregated}», which is computed from the gradients of all workers: fetch it "
                     "together with the train op"
                 )
             if not (is_whole and name in self._steps.whole):
@@ -50,10 +51,10 @@ class Border:
             self._check_reachable(tensor.name)
 
     def without_initial_values(self, op: str, *, has_trained: bool) -> list[str]:
-        """The op itself, or, where it groups ops that give variables their initial values, the others of the group.
+        """Returns the op itself, or the ops of a group without those that give variables their initial values.
 
-        All variables have their initial values, or a checkpoint's, when there is a session. Raises TrainingError where
-        they have changed since.
+        When a session exists, all variables already have their initial values or those of a checkpoint. Raises
+        TrainingError if steps have changed them since.
         """
         parts = self._steps.grouped(op)
         kept = [part for part in parts if not self._steps.initial_values_given_by(part)]
@@ -61,60 +62,60 @@ class Border:
             return [op]
         if has_trained:
             raise TrainingError(
-                f"«{op}» gives variables their initial values, and steps have been run since they had them: leave it "
-                "out; parallel_run gives all variables their initial values, or those of a checkpoint"
+                f"«{op}» gives variables their initial values, and steps have been run since parallel_run did that: do "
+                "not fetch it"
             )
-        log.info("%s is left out: all variables have their values", op)
+        log.info("%s is not run: all variables have their values already", op)
         return kept
 
-    @functools.cache  # noqa: B019 - there is one for the process
+    @functools.cache  # noqa: B019 - one instance per process
     def _check_assignments(self, name: str) -> None:
         for op, variable in self._steps.assignments_of(name):
             if variable in self._on_servers:
                 raise TrainingError(
-                    f"«{op}» assigns to «{variable}», which is on servers and changes by gradients only: leave it out, "
-                    "or choose run_option='MPI'"
+                    f"«{op}» assigns to «{variable}», which is on servers, where only gradients change it: do not "
+                    "fetch it, or choose run_option='MPI'"
                 )
 
     @functools.cache  # noqa: B019
     def _check_reachable(self, name: str) -> None:
-        """Refuses what only the chief's step has, or what is spread over servers or over the workers."""
+        """Raises TrainingError for a tensor that only the chief computes, or that is spread over servers or workers."""
         if not self._plan.servers and not needs_all_ranks(self._plan):
             return
         for op in edit.ancestors([self._distributed.graph.get_tensor_by_name(name).op], control=False):
             if op.name in self._moved:
                 raise TrainingError(
-                    f"«{name}» needs «{op.name}», which is done by the owners of the rows "
-                    f"({'the servers' if self._plan.servers else 'each worker has a part'}): fetch what is not, such "
+                    f"«{name}» needs «{op.name}», which is computed by the owners of the rows "
+                    f"({'the servers' if self._plan.servers else 'each worker has a part'}): fetch other values, such "
                     "as the variables, or choose run_option='MPI'"
                 )
             if op.type.endswith("TakeGradient"):
                 self._check_taken(name, op)
 
     def _check_taken(self, name: str, taken: tf.Operation) -> None:
-        """Refuses what is made of a sum that another worker takes from the servers."""
+        """Raises TrainingError for a value computed from a sum that another worker takes from the servers."""
         backup_workers = self._plan.options.backup_workers
         if backup_workers:
             raise TrainingError(
-                f"«{name}» needs «{taken.name}», which one worker takes from the servers, in each step another "
+                f"«{name}» needs «{taken.name}», which a different worker takes from the servers in each step "
                 f"(comm.ps.backup_workers={backup_workers}): choose run_option='MPI' or comm.ps.backup_workers=0"
             )
         if taken not in self._of_step:
             sums = "a sum of it (tf.nn.l2_loss, tf.reduce_sum), which every worker gets, or "
             raise TrainingError(
                 f"«{name}» needs «{taken.name}», which worker 0 takes from the servers: fetch it in worker 0 alone "
-                f"(where it has one replica), or {sums if self._plan.options.ps.boundary_among_servers else ''}choose "
+                f"(if it has one replica), or {sums if self._plan.options.ps.boundary_among_servers else ''}choose "
                 "run_option='MPI'"
             )
 
     @functools.cached_property
     def _of_step(self) -> set[tf.Operation]:
-        """What this worker runs in each step."""
+        """The ops that this worker runs in each step."""
         return edit.ancestors([self._distributed.train_op])
 
     @functools.cached_property
     def _moved(self) -> frozenset[str]:
-        """Ops of the single-device graph of which the owners of the rows do a copy each."""
+        """The ops of the single-device graph that each owner of rows runs a copy of."""
         ops = self._distributed.graph.get_operations()
         names = {op.name for op in ops}
         return frozenset(op.name for op in ops if f"{op.name}/shard_0" in names and op.type != "VarHandleOp")

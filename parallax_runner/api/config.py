@@ -1,4 +1,4 @@
-"""The configuration of `parallel_run`, with the original's names and defaults."""
+"""The configuration of `parallel_run`, with the names and defaults of the original Parallax."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass
 class PSConfig:
-    """For run_option PS and HYBRID: how workers and servers talk, and what is done where.
+    """For run_option PS and HYBRID: how workers and servers communicate, and which of them does what.
 
-    What is True by default is on where it can have an effect: `replicate_variables` under PS with sync=True and without
-    backup workers only.
+    An option that is True by default applies only where it can have an effect: `replicate_variables` only for PS with
+    sync=True and without backup workers.
     """
 
     protocol: str = "grpc"
@@ -24,7 +24,8 @@ class PSConfig:
 
 @dataclass
 class MPIConfig:
-    """For run_option MPI and HYBRID. `mpirun_options` is a string, split as a shell does, or a list of strings."""
+    """For run_option MPI and HYBRID. `mpirun_options` is a string, which is split as by a shell, or a list of
+    strings."""
 
     use_allgatherv: bool = False
     mpirun_options: str | Sequence[str] = ""
@@ -32,7 +33,7 @@ class MPIConfig:
 
 @dataclass
 class CommunicationConfig:
-    """Both of the above."""
+    """The communication options of servers and of MPI."""
 
     ps_config: PSConfig = field(default_factory=PSConfig)
     mpi_config: MPIConfig = field(default_factory=MPIConfig)
@@ -40,7 +41,7 @@ class CommunicationConfig:
 
 @dataclass
 class CheckPointConfig:
-    """Where checkpoints are, in `run_dir/ckpt` by default, and how often one is written."""
+    """Where checkpoints are written (by default `run_dir/ckpt`), and how often."""
 
     ckpt_dir: str | None = None
     save_ckpt_steps: int | None = None
@@ -49,7 +50,7 @@ class CheckPointConfig:
 
 @dataclass
 class ProfileConfig:
-    """Of which steps RunMetadata is kept: a list, or a range [start, end); on all workers, or on one."""
+    """The steps whose RunMetadata is written: a list, or a range [start, end); on all workers, or on one."""
 
     profile_dir: str | None = None
     profile_steps: Sequence[int] | None = None
@@ -59,12 +60,12 @@ class ProfileConfig:
 
 @dataclass
 class Config:
-    """What `parallel_run` takes as `parallax_config`.
+    """The `parallax_config` of `parallel_run`.
 
-    The first eight and `export_graph_path` are the original's. Beside them: `run_dir`, what the run leaves behind;
-    `hooks`, `tf.train.SessionRunHook`s of all workers, and `chief_only_hooks`, of worker 0 alone; `tracking`, False for
-    none, or the address of a tracking store (the command line's by default); `overrides`, any further settings as on
-    the command line, such as `train.max_restarts=2`.
+    The first eight fields and `export_graph_path` are the original's. The others are: `run_dir`, the folder for the
+    files of the run; `hooks`, the `tf.train.SessionRunHook`s of all workers, and `chief_only_hooks`, those of worker 0
+    only; `tracking`, False for none or the address of a tracking store (default: the same as on the command line);
+    `overrides`, further settings as on the command line, such as `train.max_restarts=2`.
     """
 
     run_option: str | None = None

@@ -1,6 +1,6 @@
-"""Caffe2's `data_parallel_model`, for graphs of TensorFlow: `from parallax_runner import data_parallel_model`.
+"""Caffe2's `data_parallel_model` for TensorFlow graphs: `from parallax_runner import data_parallel_model`.
 
-The names are Caffe2's.
+Names are as in Caffe2.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from parallax_runner.frontdoors.door import Task
 
 
 def FileStoreHandlerCreate(*, path: str, prefix: str = "") -> str:
-    """The `kv_handler` of processes that meet in a folder which all hosts see; another run has another prefix."""
+    """Returns a `kv_handler` for processes that meet in a folder shared by all hosts. Each run needs its own prefix."""
     return file_store(path, prefix)
 
 
 def RedisStoreHandlerCreate(*, host: str, port: int = 6379, prefix: str) -> str:
-    """The `kv_handler` of processes that meet at a Redis server. Its password is in PARALLAX_REDIS_PASSWORD."""
+    """Returns a `kv_handler` for processes that meet at a Redis server. Its password is in PARALLAX_REDIS_PASSWORD."""
     return redis_store(host, port, prefix)
 
 
@@ -41,19 +41,20 @@ def Parallelize(
     *,
     parallax_config: Config | None = None,
 ) -> None:
-    """Builds a graph by the three functions, and trains it on all devices.
+    """Builds a graph with the three functions and trains it on all devices.
 
-    `model` is any object that takes attributes. `input_builder_fun(model)` makes the inputs, and
-    `forward_pass_builder_fun(model, loss_scale)` returns losses, scalars, of which the sum is minimized by the
-    optimizer of `optimizer_builder_fun(model)`. Gradients are averaged over shards, so `loss_scale` is 1. Ops of the
-    collection UPDATE_OPS run with each step.
+    `model` is any object that accepts attributes. `input_builder_fun(model)` makes the inputs.
+    `forward_pass_builder_fun(model, loss_scale)` returns scalar losses, and the optimizer from
+    `optimizer_builder_fun(model)` minimizes their sum. Gradients are averaged over shards, so `loss_scale` is 1. Ops in
+    the collection UPDATE_OPS run with each step.
 
-    Each process of `rendezvous` starts the same script. Shard 0 drives the run, and ends here with its status; in the
-    others the script ends here, with the run. In the workers, which run the script again, `model` has `session`,
-    `loss`, `train_op`, `num_shards` and `shard_id` afterwards. Without `rendezvous` the script starts a worker for each
-    of `devices` by itself. `optimize_gradient_memory` is taken and not used: TensorFlow frees memory by itself.
+    Each process of `rendezvous` starts the same script. Shard 0 drives the run and exits here with its status; the
+    other processes exit here when the run ends. The workers run the script again; in them, this function sets
+    `session`, `loss`, `train_op`, `num_shards` and `shard_id` on `model`. Without `rendezvous`, the script starts a
+    worker for each of `devices`. `optimize_gradient_memory` has no effect, since TensorFlow frees memory itself.
 
-    A wrong `rendezvous` ends the script with exit status 2. Raises ConfigError where a function returns something else.
+    An invalid `rendezvous` ends the script with exit status 2. Raises ConfigError if a function returns an object of
+    the wrong type.
     """
 
     def read() -> Task | None:
@@ -74,7 +75,7 @@ def Parallelize(
 
 
 def RunNet(model: Any, num_iterations: int = 1) -> float | None:
-    """Runs steps, and returns the last one's loss in this worker; None where there was none to run."""
+    """Runs steps and returns the loss of the last step in this worker, or None if no step was left."""
     loss = None
     for _ in range(num_iterations):
         if model.session.should_stop():

@@ -1,4 +1,4 @@
-"""Translates fetches and feeds of the single-device graph to those of a worker's graph, and the values back."""
+"""Translates fetches and feeds of the single-device graph to those of a worker's graph, and fetched values back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 
 @dataclass(frozen=True)
 class Leaf:
-    """One fetched thing: the ops that it needs of the single-device graph, and its tensors in each replica.
+    """A single fetch: the ops of the single-device graph that it needs, and its tensors in each replica.
 
-    `make` gives its value from those of one replica's tensors. An `op` has no value.
+    `make` turns the values of one replica's tensors into the value of the fetch. An `op` has no value.
     """
 
     needs: tuple[str, ...]
@@ -34,7 +34,7 @@ class Leaf:
 
 
 class Translator:
-    """Knows what stands in a worker's graph for a name of the single-device graph. Make it before the session."""
+    """Maps names of the single-device graph to a worker's graph. Create it before the session."""
 
     def __init__(self, user_graph: tf.Graph, captured: tf.Graph, distributed: DistributedGraph) -> None:
         self._user_graph, self._captured, self._distributed = user_graph, captured, distributed
@@ -49,7 +49,7 @@ class Translator:
                     self._local_reads[prefix, op.name] = read
 
     def leaf(self, fetch: Any) -> Leaf:
-        """What one fetched thing stands for. Raises TypeError or ValueError where it is none."""
+        """Returns the leaf of a single fetch. Raises TypeError or ValueError if `fetch` cannot be fetched."""
         if isinstance(fetch, PartitionedVariable):
             return self._variable(fetch.name.split(":")[0])
         if resource_variable_ops.is_resource_variable(fetch):
@@ -69,17 +69,19 @@ class Translator:
         if element.op.type in VARIABLES:
             return self._variable(element.op.name)
         if not self._captured.get_operation_by_name(element.op.name).outputs:
-            # The output of an assignment to a reference variable; resource variables have none.
+            # The output of an assignment to a reference variable. Assignments to resource variables have no output.
             return self._op(element.op.name)
         tensors = tuple((self._tensor(prefix, element.name),) for prefix in self._distributed.prefixes)
         return Leaf((element.op.name,), tensors, lambda values: values[0])
 
     def element(self, named: Any) -> tf.Tensor | tf.Operation:
-        """The op or tensor of the script's graph. Raises ValueError, KeyError or TypeError as `tf.Session` does."""
+        """Returns an op or tensor of the script's graph. Raises ValueError, KeyError or TypeError, like
+        `tf.Session`."""
         return self._user_graph.as_graph_element(named, allow_tensor=True, allow_operation=True)
 
     def feeds(self, feed_dict: Mapping[Any, Any] | None) -> dict[tf.Tensor, Any]:
-        """The feeds of all replicas; raises TrainingError where a value is no list of one for each."""
+        """Returns the feeds of all replicas. Raises TrainingError if a value is not a list with one element per
+        replica."""
         found: dict[tf.Tensor, Any] = {}
         prefixes = self._distributed.prefixes
         for key, values in (feed_dict or {}).items():
@@ -95,7 +97,7 @@ class Translator:
         return found
 
     def feeds_of_all(self, feed_dict: Mapping[Any, Any] | None) -> dict[tf.Tensor, Any]:
-        """Feeds of the same values to all replicas."""
+        """Returns feeds with the same values for all replicas."""
         return self.feeds({key: [value] * len(self._distributed.prefixes) for key, value in (feed_dict or {}).items()})
 
     def _fed(self, prefix: str, key: Any, value: Any) -> dict[tf.Tensor, Any]:
@@ -127,14 +129,16 @@ class Translator:
         return Leaf(tuple(part.op.name for part in parts), tensors, make)
 
     def _is_partitioned(self, name: str) -> bool:
-        """Whether a variable has this name and no op, as one has that a partitioner has cut, or left in one piece."""
+        """Tells whether this is the name of a variable without an op of that name. Variables that a partitioner has
+        handled have none."""
         return name in self._variables[0] and name not in self._op_names
 
     def _variable(self, name: str) -> Leaf:
-        """The value of a variable, brought together from its pieces; a piece of a cut variable goes by its own name."""
+        """Returns the leaf of a variable, whose value is assembled from its pieces. A single piece is fetched by its
+        own name."""
         if name not in self._variables[0]:
             if ("", name) not in self._local_reads:
-                raise ValueError(f"«{name}» is no variable of the graph that parallel_run was given")
+                raise ValueError(f"«{name}» is not a variable of the graph given to parallel_run")
             reads = tuple((self._local_reads[prefix, name],) for prefix in self._distributed.prefixes)
             return Leaf((), reads, lambda values: values[0])
         variable = self._variables[0][name][0]
@@ -150,7 +154,7 @@ class Translator:
         return Leaf((), tuple(reads[name][1] for reads in self._variables), assemble)
 
     def _reads(self, prefix: str) -> dict[str, tuple[LogicalVariable, tuple[tf.Tensor, ...]]]:
-        """By logical name, and by the name of its only handle, the reads of a replica's variables."""
+        """Returns the reads of a replica's variables, by logical name and by the name of a single handle."""
         own = [copy for copy in self._distributed.copies if copy.pieces[0].handle.op.name.startswith(prefix)]
         by_name = {variable.name: variable for variable in self._distributed.variables}
         if prefix:
@@ -162,13 +166,14 @@ class Translator:
                 with tf.device(piece.handle.op.device or None):
                     reads.append(tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=variable.dtype))
             found[name] = (variable, tuple(reads))
-            # What get_partitioner left whole has a handle «…/part_0».
+            # A variable that get_partitioner left whole has a handle `…/part_0`.
             found.setdefault(f"{name}/part_0", found[name])
         return found
 
 
 def flatten(fetches: Any, leaf: Callable[[Any], Leaf], leaves: list[Leaf]) -> Callable[[Sequence[Any]], Any]:
-    """Adds the leaves of a nest of lists, tuples, named tuples and dicts; returns what makes the same of values."""
+    """Appends the leaves of a nest of lists, tuples, named tuples and dicts. Returns a function that makes the same
+    nest from values."""
     if isinstance(fetches, Mapping):
         makers = {key: flatten(value, leaf, leaves) for key, value in fetches.items()}
         kind: Callable[..., Any] = type(fetches) if isinstance(fetches, dict) else dict

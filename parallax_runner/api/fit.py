@@ -1,4 +1,4 @@
-"""`fit`: trains a compiled Keras model on many workers, and leaves the weights in it."""
+"""`fit`: trains a compiled Keras model on many workers and loads the trained weights into it."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def fit(
     shuffle: bool = True,
     overrides: Sequence[str] = (),
 ) -> Any:
-    """Trains like `model.fit`, each step on one batch cut into `workers` equal parts; returns Keras' History.
+    """Trains like `model.fit`, with each batch cut into `workers` equal parts. Returns Keras' History.
 
-    `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). Of arrays,
-    `validation_split` holds back that share, the last rows, where there is no `validation_data`. Workers share each
-    batch equally. Each worker runs the script again up to this call, and ends in it. Afterwards the model has the
-    trained weights, and its optimizer its state. Callbacks are called in this process, between epochs.
-    `overrides` are those of the command line, such as "ckpt.save_steps=100"; with another action than "train" the
-    model stays as it is, and None is returned.
+    `x` is a `tf.data.Dataset` of batches, or arrays with `y` and `batch_size` (32 if None). For arrays without
+    `validation_data`, `validation_split` is the fraction of the rows, taken from the end, to validate on. Each worker
+    runs the script again up to this call and exits in it. Afterwards the model has the trained weights, and the
+    optimizer its state. Callbacks are called in this process, between epochs. `overrides` are those of the command
+    line, such as "ckpt.save_steps=100". With an action other than "train", the model does not change and None is
+    returned.
 
-    Raises ConfigError, DataError, CaptureError or PlanError where something cannot be done as asked, and SystemExit
-    with the run's exit status where the run failed or was stopped.
+    Raises ConfigError, DataError, CaptureError or PlanError for invalid arguments, and SystemExit with the run's exit
+    status if the run failed or was stopped.
     """
     wanted = _Wanted(
         model=model,
@@ -90,9 +90,9 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in COUNTED}
 
 
-# What the first process counts, and workers need not count again.
+# Facts about the data that the first process counts, so that workers need not count them again.
 COUNTED = ("pass_steps", "validation_size")
-# The folders of the runs of earlier calls, in this process.
+# The run folders of earlier calls in this process.
 _finished: list[Path] = []
 
 
@@ -107,10 +107,9 @@ class _Wanted:
 
 
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
-    """What `model=fit` names; only `fit` can bring the model. Raises ConfigError."""
+    """The target of `model=fit`, which works only through `fit`. Raises ConfigError."""
     raise ConfigError(
-        "model=fit: a script brings its own model; start it plainly, as in `python train.py`, and it calls fit by "
-        "itself"
+        "model=fit: the model comes from a script that calls fit; start the script itself, as in `python train.py`"
     )
 
 
@@ -129,7 +128,7 @@ def _check(wanted: _Wanted) -> None:
 
 
 def _as_before(worker: Worker, model: Any) -> Any:
-    """In a worker of a later call: what this call has returned before."""
+    """Returns the result of an earlier call again, in a worker of a later call."""
     run_dir = Path(worker.config.model["earlier"][len(_finished)])
     _finished.append(run_dir)
     return fit_result.take_over(run_dir, model)
@@ -137,34 +136,34 @@ def _as_before(worker: Worker, model: Any) -> Any:
 
 @dataclass
 class _Trained:
-    """Stands for a script's session once the training is done (worker/script.py)."""
+    """Takes the place of a script's session after the training (worker/script.py)."""
 
     plan: Any
     last_words: dict[str, Any]
 
     @property
     def runner(self) -> _Trained:
-        """This object: it has the outcome."""
+        """This object, which has the outcome."""
         return self
 
     @property
     def step(self) -> int:
-        """Steps that are done."""
+        """The number of steps done."""
         return int(self.last_words["steps"])
 
     def outcome(self) -> dict[str, Any]:
-        """What the summary says of the steps."""
+        """Returns the fields of the summary about the steps."""
         return self.last_words
 
     def close(self) -> None:
-        """Nothing is open any more."""
+        """Does nothing, since nothing is open."""
 
     def give_up(self) -> None:
-        """Nothing is open any more."""
+        """Does nothing, since nothing is open."""
 
 
 def _work(worker: Worker, source: FitSource) -> NoReturn:
-    """Trains as this worker; the script ends here."""
+    """Trains as this worker, then exits."""
     from parallax_runner.plan import plan as plans
     from parallax_runner.worker.rank import run_rank
 
@@ -201,7 +200,7 @@ def _drive(wanted: _Wanted, dataset: Any, epoch_steps: int) -> Any:
         return Epochs(epoch_steps, calls, record.workers, wanted.initial_epoch)
 
     drive(config, FitSource(model, dataset), epochs)
-    if not made or config.action != "train":  # no weights are left of a plan, or of a run that is verified
+    if not made or config.action != "train":  # planning and verifying leave no weights
         return None
     (calls,) = made
     _load(model, checkpoints)
@@ -216,7 +215,7 @@ def _load(model: Any, checkpoints: Path) -> None:
 
 
 def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bool) -> RunConfig:
-    """The configuration of the run. Raises ConfigError where it cannot be composed, or the batch not be cut."""
+    """Composes the configuration of the run. Raises ConfigError if it is invalid or the batch cannot be cut."""
     from parallax_runner.config.cluster_size import size_cluster
     from parallax_runner.config.compose import Composer
     from parallax_runner.driver.check import validated
@@ -240,7 +239,7 @@ def _config(wanted: _Wanted, dataset: Any, epoch_steps: int, *, saves_epochs: bo
     except ConfigError as error:
         raise ConfigError(str(error).replace("(command line)", "(fit)")) from error
     if not config.ckpt.enabled:
-        raise ConfigError("ckpt=off (fit): the trained weights come back in a checkpoint; leave it out")
+        raise ConfigError("ckpt=off (fit): the trained weights come back in a checkpoint; remove this override")
     cluster = size_cluster(config).cluster
     parts = 1 if config.comm.name == "local" else cluster.workers * cluster.replicas_per_worker
     if dataset.global_batch % parts:

@@ -1,4 +1,4 @@
-"""Keras' callbacks in the process that drives the run: called between epochs, never within one."""
+"""Calls Keras' callbacks in the driver process, between epochs and never within an epoch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from parallax_runner.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-# Their batch methods do what is not done here, and the rest of them is wanted: TensorBoard's are for its profiler.
+# Callbacks whose batch methods may be skipped. TensorBoard has them for its profiler.
 ALLOWED = ("TensorBoard", "History")
-# What does their work here.
+# What replaces these callbacks.
 REPLACED = {
-    "ModelCheckpoint": "checkpoints are written by ckpt.save_steps and ckpt.save_secs, and the best one is kept",
-    "BackupAndRestore": "a run goes on from its last checkpoint by itself (train.max_restarts, ckpt.resume)",
-    "TerminateOnNaN": "train.on_nan=stop ends the run at a loss that is no number",
+    "ModelCheckpoint": "ckpt.save_steps and ckpt.save_secs write checkpoints, and the best one is kept",
+    "BackupAndRestore": "a run resumes from its last checkpoint by itself (train.max_restarts, ckpt.resume)",
+    "TerminateOnNaN": "train.on_nan=stop ends the run if a loss is NaN",
     "ProgbarLogger": "the run shows its own progress",
 }
-# They read no weights.
+# Callbacks that do not read the weights.
 READ_NO_WEIGHTS = (
     "CSVLogger",
     "EarlyStopping",
@@ -31,9 +31,9 @@ READ_NO_WEIGHTS = (
 
 
 def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
-    """The callbacks to call, and a sentence for each one that is left out: what does its work instead.
+    """Returns the callbacks to call, and a message for each omitted one that names its replacement.
 
-    Raises ConfigError for one that wants to be called within an epoch.
+    Raises ConfigError for a callback that must be called within an epoch.
     """
     kept, notes = [], []
     for callback in callbacks:
@@ -44,20 +44,20 @@ def usable(callbacks: Iterable[Any]) -> tuple[list[Any], list[str]]:
         methods = batch_methods(callback)
         if methods and not (is_keras_own(callback) and kind in ALLOWED):
             raise ConfigError(
-                f"callbacks: {kind} overrides {', '.join(methods)}, and callbacks are called between epochs only: "
-                "within one, ranks do not wait for the driver; use on_epoch_end, and a smaller steps_per_epoch"
+                f"callbacks: {kind} overrides {', '.join(methods)}, and callbacks are called only between epochs: "
+                "within an epoch, ranks do not wait for the driver. Use on_epoch_end and a smaller steps_per_epoch"
             )
         kept.append(callback)
     return kept, notes
 
 
 def is_keras_own(callback: Any) -> bool:
-    """Whether a callback is one of Keras', and not a class derived from it."""
+    """Tells whether a callback is one of Keras' own classes, not derived from one."""
     return type(callback).__module__.split(".")[0] == "keras"
 
 
 def batch_methods(callback: Any) -> list[str]:
-    """Which methods a callback has of those that Keras calls for each batch."""
+    """Returns the names of the callback's methods that Keras calls for each batch."""
     import keras
 
     names = [name for name in dir(keras.callbacks.Callback) if "_batch_" in name and name.startswith("on_")]
@@ -72,15 +72,15 @@ def _base(name: str) -> Any:
 
 
 def reads_weights(callback: Any) -> bool:
-    """Whether a callback may read the model's weights at the end of an epoch."""
+    """Tells whether a callback may read the model's weights at the end of an epoch."""
     if not is_keras_own(callback) or type(callback).__name__ not in READ_NO_WEIGHTS:
         return True
     return bool(getattr(callback, "restore_best_weights", False) or getattr(callback, "histogram_freq", 0))
 
 
 class FitCalls:
-    """Calls them, and sees what they want. `logs` gives what an epoch has measured, `load` brings the weights of the
-    newest checkpoint into the model."""
+    """Calls the callbacks and applies their requests. `logs` returns the metrics of an epoch; `load` loads the weights
+    of the newest checkpoint into the model."""
 
     def __init__(
         self,
@@ -107,24 +107,24 @@ class FitCalls:
 
     @property
     def stops(self) -> bool:
-        """Whether a callback wants no more epoch."""
+        """Whether a callback has requested to stop training."""
         return bool(self._model.stop_training)
 
     @property
     def learning_rate(self) -> float | None:
-        """The model's, where a callback has changed it."""
+        """The model's learning rate if a callback has changed it, else None."""
         rate = rate_of(self._model)
         return None if rate == self._rate else rate
 
     def begin(self, epoch: int) -> None:
-        """Before an epoch."""
+        """Calls the callbacks before an epoch."""
         if not self._started:
             self._started = True
             self._list.on_train_begin()
         self._list.on_epoch_begin(epoch)
 
     def end(self, epoch: int) -> None:
-        """After an epoch."""
+        """Calls the callbacks after an epoch."""
         rate = rate_of(self._model)
         if self._reads_weights:
             self._load()
@@ -135,13 +135,13 @@ class FitCalls:
         self._list.on_epoch_end(epoch, logs)
 
     def finish(self) -> None:
-        """After the training: the model has its last weights."""
+        """Calls the callbacks after the training, when the model has its final weights."""
         if self._started:
             self._list.on_train_end()
 
 
 def rate_variable(model: Any) -> str | None:
-    """The name in checkpoints of the learning rate, None where it is a schedule."""
+    """Returns the name of the learning rate in checkpoints, or None if it is a schedule."""
     import keras
 
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -151,11 +151,11 @@ def rate_variable(model: Any) -> str | None:
 
 
 def rate_of(model: Any) -> float | None:
-    """The present learning rate, None where it is a schedule."""
+    """Returns the current learning rate, or None if it is a schedule."""
     return None if rate_variable(model) is None else float(model.optimizer.learning_rate)
 
 
 def set_rate(model: Any, rate: float | None) -> None:
-    """Sets it, where it is no schedule."""
+    """Sets the learning rate unless `rate` is None, which means a schedule."""
     if rate is not None:
         model.optimizer.learning_rate = rate

@@ -1,4 +1,4 @@
-"""What `fit` is given to train on, as a data set of batches of all workers together."""
+"""Turns the data passed to `fit` into a data set of global batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from parallax_runner.errors import ConfigError
 
-KERAS_BATCH = 32  # what Keras takes where nobody says
+KERAS_BATCH = 32  # Keras' default
 
 
 def dataset_of(
@@ -24,22 +24,22 @@ def dataset_of(
     exact: bool,
     known: Mapping[str, Any],
 ) -> Any:
-    """A data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
+    """Makes a data set with `features`, `structure`, `global_batch`, `train_size` and `validation_size`.
 
-    `known` are facts that the first process has found.
+    `known` has facts that the first process has counted (`COUNTED` in fit.py).
 
-    Raises ConfigError and DataError where it cannot be read by several workers.
+    Raises ConfigError and DataError if several workers cannot read the data.
     """
     import tensorflow as tf
 
     if isinstance(x, tf.data.Dataset):
         for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
             if value is not None:
-                raise ConfigError(f"{name} (fit): a tf.data.Dataset has it already; leave it out")
+                raise ConfigError(f"{name} (fit): a tf.data.Dataset has it already; remove it")
         if validation_split:
             raise ConfigError(
-                f"validation_split={validation_split} (fit): it goes with arrays; give validation_data a part of the "
-                "tf.data.Dataset, by .take(…) and .skip(…)"
+                f"validation_split={validation_split} (fit): it goes with arrays; for a tf.data.Dataset, split off "
+                "validation_data with .take(…) and .skip(…)"
             )
         from parallax_runner.graph.tf_data.dataset import TfDataset
 
@@ -52,7 +52,7 @@ def dataset_of(
     from parallax_runner.data.from_arrays import arrays_dataset
 
     if isinstance(validation_data, tf.data.Dataset):
-        raise ConfigError("validation_data (fit): beside arrays it must be arrays, (x, y), and it is a tf.data.Dataset")
+        raise ConfigError("validation_data (fit): expected arrays (x, y), because x is an array, got a tf.data.Dataset")
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     if class_weight is not None:
@@ -68,9 +68,9 @@ def dataset_of(
 
 
 def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
-    """Arrays to train on, and the last `share` of their rows to validate on, as Keras cuts them.
+    """Splits arrays as Keras does: the last `share` of the rows is for validation.
 
-    Raises ConfigError where one of the two would be empty.
+    Raises ConfigError if one of the two parts would be empty.
     """
     from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
@@ -82,7 +82,8 @@ def _split(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[Any, Any]:
 
 
 def _validation_like(train: Any, validation_data: Any) -> Any:
-    """A data set like `train`, also of arrays; each example weighs 1 where only those of `train` have weights."""
+    """Makes a validation data set like `train` from a data set or arrays. If only `train` has weights, validation
+    examples get the weight 1."""
     import tensorflow as tf
 
     if validation_data is None:
@@ -100,9 +101,9 @@ def _validation_like(train: Any, validation_data: Any) -> Any:
 
 
 def _weighted(train: Any, class_weight: dict[int, float]) -> Any:
-    """As Keras weighs examples by their class, 1 where none is given.
+    """Weights examples by their class as Keras does. Classes without a weight have the weight 1.
 
-    Raises ConfigError where the data is not (x, y).
+    Raises ConfigError if the data is not (x, y).
     """
     import tensorflow as tf
 

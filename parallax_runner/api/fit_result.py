@@ -1,4 +1,4 @@
-"""What a call of `fit` leaves for the workers of later calls in the same script: the history, and all values."""
+"""Stores the result of a `fit` call, history and variables, for the workers of later calls in the same script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = "fit_values.npz"
 
 
 def leave(run_dir: Path, model: Any, history: Any) -> None:
-    """Writes both into the run's folder."""
+    """Writes the history and the values of all variables into the run's folder."""
     facts = {"history": history.history, "epoch": list(history.epoch), "params": dict(history.params)}
     write_whole(run_dir / HISTORY, json.dumps(facts, default=float))
     with open(run_dir / VALUES, "wb") as file:
@@ -23,7 +23,7 @@ def leave(run_dir: Path, model: Any, history: Any) -> None:
 
 
 def take_over(run_dir: Path, model: Any) -> Any:
-    """Gives a model the values, and returns the History."""
+    """Loads the stored values into a model and returns the History."""
     import keras
 
     facts = json.loads((run_dir / HISTORY).read_text(encoding="utf-8"))
@@ -40,5 +40,5 @@ def take_over(run_dir: Path, model: Any) -> Any:
 
 
 def variables_of(model: Any) -> dict[str, Any]:
-    """A model's variables and those of its optimizer, by their paths."""
+    """Returns the variables of a model and its optimizer by their paths."""
     return {variable.path: variable._value for variable in [*model.variables, *model.optimizer.variables]}

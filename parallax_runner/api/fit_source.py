@@ -1,4 +1,4 @@
-"""The model and the data of a script that calls `fit`, as driver and workers see them."""
+"""The model and data of a script that calls `fit`, as the driver and workers use them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class FitSource:
     dataset: Any
 
     def load_dataset(self, config: RunConfig) -> Dataset:
-        """The script's."""
+        """Returns the script's data set."""
         if config.action in REFUSED_ACTIONS:
-            raise ConfigError(f"action={config.action}: fit trains, verifies or plans; leave it out")
+            raise ConfigError(f"action={config.action}: not possible with fit, which can only train, verify or plan")
         loaded: Dataset = self.dataset
-        if isinstance(loaded, Arrays):  # each call of fit has orders of its own, as in Keras
+        if isinstance(loaded, Arrays):  # each call of fit has its own orders, as in Keras
             return loaded.with_seed(config.train.seed + len(config.model["earlier"]))
         return loaded
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """The model's step on one replica's batch."""
+        """Captures the model's training step on one replica's batch."""
         return self._capture(config, config.data["batch_size"])
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """The same for batches of any size."""
+        """Captures the step for batches of any size."""
         return self._capture(config, None)
 
     def _capture(self, config: RunConfig, batch_size: int | None) -> SingleDeviceGraph:

@@ -1,4 +1,4 @@
-"""Session hooks of TensorFlow: called as `tf.train.MonitoredSession` calls them, they see the first replica."""
+"""Calls TensorFlow's session hooks as `tf.train.MonitoredSession` does. Hooks see the first replica."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ Values = list[list[Any]]
 
 
 def see_to_nan(hooks: Sequence[tf.train.SessionRunHook]) -> bool:
-    """Whether the script has a hook of its own that decides what a loss which is NaN means."""
+    """Tells whether one of the script's hooks handles NaN losses."""
     return any(isinstance(hook, tf.train.NanTensorHook) for hook in hooks)
 
 
 class Runner(Protocol):
-    """What hooks need of the session of `parallel_run`; `values` has for each leaf one value a replica."""
+    """The part of the session of `parallel_run` that hooks need. `values` returns a list with one value per replica for
+    each leaf."""
 
     graph: tf.Graph
     translator: Translator
@@ -27,12 +28,12 @@ class Runner(Protocol):
     def values(
         self, leaves: list[Leaf], feeds: Mapping[tf.Tensor, Any], options: Any = None, run_metadata: Any = None
     ) -> Values:
-        """Runs, and calls no hooks."""
+        """Runs the leaves without calling hooks."""
         ...
 
 
 class HookSession(SessionInterface):
-    """What a hook gets as its session: values are those of the first replica, feeds go to all."""
+    """The session that a hook gets. Values are those of the first replica; feeds go to all replicas."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -44,7 +45,7 @@ class HookSession(SessionInterface):
 
     @property
     def sess_str(self) -> str:
-        """No target that another session could connect to."""
+        """Empty: another session cannot connect to this one."""
         return ""
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
@@ -56,7 +57,7 @@ class HookSession(SessionInterface):
 
 
 class Hooks:
-    """The hooks of a session; they find the script's graph as the default one."""
+    """The hooks of a session. They are called with the script's graph as the default graph."""
 
     def __init__(self, hooks: Sequence[tf.train.SessionRunHook], runner: Runner) -> None:
         self._hooks, self._runner = tuple(hooks), runner
@@ -64,7 +65,7 @@ class Hooks:
         self.stop_requested = False
 
     def after_create(self) -> None:
-        """The session is there."""
+        """Calls the hooks after the session has been created."""
         with self._runner.graph.as_default():
             for hook in self._hooks:
                 hook.after_create_session(self._session, tf.train.Coordinator())
@@ -78,7 +79,8 @@ class Hooks:
         options: Any,
         run_metadata: Any,
     ) -> Values:
-        """The values of `leaves`; hooks fetch, feed and ask for options beside them, and get theirs afterwards."""
+        """Runs `leaves` together with the fetches, feeds and options of the hooks, and returns the values of
+        `leaves`."""
         if not self._hooks:
             return self._runner.values(leaves, feeds, options, run_metadata)
         with self._runner.graph.as_default():
@@ -92,7 +94,7 @@ class Hooks:
                 makers.append(flatten(asked.fetches, translator.leaf, all_leaves) if fetched else None)
                 own = translator.feeds_of_all(asked.feed_dict)
                 twice = [tensor.name for tensor in own if tensor in fed or tensor in feeds]
-                if twice:  # the first replica's name is that of the script's graph
+                if twice:  # the first replica has the names of the script's graph
                     name = min(twice, key=len)
                     raise RuntimeError(f"{type(hook).__name__} feeds «{name}», which another hook or the script feeds")
                 fed |= own
@@ -108,7 +110,7 @@ class Hooks:
             return values[: len(leaves)]
 
     def end(self) -> None:
-        """The script is through; not called where it has failed."""
+        """Calls the hooks at the end of the script, unless it failed."""
         with self._runner.graph.as_default():
             for hook in self._hooks:
                 hook.end(self._session)

@@ -1,4 +1,5 @@
-"""What `parallel_run` does in a worker: the stages after planning, up to a session on initial or restored values."""
+"""The part of `parallel_run` in a worker: the stages after planning, up to a session with initial or restored
+values."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ from parallax_runner.train.step_runner import LossRule, StepRunner
 from parallax_runner.worker import rank as stages_of_rank
 from parallax_runner.worker.script import Worker
 
-# An infinite one may be a script's own way to scale it, with steps that overflow left out.
+# Only NaN ends the run: an infinite loss may come from a script's loss scaling, which skips steps that overflow.
 NUMBER_LOSSES = LossRule(ends_run=math.isnan, remedy=": look at the data, or lower the learning rate")
 
 
 def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
-    """The session of one worker."""
+    """Opens the session of a worker."""
     run_dir, rank, client, config = worker.run_dir, worker.rank, worker.client, worker.config
     plan = plans.load(run_dir / "plan.json")
     hooks = [*api_config.hooks, *(api_config.chief_only_hooks if rank == 0 else ())]
@@ -72,20 +73,21 @@ def join(worker: Worker, graph: tf.Graph, api_config: Config) -> Session:
 
 
 def check_same(single: SingleDeviceGraph, plan: Plan, folder: Path, rank: int) -> None:
-    """Raises PlanError where a worker has not built the graph of the process that left `folder`."""
+    """Raises PlanError if a worker's graph differs from that of the process that wrote `folder`."""
     difference = stages_of_rank.difference_of(single, plan, folder)
     if difference is not None:
         raise PlanError(
-            f"worker {rank} built another graph than the process that was started first{difference}. A script must "
-            "build the same graph each time: no clock, no number of the worker or process in it, no order of a set of "
-            "strings, no draws before `import parallax_runner`"
+            f"worker {rank} built a different graph than the process that was started first{difference}. A script must "
+            "build the same graph each time: it must not depend on the clock, the number of the worker or process, the "
+            "order of a set of strings, or random draws before `import parallax_runner`"
         )
 
 
 def with_hooks(
     graph: tf.Graph, single: SingleDeviceGraph, hooks: Sequence[tf.train.SessionRunHook]
 ) -> SingleDeviceGraph:
-    """The captured graph with what hooks add to it; its fingerprint is without, for the driver calls no hook."""
+    """Returns the captured graph with the ops that hooks add. The fingerprint excludes these ops, since the driver
+    calls no hooks."""
     if not hooks:
         return single
     with graph.as_default():

@@ -1,4 +1,4 @@
-"""`parallax.log`: a logger for scripts; PARALLAX_LOG_LEVEL (a name such as DEBUG, or a number) sets its level."""
+"""`parallax.log`: a logger for scripts. PARALLAX_LOG_LEVEL (a name such as DEBUG, or a number) sets its level."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ LEVEL = "PARALLAX_LOG_LEVEL"
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is when a line is logged: in a worker it is not what it was at first."""
+    """Writes to the current `sys.stderr`, because workers replace it after the logger is made."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -23,7 +23,7 @@ class _CurrentStderr(logging.StreamHandler[TextIO]):
 
 
 def _level(environ: str | None) -> int:
-    """The level that a setting names; INFO for none, or one that is not known."""
+    """Returns the level that a setting names, or INFO if it is missing or unknown."""
     if environ is None:
         return logging.INFO
     if environ.strip().isdigit():

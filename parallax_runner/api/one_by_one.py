@@ -1,5 +1,5 @@
-"""A script that somebody starts once for each worker, as in systems that have no driver: the script in which rank 0 is
-to be drives the run, and the others stand by."""
+"""Supports scripts that are started once for each worker, as in systems without a driver. The script of rank 0 drives
+the run, and the others stand by."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _lines: list[str] = []
 
 
 def cluster_lines() -> list[str]:
-    """The overrides that say which cluster this script has been given; none where it was started once for all."""
+    """Returns the overrides for the cluster of this script; empty if the script was started only once."""
     return list(_lines)
 
 
 def take_part(read: Callable[[], Task | None]) -> None:
-    """Makes this process what `read` says, which may raise ConfigError; None: it is alone.
+    """Gives this process the role that `read` returns. `read` may raise ConfigError; None means that the script was
+    started only once.
 
-    Rank 0 goes on in its script, which drives the run: a process beside it is the worker. In all others the script ends
-    here, with the run. A worker that a driver has started has all that it needs, and goes on.
+    In rank 0 the script continues and drives the run, while another process on its host is the worker. All other
+    processes exit here when the run ends. Does nothing in a worker that a driver has started.
     """
     if this_worker() is not None:
         return
@@ -42,7 +43,7 @@ def take_part(read: Callable[[], Task | None]) -> None:
 
 def _become(task: Task) -> None:
     if _lines:
-        raise LaunchError("this script was told which process it is a second time")
+        raise LaunchError("this script sets its rank a second time; do it only once")
     task.prepare()
     if not task.starts_driver:
         sys.exit(
@@ -54,7 +55,7 @@ def _become(task: Task) -> None:
 
 
 def _end(worker: subprocess.Popen[bytes], pid: int) -> None:
-    """Not in a process that was forked from this one."""
+    """Ends the worker, except in a process that was forked from this one."""
     if os.getpid() == pid:
         worker.terminate()
         worker.wait()

@@ -1,4 +1,4 @@
-"""Translates a `Config` into the overrides that the command line would be given."""
+"""Translates a `Config` into command-line overrides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from parallax_runner.config.hydra_quotes import in_quotes
 from parallax_runner.errors import ConfigError
 
 RUN_OPTIONS = {"PS": "ps", "MPI": "mpi", "HYBRID": "hybrid"}
-# Under which comm an option of PSConfig is passed on, to `comm.ps` and its own name there: where it can have an effect.
+# Maps each option of PSConfig to the values of comm for which it has an effect. For these it is passed on to the key of
+# that name in `comm.ps`.
 PS_OPTIONS = {
     "protocol": ("ps", "hybrid"),
     "replicate_variables": ("ps",),
@@ -19,7 +20,7 @@ PS_OPTIONS = {
     "boundary_among_servers": ("ps", "hybrid"),
     "boundary_between_workers_and_servers": ("ps", "hybrid"),
 }
-# Where each step waits for every worker.
+# Options that are passed on only if each step waits for every worker.
 WAITING_ONLY = ("replicate_variables",)
 BACKUP = "comm.ps.backup_workers="
 
@@ -27,7 +28,7 @@ BACKUP = "comm.ps.backup_workers="
 def overrides_of(
     config: Config, *, resource_info: str | Sequence[str] | None, sync: bool, has_partitioner: bool
 ) -> list[str]:
-    """The overrides that say what `config` says. Raises ConfigError where it cannot be said."""
+    """Returns the overrides that correspond to `config`. Raises ConfigError if a value cannot be translated."""
     lines = [
         "model=script",
         "train.steps=null",
@@ -61,7 +62,7 @@ def overrides_of(
 def _comm(run_option: Any) -> str:
     if run_option is None:
         return "hybrid"
-    # A comma at the end of the line, as in the original's own example, makes a tuple of it.
+    # A trailing comma, as in the original's own example, makes it a tuple.
     if isinstance(run_option, tuple | list) and len(run_option) == 1:
         return _comm(run_option[0])
     comm = RUN_OPTIONS.get(str(run_option).upper())
@@ -95,7 +96,7 @@ def _checkpoints(config: Config) -> Iterator[str]:
 
 
 def _profile(profile: ProfileConfig) -> Iterator[str]:
-    # Empty, they name nothing to profile, as in the original's own scripts, which pass their flags on.
+    # Empty values mean no profiling: the original's own scripts pass empty flags.
     steps, bounds = ([] if given is None else list(given) for given in (profile.profile_steps, profile.profile_range))
     if steps and bounds:
         raise ConfigError("profile_steps and profile_range (parallax.ProfileConfig): give one of the two")
@@ -118,7 +119,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def value_of(value: Any) -> str:
-    """A value in Hydra's grammar. Raises ConfigError for a text that would be taken for an interpolation."""
+    """Formats a value in Hydra's grammar. Raises ConfigError for a string that Hydra would read as an interpolation."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -128,5 +129,5 @@ def value_of(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(value_of, value)) + "]"
     if "${" in str(value):
-        raise ConfigError(f"{value}: ${{…}} cannot be passed on: the configuration takes it for a reference")
+        raise ConfigError(f"{value}: ${{…}} cannot be passed on, because Hydra would read it as a reference")
     return in_quotes(str(value))

@@ -1,4 +1,4 @@
-"""`init`, as a trainer of Paddle calls it: `from parallax_runner import paddle`."""
+"""Paddle's `init` for trainers: `from parallax_runner import paddle`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def init(
     nics: str | None = None,
     is_local: bool | None = None,
 ) -> None:
-    """Says which trainer this script is; `parallel_run` or `fit` then trains with the pservers and all trainers.
+    """Sets which trainer this script is. `parallel_run` or `fit` then trains with the pservers and all trainers.
 
-    What is not given is taken from the variables `PADDLE_INIT_TRAINER_ID` and the like. Trainer 0 drives the run; in
-    the others the script ends here, with the run. With `is_local=True` nothing happens. `trainer_count` is taken and
-    not used: a trainer is one worker, with all devices that its model names. A wrong argument ends the script with exit
-    status 2.
+    Missing arguments come from environment variables such as `PADDLE_INIT_TRAINER_ID`. Trainer 0 drives the run; the
+    other trainers exit here when the run ends. With `is_local=True` nothing happens. `trainer_count` has no effect: a
+    trainer is one worker, with all devices that its model names. An invalid argument ends the script with exit status
+    2.
     """
     given: dict[str, Any] = {
         "use_gpu": use_gpu,

@@ -1,4 +1,4 @@
-"""`parallel_run`: in the process that a person started it drives the run; in each worker it gives the session."""
+"""`parallel_run`: drives the run in the process that the user started, and returns the session in each worker."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ def parallel_run(
 ) -> tuple[Session, int, int, int]:
     """Trains a single-device graph on many devices.
 
-    The first process plans, starts servers and workers, and exits with the run's status: it never returns from here.
-    Each worker runs the same script, and gets a session for its part of the graph, the number of workers, its own
-    number among them, and how many replicas of the graph it runs. `resource_info` is a file with a line for each host,
-    «host: id,id», or a list of such lines; None is two workers on this machine.
+    The first process plans, starts servers and workers, and exits here with the run's status. Each worker runs the same
+    script and gets (session, number of workers, its rank, number of replicas that it runs). `resource_info` is a file
+    with a line for each host, `host: id,id`, or a list of such lines; None means two workers on this machine.
     """
     config = Config() if parallax_config is None else parallax_config
     worker = this_worker()
     if worker is None:
         _drive(single_gpu_graph, resource_info, sync, config)
     if worker.session is not None:
-        raise LaunchError("parallel_run was called a second time: one script is one run")
+        raise LaunchError("parallel_run was called a second time; call it once per script")
     from parallax_runner.api.join import join
 
     session = worker.session = join(worker, single_gpu_graph, config)

@@ -1,4 +1,4 @@
-"""`get_partitioner`: marks the variables of a scope for cutting; rewriting, and not TensorFlow, cuts them."""
+"""`get_partitioner`: marks the variables of a scope for partitioning. The rewrite, not TensorFlow, partitions them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from parallax_runner.graph.script_graph import PARTITIONERS
 
 
 def get_partitioner(min_partitions: int = 1) -> Callable[..., list[int]]:
-    """A partitioner for `tf.variable_scope`: its variables with sparse gradients are kept on servers in pieces.
+    """Returns a partitioner for `tf.variable_scope`. Servers store the scope's variables with sparse gradients in
+    pieces.
 
-    There are `min_partitions` pieces, or with `search_partitions` as many as are found to be fastest, from that number
-    on. To the script such a variable is whole: it stands in checkpoints and is fetched under its own name.
+    There are `min_partitions` pieces, or with `search_partitions` the fastest number of pieces, at least
+    `min_partitions`. The script sees the variable as a whole: checkpoints and fetches use its own name.
     """
     if isinstance(min_partitions, bool) or not isinstance(min_partitions, int) or min_partitions < 1:
         raise ValueError(f"min_partitions={min_partitions!r}: expected an integer, at least 1")

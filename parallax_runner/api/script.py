@@ -1,4 +1,4 @@
-"""A script as the source of a run's graph, as the driver sees it."""
+"""Makes a script the source of a run's graph, for the driver."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def start_it_plainly(*_: Any, **__: Any) -> NoReturn:
-    """What `model=script` names; only parallel_run can bring the graph. Raises ConfigError."""
+    """The target of `model=script`, which works only through parallel_run. Raises ConfigError."""
     raise ConfigError(
-        "model=script: a script brings its own graph; start it plainly, as in `python train.py`, and it calls "
-        "parallel_run by itself"
+        "model=script: the graph comes from a script that calls parallel_run; start the script itself, as in "
+        "`python train.py`"
     )
 
 
 @dataclass(frozen=True)
 class NoData:
-    """The data set of a script, which reads its data by itself."""
+    """The empty data set of a script, which reads its data itself."""
 
     features: dict[str, Any] = field(default_factory=dict)
     words_per_example: int | None = None
@@ -35,8 +35,8 @@ class NoData:
     validation_size: int = 0
 
     def train_batch(self, start: int, size: int) -> NoReturn:
-        """None of ours."""
-        raise DataError("a script reads its data by itself")
+        """Raises DataError."""
+        raise DataError("a script reads its data itself")
 
 
 @dataclass(frozen=True)
@@ -46,33 +46,34 @@ class ScriptSource:
     graph: tf.Graph
 
     def load_dataset(self, config: RunConfig) -> Dataset:
-        """None of ours."""
+        """Returns an empty data set. Raises ConfigError for an action that needs data."""
         if config.action in ("verify", "sync"):
-            raise ConfigError(f"action={config.action}: not for a script, whose data only the script reads")
+            raise ConfigError(f"action={config.action}: not possible here, because only the script can read its data")
         return NoData()  # type: ignore[return-value]
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """The captured graph."""
+        """Captures the script's graph."""
         from parallax_runner.graph.script_graph import capture_script
 
         return capture_script(self.graph)
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """Unknown. Raises ConfigError."""
-        raise ConfigError("a script's graph has batches of its own size")
+        """Raises ConfigError, since the batch size of a script's graph is fixed."""
+        raise ConfigError("a script's graph has a fixed batch size")
 
 
 def started_as(function: str = "parallel_run") -> list[str]:
-    """The overrides that say how this script was started, for `function`, which it calls.
+    """Returns the overrides for starting this script again. `function` is the name of the called function, for error
+    messages.
 
-    Raises LaunchError where there is none to start again.
+    Raises LaunchError if there is no script file.
     """
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if file is None:
         raise LaunchError(
-            f"{function} starts its script again in each worker, and this is none (a notebook, or an interactive "
-            "session): put it into a file, and start that as in `python train.py`"
+            f"{function} starts its script again in each worker, but this is a notebook or an interactive session: "
+            "put the code into a file and start it, as in `python train.py`"
         )
     from parallax_runner.api.overrides import value_of
 

@@ -1,4 +1,4 @@
-"""The session that `parallel_run` returns: fed and fetched in terms of the single-device graph."""
+"""The session that `parallel_run` returns. Feeds and fetches refer to the single-device graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parallax_runner.train.step_runner import StepRunner
 
 
 class Session:
-    """Runs a worker's graph. A fetch that needs an update runs a step, on all workers together."""
+    """Runs a worker's graph. A fetch that needs an update runs a step of all workers."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Session:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Like `tf.Session.run`; each value of a fetch, and of a feed, is a list with one for each replica.
+        """Like `tf.Session.run`, but each value of a fetch or feed is a list with one value per replica.
 
-        Raises TrainingError where a fetch or a feed cannot be served, and as `tf.Session.run` does.
+        Raises TrainingError if a fetch or feed is not possible, and the errors of `tf.Session.run`.
         """
         if self._closed:
             raise RuntimeError("the session is closed")
@@ -65,7 +65,8 @@ class Session:
     def values(
         self, leaves: list[Leaf], feeds: Mapping[tf.Tensor, Any], options: Any = None, run_metadata: Any = None
     ) -> Values:
-        """For each leaf a list with its value in each replica; runs a step where one of them needs it."""
+        """Returns, for each leaf, a list of its values in the replicas. Runs a step if one of the leaves needs an
+        update."""
         updates = self._steps.updates_needed(name for leaf in leaves for name in leaf.needs)
         is_whole = updates == self._steps.updates
         if updates and not is_whole:
@@ -81,11 +82,11 @@ class Session:
         return [[leaf.make([next(each) for _ in replica]) for replica in leaf.tensors] for leaf in leaves]
 
     def should_stop(self) -> bool:
-        """Whether a hook has asked to stop, the driver wants the run to end, or all steps are done."""
+        """Tells whether a hook or the driver has requested to stop, or all steps are done."""
         return self._closed or self._hooks.stop_requested or self.runner.is_last()
 
     def close(self) -> None:
-        """Ends the training: hooks come to their end, and the chief saves the last step."""
+        """Ends the training: ends the hooks, and the chief saves a checkpoint of the last step."""
         if not self._closed:
             self._hooks.end()
             self._closed = True
@@ -97,7 +98,7 @@ class Session:
             self.tf_session.close()
 
     def give_up(self) -> None:
-        """Ends nothing well: the run fails."""
+        """Waits for the checkpoint being written, after a failure. Does not end hooks or save another checkpoint."""
         if not self._closed:
             self.runner.give_up()
 
@@ -111,16 +112,17 @@ class Session:
     def _run_step(
         self, fetches: Any, feeds: dict[tf.Tensor, Any], options: Any, run_metadata: Any, *, is_whole: bool
     ) -> Any:
-        """The values of `fetches` in one step; `is_whole` where they run all updates.
+        """Returns the values of `fetches` in one step. `is_whole` tells whether they run all updates.
 
-        Raises SystemExit(0) where no step is left.
+        Raises SystemExit(0) if no step is left.
         """
         runner = self.runner
         if runner.is_last():
-            raise SystemExit(0)  # the script goes on, and its run has done what it should
+            raise SystemExit(0)  # the script wants more steps than the run has
         waits_at_end = runner.distributed.leave is not None
         if waits_at_end:
-            # Who does not wait for others cannot know which step is the last; the last one is saved when all have left.
+            # A worker that does not wait for others cannot know which step is the last. The last step is saved when all
+            # workers have left.
             runner.save_if_due()
         runner.peers.wait_to_start(runner.step + 1)
         started_secs = time.perf_counter()
@@ -134,7 +136,8 @@ class Session:
         return values
 
     def _ops(self, leaves: list[Leaf], *, is_whole: bool) -> list[tf.Operation]:
-        """What is run beside the tensors: the train op, which runs all updates, and ops that are no part of it."""
+        """Returns the ops to run with the tensors: the train op, which runs all updates, and ops that are not part of
+        it."""
         distributed = self.runner.distributed
         names: list[str] = []
         for leaf in leaves:

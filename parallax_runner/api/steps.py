@@ -1,4 +1,4 @@
-"""What a fetch asks for, told by the single-device graph: no update, some of them, or a whole step."""
+"""Finds, in the single-device graph, whether a fetch runs no update, some updates or a whole step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
 class Steps:
-    """Knows which ops of the captured graph belong to a step: the `updates`, and the `whole` of what runs with them."""
+    """The ops of the captured graph that belong to a step: the `updates`, and the `whole` step with all ops that run in
+    it."""
 
     def __init__(self, single: SingleDeviceGraph) -> None:
         self.graph = tf.Graph()
@@ -30,15 +31,15 @@ class Steps:
         self._initializers = {variable.initializer for variable in single.variables if variable.saved}
 
     def updates_needed(self, ops: Iterable[str]) -> frozenset[str]:
-        """Names of the updates that fetching these ops runs."""
+        """Returns the names of the updates that run if these ops are fetched."""
         return frozenset(name for op in ops for name in self._needed_by(op) if name in self.updates)
 
     def aggregate_needed(self, op: str) -> str | None:
-        """An op behind the aggregation of gradients that `op` needs, None if it needs none."""
+        """Returns an op after the aggregation of gradients that `op` needs, or None if there is none."""
         return next((name for name in sorted(self._needed_by(op)) if name in self._aggregated), None)
 
     def grouped(self, op: str) -> list[str]:
-        """The ops that a group waits for, those of groups in it included; `op` alone if it is no group."""
+        """Returns the ops that a group waits for, including those of nested groups; only `op` if it is not a group."""
         found: dict[str, None] = {}
         stack = [self.graph.get_operation_by_name(op)]
         while stack:
@@ -50,11 +51,11 @@ class Steps:
         return list(found)
 
     def initial_values_given_by(self, op: str) -> bool:
-        """Whether fetching `op` gives a saved variable its initial value."""
+        """Tells whether fetching `op` gives a saved variable its initial value."""
         return not self._initializers.isdisjoint(self._needed_by(op))
 
     def assignments_of(self, op: str) -> list[tuple[str, str]]:
-        """(op, variable) of what fetching `op` writes beside updates and initial values."""
+        """Returns (op, variable) for each write of `op` other than updates and initial values."""
         return [
             (name, handle.name)
             for name in sorted(self._needed_by(op) - self.updates - self._initializers)
@@ -62,6 +63,6 @@ class Steps:
             for handle in edit.handle_of(written)
         ]
 
-    @functools.cache  # noqa: B019 - there is one for the process
+    @functools.cache  # noqa: B019 - one instance per process
     def _needed_by(self, op: str) -> frozenset[str]:
         return frozenset(one.name for one in edit.ancestors([self.graph.get_operation_by_name(op)]))

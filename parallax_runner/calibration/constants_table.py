@@ -1,4 +1,4 @@
-"""Shows constants to people."""
+"""Shows constants as a table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from parallax_runner.planning.cost.constants import EXCHANGES, Constants
 
 
 def constants_table(constants: Constants) -> Table:
-    """A row an exchange, then one a kind of work; ± is the relative standard error of the fit."""
+    """Returns a table with a row for each exchange, then one for each kind of work; ± is the relative standard error of
+    the fit."""
     table = Table(title=f"constants of the cost model: {constants.source}", title_justify="left")
-    for column in ("", "overhead", "latency a round", "each", "speed"):
+    for column in ("", "overhead", "latency per round", "each", "speed"):
         table.add_column(column, justify="right" if column else "left")
     for name in EXCHANGES:
         exchange = getattr(constants, name)
@@ -30,7 +31,7 @@ def constants_table(constants: Constants) -> Table:
     ):
         secs_per_byte = getattr(constants, f"{name}_secs_per_byte")
         table.add_row(told, "", "", "", _speed(secs_per_byte) + _error(constants, name, "secs_per_byte"))
-    for told, name in (("a row's update, beside", "apply_sparse"), ("asking for a row", "ask")):
+    for told, name in (("update of rows, per row", "apply_sparse"), ("requesting a row", "ask")):
         secs_per_row = getattr(constants, f"{name}_secs_per_row")
         table.add_row(told, "", "", f"{1e9 * secs_per_row:.4g} ns{_error(constants, name, 'secs_per_row')}", "")
     return table

@@ -1,4 +1,4 @@
-"""From measured samples to constants, by least squares."""
+"""Fits constants to measured samples by least squares."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ VOLUMES: dict[str, Volume] = {name: volume for route in all_routes() for name, v
 
 
 def fit(samples: Sequence[Sample], *, source: str) -> Constants:
-    """The constants with the least squared relative errors, none negative; what was not measured is the defaults'.
+    """Returns the non-negative constants with the least squared relative errors. Constants that were not measured keep
+    their defaults.
 
-    Relative errors, since times go from microseconds to tenths of a second and vary in proportion. Rounds are told
-    apart from the overhead where several numbers of ranks were measured; otherwise latency is the defaults'. What each
-    tensor takes is told from it where several were in flight together.
+    Errors are relative, because times range from microseconds to tenths of a second and vary in proportion. The latency
+    per round is separated from the overhead if several numbers of ranks were measured; otherwise it keeps its default.
+    The time per tensor is separated if several tensors were in flight together.
     """
     spread: dict[str, float] = {}
     exchanges = {name: _exchange(name, samples, spread) for name in EXCHANGES}
@@ -59,7 +60,7 @@ def _exchange(name: str, samples: Sequence[Sample], spread: dict[str, float]) ->
     known = np.zeros(len(own))
     if len(set(rounds)) > 1:
         columns["latency_secs"] = rounds
-    else:  # of what was measured no more than the fastest sample can be latency
+    else:  # latency is at most half of the fastest sample
         known = np.minimum(default.latency_secs * rounds, secs.min() / 2)
     found = _least_squares(columns, secs - known, secs, name, spread)
     return Exchange(**{"latency_secs": float((known / rounds)[0]), "each_secs": 0.0} | found)
@@ -100,7 +101,7 @@ def _apply_sparse(samples: Sequence[Sample], spread: dict[str, float]) -> tuple[
 def _least_squares(
     columns: dict[str, np.ndarray], values: np.ndarray, secs: np.ndarray, name: str, spread: dict[str, float]
 ) -> dict[str, float]:
-    """Coefficients by column, not negative; `spread` gets their relative standard errors."""
+    """Returns non-negative coefficients by column, and adds their relative standard errors to `spread`."""
     terms = np.stack(list(columns.values()), axis=1) / secs[:, None]
     # Bytes and seconds are nine orders of magnitude apart.
     scales = np.abs(terms).max(axis=0)

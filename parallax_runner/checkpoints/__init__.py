@@ -1,1 +1,1 @@
-"""Checkpoints in logical names and full shapes: written whole, read back for any cluster."""
+"""Checkpoints with logical names and full shapes. They are written atomically and can be restored on any cluster."""

@@ -1,6 +1,6 @@
-"""Which checkpoint had the best validation: `best.json` beside the checkpoints.
+"""Tracks the checkpoint with the best validation in `best.json`, beside the checkpoints.
 
-The driver alone knows the mean over ranks and writes the file; the chief, who deletes old checkpoints, reads it.
+Only the driver knows the mean over ranks, so it writes the file. The chief deletes old checkpoints and reads it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from parallax_runner.files.whole import write_whole
 log = logging.getLogger(__name__)
 
 FILE_NAME = "best.json"
-MOST_STEPS = 2**63 - 1  # what TensorFlow's global step holds
+MOST_STEPS = 2**63 - 1  # the largest value of TensorFlow's global step
 
 
 @dataclass(frozen=True)
 class Best:
-    """All results up to `validated_step` are in; the best, `value`, is that of the checkpoint of `step`. `objective`
-    names what is compared."""
+    """The best validation result so far.
+
+    All results up to `validated_step` are included. `value` is the best result, from the checkpoint of `step`.
+    `objective` names the compared metric.
+    """
 
     validated_step: int
     step: int | None = None
@@ -37,7 +40,7 @@ class Best:
 
 
 def read_best(folder: Path) -> Best | None:
-    """None where nothing was validated, or where the file is damaged (`fault_of_best`): nothing depends on it."""
+    """Reads the file. Returns None if nothing was validated, or if the file is damaged (`fault_of_best`)."""
     try:
         return _read(folder)
     except CheckpointError:
@@ -45,7 +48,7 @@ def read_best(folder: Path) -> Best | None:
 
 
 def fault_of_best(folder: Path) -> str | None:
-    """What is wrong with the file, None where it is there and usable, or not there."""
+    """Returns what is wrong with the file, or None if it is usable or does not exist."""
     try:
         _read(folder)
     except CheckpointError as error:
@@ -54,10 +57,10 @@ def fault_of_best(folder: Path) -> str | None:
 
 
 def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATION_LOSS) -> None:
-    """Notes what a validation after `step` steps has found of `goal`. It counts as the best only if the model of that
-    step is saved. What was the best by another goal counts no more.
+    """Records the result of a validation after `step` steps.
 
-    Raises CheckpointError where it cannot be written.
+    It becomes the best result only if the model of that step is saved. A best result by another goal is dropped. Raises
+    CheckpointError if the file cannot be written.
     """
     fault = fault_of_best(folder)
     if fault is not None:
@@ -74,9 +77,9 @@ def note_validated(folder: Path, step: int, value: float, goal: Goal = VALIDATIO
 
 
 def forget_later(folder: Path, step: int) -> None:
-    """Takes back what was noted of steps beyond the one that a run starts from: it will do them again.
+    """Forgets results of steps beyond `step`, where a run starts, because the run repeats these steps.
 
-    Raises CheckpointError where that cannot be written.
+    Raises CheckpointError if the file cannot be written.
     """
     best = read_best(folder)
     if best is None or best.validated_step <= step:
@@ -88,7 +91,7 @@ def forget_later(folder: Path, step: int) -> None:
 
 
 def best_checkpoint(folder: Path) -> Path | None:
-    """The prefix of the best checkpoint, None where there is none yet."""
+    """Returns the prefix of the best checkpoint, or None if there is none yet."""
     best = read_best(folder)
     if best is None or best.step is None:
         return None
@@ -97,7 +100,8 @@ def best_checkpoint(folder: Path) -> Path | None:
 
 
 def not_to_forget(folder: Path, validated: set[int]) -> set[int]:
-    """Steps whose checkpoints must stay: the best, and those of `validated` whose result is not known yet."""
+    """Returns the steps whose checkpoints must be kept: the best, and those in `validated` whose result is not known
+    yet."""
     best = read_best(folder)
     if best is None:
         return set(validated)
@@ -111,26 +115,25 @@ def _read(folder: Path) -> Best | None:
         return None
     try:
         found = read_object(path)[1]
-        if "validation_loss" in found:  # as version 0.1.0 has written it
+        if "validation_loss" in found:  # written by version 0.1.0
             found["value"] = found.pop("validation_loss")
         best = Best(**found)
         _check(best)
     except (OSError, ValueError, TypeError, OverflowError) as error:
         why = reason_of(error) if isinstance(error, OSError) else str(error)
         raise CheckpointError(
-            f"{path} is unusable: {why}; which checkpoint was the best is not known any more, and the next validation "
-            "begins anew"
+            f"{path} is unusable: {why}. The best checkpoint is no longer known, and the next validation starts over"
         ) from error
     return best
 
 
 def _check(best: Best) -> None:
-    """Raises ValueError where a field is not what `Best` says."""
+    """Raises ValueError if a field does not match `Best`."""
     steps = [best.validated_step] if best.step is None else [best.validated_step, best.step]
     is_step = [type(step) is int and 0 <= step <= MOST_STEPS for step in steps]
     has_value = type(best.value) in (int, float) and math.isfinite(best.value or 0)
     if not all(is_step) or not isinstance(best.objective, str) or (has_value != (best.step is not None)):
-        raise ValueError(f"it says {dataclasses.asdict(best)}")
+        raise ValueError(f"unexpected content {dataclasses.asdict(best)}")
 
 
 def _write(folder: Path, best: Best | None) -> None:

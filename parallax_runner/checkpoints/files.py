@@ -1,4 +1,4 @@
-"""Checkpoints on disk: their names, their sidecars, what is damaged, and their order. Opens no session."""
+"""Checkpoints on disk: names, sidecars, damage and order. Opens no session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class FileState:
-    """What a file of a checkpoint was when it was written."""
+    """The size and checksum of a checkpoint file when it was written."""
 
     bytes: int
     sha256: str
@@ -45,13 +45,13 @@ class FileState:
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What a checkpoint's JSON file says beside the variables.
+    """The JSON file that belongs to a checkpoint.
 
-    `step` steps are done and `examples` examples of the data's stream consumed, by all ranks together. `files` are
-    those of TensorFlow, by the end of their names («index»), whoever has written each. `write_number` counts the
-    checkpoints that were ever published in the folder, from 1 on; it is 0 in format 2. `saved_secs` is the time of day,
-    since 1970, for people: clocks are set back. With another `numbering` of the data's rows of tables are other words;
-    empty where nobody knows.
+    All ranks together have done `step` steps and consumed `examples` examples of the data's stream. `files` are
+    TensorFlow's files, by the end of their names («index»). `write_number` counts the checkpoints ever published in the
+    folder, from 1; it is 0 in format 2. `saved_secs` is the time in seconds since 1970. It is informative only, since
+    clocks may be set back. `numbering` identifies how the data numbers words, and thus which word a row of a table
+    stands for; empty if unknown.
     """
 
     step: int
@@ -66,40 +66,40 @@ class Sidecar:
     format: int = FORMAT
 
     def text(self) -> str:
-        """As JSON, with a checksum of its own."""
+        """Returns the sidecar as JSON, with a checksum."""
         return _text(dataclasses.asdict(self))
 
 
 def prefix_of(folder: Path, step: int) -> Path:
-    """What TensorFlow calls the checkpoint of a step: the common start of its files' names."""
+    """Returns TensorFlow's prefix of a step's checkpoint: the common start of its file names."""
     return folder / f"{STEM}-{step}"
 
 
 def step_of(prefix: Path) -> int:
-    """The step in a prefix's name."""
+    """Returns the step in a prefix's name."""
     return int(prefix.name.removeprefix(f"{STEM}-"))
 
 
 def step_in(start: str, name: str, end: str = "") -> int | None:
-    """The step in a name that is `start`, a step and `end`; None in another."""
+    """Returns the step in a name that consists of `start`, a step and `end`, or None for any other name."""
     match = re.fullmatch(f"{re.escape(start)}{_NUMBER}{re.escape(end)}", name)
     return None if match is None else int(match[1])
 
 
 def sidecar_path(prefix: Path) -> Path:
-    """Where a checkpoint's sidecar is."""
+    """Returns the path of a checkpoint's sidecar."""
     return prefix.with_name(prefix.name + ".json")
 
 
 def files_of(prefix: Path) -> list[Path]:
-    """What stands where TensorFlow writes a checkpoint's files: those with values, then the index."""
+    """Returns the paths that exist under the names of a checkpoint's files: files with values, then the index."""
     start = f"{prefix.name}."
     endings = [name.removeprefix(start) for name in names_in(prefix.parent) if name.startswith(start)]
     return [prefix.with_name(start + ending) for ending in sorted(endings) if _ENDING.fullmatch(ending)]
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder, sorted; none where there is no folder. Raises OSError where it cannot be read."""
+    """Returns the sorted names in a folder, or none if it does not exist. Raises OSError if it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -107,23 +107,23 @@ def names_in(folder: Path) -> list[str]:
 
 
 def read_sidecar(prefix: Path) -> Sidecar:
-    """Raises CheckpointError where it is missing, damaged, or not ours."""
+    """Reads a checkpoint's sidecar. Raises CheckpointError if it is missing, damaged, or of an unknown format."""
     path = sidecar_path(prefix)
     try:
         text, fields = read_object(path)
         if fields.get("format") not in READABLE_FORMATS:
             raise CheckpointError(
-                f"checkpoint {prefix}: {path.name} has format {fields.get('format')}, and this parallax_runner reads "
-                f"{' and '.join(map(str, READABLE_FORMATS))}; use the one that wrote it"
+                f"checkpoint {prefix}: {path.name} has format {fields.get('format')}, but this version reads "
+                f"{' and '.join(map(str, READABLE_FORMATS))}. Use the version that wrote it"
             )
         unsigned = {key: value for key, value in fields.items() if key != "sha256"}
-        # Compared as text: that a changed character still is JSON does not make it what was written.
+        # Compares the text, since a changed character may still be valid JSON.
         if _text(unsigned) != text:
-            raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} is not what was written")
+            raise CheckpointError(f"checkpoint {prefix}: its sidecar {path.name} has been changed")
         return _sidecar(unsigned)
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"checkpoint {prefix}: its sidecar {path.name} is missing, which TensorFlow's own Saver does not write"
+            f"checkpoint {prefix}: its sidecar {path.name} is missing (TensorFlow's own Saver writes none)"
         ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(
@@ -132,11 +132,11 @@ def read_sidecar(prefix: Path) -> Sidecar:
 
 
 def damage(prefix: Path) -> str | None:
-    """What is wrong with a checkpoint, None where all its files are what was written; reads all of them."""
+    """Returns what is wrong with a checkpoint, or None if all its files are as written. Reads all files."""
     try:
         sidecar = read_sidecar(prefix)
         if step_in(f"{STEM}-", prefix.name) not in (None, sidecar.step):
-            return f"its sidecar {sidecar_path(prefix).name} is that of step {sidecar.step}"
+            return f"its sidecar {sidecar_path(prefix).name} belongs to step {sidecar.step}"
         for ending, expected in sidecar.files.items():
             fault = fault_of_file(prefix.with_name(f"{prefix.name}.{ending}"), expected)
             if fault is not None:
@@ -147,7 +147,7 @@ def damage(prefix: Path) -> str | None:
 
 
 def fault_of_file(file: Path, expected: FileState) -> str | None:
-    """How a file differs from what was written, None where it does not."""
+    """Returns how a file differs from what was written, or None if it does not."""
     try:
         found = state_of(file, at_most_bytes=expected.bytes)
     except FileNotFoundError:
@@ -160,7 +160,8 @@ def fault_of_file(file: Path, expected: FileState) -> str | None:
 
 
 def state_of(path: Path, *, at_most_bytes: int | None = None) -> FileState:
-    """What a file is now; a larger one than `at_most_bytes` is not read. Raises OSError where it cannot be read."""
+    """Returns a file's current state. Does not read a file larger than `at_most_bytes`. Raises OSError if it cannot be
+    read."""
     with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if at_most_bytes is not None and size_bytes > at_most_bytes:
@@ -169,28 +170,31 @@ def state_of(path: Path, *, at_most_bytes: int | None = None) -> FileState:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Prefixes of a folder's checkpoints, damaged ones too, in the order in which they were written; last are those
-    whose sidecar cannot be read, so that nobody knows when they were written.
+    """Returns the prefixes of a folder's checkpoints, including damaged ones, in the order of writing.
 
-    Raises OSError where the folder cannot be read.
+    Checkpoints whose sidecar cannot be read come last, since their order is unknown. Raises OSError if the folder
+    cannot be read.
     """
     known, unknown = _read_all(folder)
     return [*known, *unknown]
 
 
 def readable(folder: Path) -> dict[Path, Sidecar]:
-    """The checkpoints whose sidecar can be read, in the order in which they were written."""
+    """Returns the checkpoints whose sidecar can be read, in the order of writing."""
     return _read_all(folder)[0]
 
 
 def newest_write_number(folder: Path) -> int:
-    """That of the checkpoint of a folder that was written last, 0 where there is none that has one."""
+    """Returns the write number of a folder's last checkpoint, or 0 if no checkpoint has one."""
     return max((sidecar.write_number for sidecar in readable(folder).values()), default=0)
 
 
 def without_sidecar(folder: Path) -> list[Path]:
-    """Prefixes of checkpoints that have lost their sidecar. Not those that TensorFlow's own Saver wrote, which leaves a
-    «.meta» beside them, and not those that are being written or deleted."""
+    """Returns the prefixes of checkpoints that have lost their sidecar.
+
+    Leaves out checkpoints of TensorFlow's own Saver, which writes a «.meta» file, and checkpoints that are being
+    written or deleted.
+    """
     names = set(names_in(folder))
     steps = set()
     for name in names:
@@ -205,15 +209,18 @@ def without_sidecar(folder: Path) -> list[Path]:
 
 
 def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
-    """The order is not that of steps: a fresh run in a used folder begins again at low ones, and must not lose its own
-    to old ones. Nor that of time, except among checkpoints of format 2, which say nothing else."""
+    """Returns readable checkpoints in the order of writing, and checkpoints whose sidecar is unreadable.
+
+    The order is not by step: a fresh run in a used folder starts again at low steps, and must keep its own checkpoints
+    instead of old ones. It is by time only among checkpoints of format 2, which have no write number.
+    """
     known, unknown = {}, []
     steps = {step for name in names_in(folder) if (step := step_in(f"{STEM}-", name, ".json")) is not None}
     for prefix in (prefix_of(folder, step) for step in sorted(steps)):
         try:
             known[prefix] = read_sidecar(prefix)
         except CheckpointError:
-            # One that is gone was deleted meanwhile, being old, by the run that is training there.
+            # If it no longer exists, the run that is training there has deleted it as old.
             if os.path.lexists(sidecar_path(prefix)):
                 unknown.append(prefix)
     order = sorted(known, key=lambda prefix: (known[prefix].write_number, known[prefix].saved_secs, step_of(prefix)))
@@ -221,8 +228,8 @@ def _read_all(folder: Path) -> tuple[dict[Path, Sidecar], list[Path]]:
 
 
 def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
-    """Raises ValueError where the fields are not those of a sidecar."""
-    # A later version may add fields that this one can do without; it changes the format where it cannot.
+    """Makes a sidecar from its fields. Raises ValueError if they are not those of a sidecar."""
+    # A later version may add optional fields. It changes the format if a field is required.
     known = {entry.name for entry in dataclasses.fields(Sidecar)} & set(fields) - {"files"}
     for name in known:
         if type(fields[name]) not in _TYPES[name]:  # not isinstance: true is an int
@@ -242,7 +249,7 @@ def _file_state(ending: str, fields: Mapping[str, Any]) -> FileState:
 
 
 def _text(fields: Mapping[str, Any]) -> str:
-    """Raises ValueError where the fields cannot be written as JSON."""
+    """Returns the sidecar's text. Raises ValueError if the fields cannot be written as JSON."""
     try:
         checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
         return json.dumps({**fields, "sha256": checksum}, indent=1) + "\n"

@@ -1,7 +1,7 @@
-"""Changes a folder of checkpoints: a checkpoint appears whole or not at all, and old ones go. Opens no session.
+"""Changes a folder of checkpoints: a checkpoint appears whole or not at all, and old checkpoints are deleted.
 
-Names that only this program gives (`model.ckpt-N.…`, `.partial-N`, `.forgotten-N`) are its own: what stands there in
-place of a file or a folder is removed when it is in the way. Everything else in the folder is left alone.
+Opens no session. Names that only this program uses (`model.ckpt-N.…`, `.partial-N`, `.forgotten-N`) belong to it: any
+file or folder with such a name is removed when it is in the way. Everything else in the folder is left alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from parallax_runner.files.plain import reason_of, remove, replace
 
 
 def prepare(folder: Path) -> tuple[str, ...]:
-    """Makes the folder and tidies it (`tidy`); raises CheckpointError where nothing can be written there."""
+    """Makes the folder and tidies it (`tidy`). Raises CheckpointError if the folder is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -43,13 +43,13 @@ def prepare(folder: Path) -> tuple[str, ...]:
         return tidy(folder)
     except OSError as error:
         raise CheckpointError(
-            f"ckpt.dir={folder}: checkpoints cannot be written there: {reason_of(error)}; give another folder, "
-            "or go without (ckpt=off)"
+            f"ckpt.dir={folder}: checkpoints cannot be written there: {reason_of(error)}; give another folder "
+            "or turn checkpoints off with ckpt=off"
         ) from error
 
 
 def begin(folder: Path, step: int) -> Path:
-    """Makes an empty folder beside the checkpoints for one that is being written; returns the prefix to write to."""
+    """Makes an empty folder for a new checkpoint, beside the checkpoints. Returns the prefix to write to."""
     partial = folder / f"{PARTIAL}{step}"
     remove(partial)
     partial.mkdir(parents=True)
@@ -63,11 +63,12 @@ def flush(written: Path) -> None:
 
 
 def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
-    """Moves what was written to `written` (see `begin` and `flush`) into place, its sidecar last: without one there is
-    no checkpoint. `files`, `write_number` and `saved_secs` of the sidecar are filled in. Returns the new prefix.
+    """Moves the checkpoint at `written` (see `begin` and `flush`) into place, and returns its new prefix.
 
-    All is flushed to disk before the first move. The sidecar in the partial folder says so: what is there can be moved
-    (`tidy`), even where a checkpoint of the same step, now half replaced, stood in the way.
+    Fills in `files`, `write_number` and `saved_secs` of the sidecar. The sidecar moves last: without it there is no
+    checkpoint. Everything is flushed to disk before the first move. A sidecar in the partial folder means that the
+    folder is complete, so `tidy` can finish the move, even if an older checkpoint of the same step is already half
+    replaced.
     """
     complete = dataclasses.replace(
         sidecar,
@@ -82,11 +83,10 @@ def publish(written: Path, folder: Path, sidecar: Sidecar) -> Path:
 
 
 def tidy(folder: Path) -> tuple[str, ...]:
-    """Removes what killed processes left of checkpoints that they were writing or deleting.
+    """Removes checkpoints that killed processes have left partly written or partly deleted.
 
-    One that had been written in full, and was being moved into place, is moved. Nobody else may be saving here. Returns
-    what a user should know: a leftover that is damaged or cannot be removed. Raises OSError where the folder cannot be
-    read.
+    A checkpoint that was written in full is moved into place. No other process may be saving here. Returns notes for
+    the user about leftovers that are damaged or cannot be removed. Raises OSError if the folder cannot be read.
     """
     notes = []
     for name in names_in(folder):
@@ -98,15 +98,15 @@ def tidy(folder: Path) -> tuple[str, ...]:
             elif (step := step_in(FORGOTTEN, name)) is not None:
                 _finish_deleting(path, prefix_of(folder, step))
         except OSError as error:
-            notes.append(f"{path}, which a killed run has left, cannot be removed: {reason_of(error)}")
+            notes.append(f"{path}, left by a killed run, cannot be removed: {reason_of(error)}")
     return tuple(notes)
 
 
 def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> None:
-    """Deletes all checkpoints but the `keep` newest, None: all, and those of the steps in `spare`.
+    """Deletes all checkpoints except the `keep` newest and those of the steps in `spare`. None keeps all.
 
-    Those whose sidecar cannot be read stay, and are none of the `keep`: nobody knows how new they are, and what cannot
-    be read today may be repaired.
+    Checkpoints whose sidecar cannot be read are neither deleted nor counted: their age is unknown, and they may be
+    repaired.
     """
     if keep is None:
         return
@@ -116,7 +116,8 @@ def forget_old(folder: Path, keep: int | None, spare: Collection[int] = ()) -> N
 
 
 def _finish_writing(partial: Path, folder: Path) -> str | None:
-    """Moves a checkpoint into place that was written in full, and removes it otherwise; returns what to say of it."""
+    """Moves a partial checkpoint into place if it was written in full, and removes it otherwise. Returns a note, if
+    any."""
     if not partial.is_dir() or partial.is_symlink():
         remove(partial)
         return None
@@ -125,14 +126,14 @@ def _finish_writing(partial: Path, folder: Path) -> str | None:
     except CheckpointError:  # killed before all was written
         remove(partial)
         return None
-    if not os.path.lexists(sidecar_path(prefix_of(folder, sidecar.step))):  # else nothing has been moved yet
+    if not os.path.lexists(sidecar_path(prefix_of(folder, sidecar.step))):  # otherwise nothing has been moved yet
         _move(partial, folder, sidecar)
         return None
     for ending, expected in sidecar.files.items():
         fault = fault_of_file(partial / f"{STEM}.{ending}", expected)
         if fault is not None:
             remove(partial)
-            return f"{partial}, with which a killed run was replacing a checkpoint, is damaged and removed: {fault}"
+            return f"{partial}, left by a run that was killed while saving, is damaged and was removed: {fault}"
     _move(partial, folder, sidecar)
     return None
 
@@ -141,12 +142,12 @@ def _finish_deleting(forgotten: Path, prefix: Path) -> None:
     begun = not forgotten.is_symlink() and (forgotten / sidecar_path(prefix).name).is_file()
     if begun and not os.path.lexists(sidecar_path(prefix)):
         _delete(prefix)
-    else:  # Not begun: it may have become the best there is.
+    else:  # Deleting had not begun: the checkpoint may have become the best one.
         remove(forgotten)
 
 
 def _sync(path: Path) -> None:
-    """Flushes a file, or the names in a folder, to disk."""
+    """Flushes a file, or a folder's entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -169,7 +170,7 @@ def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
 
 
 def _delete(prefix: Path) -> None:
-    """The sidecar goes first, to a folder by which `tidy` knows that the rest is to follow."""
+    """Moves the sidecar first, to a folder that tells `tidy` to delete the rest."""
     forgotten = prefix.with_name(f"{FORGOTTEN}{step_of(prefix)}")
     if not forgotten.is_dir() or forgotten.is_symlink():
         remove(forgotten)

@@ -1,7 +1,7 @@
-"""Names of files that TensorFlow takes as they are.
+"""File names that TensorFlow does not treat as patterns.
 
-`RestoreV2` and `load_checkpoint` take the prefix of a checkpoint for a pattern, and find nothing where a folder's name
-contains a bracket or a backslash. No escape helps, since they open the prefix itself afterwards.
+`RestoreV2` and `load_checkpoint` treat the prefix of a checkpoint as a pattern, and find nothing if a folder's name
+contains a bracket or a backslash. Escaping does not help, since they open the prefix itself afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PATTERN = re.compile(r"[*?\[\\]")
 
 @contextlib.contextmanager
 def literal(prefix: Path) -> Iterator[str]:
-    """What this process passes to TensorFlow for `prefix`: the same, or another way to the same folder.
+    """Yields the path to pass to TensorFlow for `prefix`: the same path, or another path to the same folder.
 
     The name of the prefix itself must not be a pattern (`is_pattern`).
     """
@@ -32,5 +32,5 @@ def literal(prefix: Path) -> Iterator[str]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether TensorFlow would take `name` for a pattern."""
+    """Returns whether TensorFlow would treat `name` as a pattern."""
     return _PATTERN.search(name) is not None

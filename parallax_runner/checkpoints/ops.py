@@ -1,4 +1,4 @@
-"""The ops that read and restore a distributed graph's variables as one device would: logical names, full shapes."""
+"""The ops that read and restore a distributed graph's variables under logical names and in full shapes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from parallax_runner.errors import CheckpointError, reason_in
 from parallax_runner.graph.single_device_graph import Variable
 from parallax_runner.rewrite.distributed_graph import Admission, DistributedGraph, LogicalVariable, Piece, index
 
-UNKNOWN_STEP = -1  # the one that the chief counts itself
+UNKNOWN_STEP = -1  # the step is the one that the chief counts itself
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Which part of which logical variable an array holds: `shape` values from `offset` (one a dimension) on, of the
-    first dimension each `step`-th."""
+    """The part of a logical variable that an array holds.
+
+    It has `shape` values that start at `offset` (one entry per dimension), and takes every `step`-th value of the first
+    dimension.
+    """
 
     name: str
     dtype: tf.DType
@@ -32,15 +35,15 @@ class Slice:
 
     @property
     def where(self) -> tuple[slice, ...]:
-        """The part as NumPy's index into the whole."""
+        """The NumPy index of the part in the whole variable."""
         return index(self.offset, self.shape, self.step)
 
 
 class CheckpointOps:
-    """The ops that one rank's graph needs to save and restore; make it before the session.
+    """The ops that one rank's graph needs to save and restore. Create it before the session.
 
-    Only the chief saves. Where variables are spread over the ranks (`is_collective`) it reads them with the others'
-    help: then `read` and `snapshot` are for all ranks to call, each time, and give the chief the values.
+    Only the chief saves. If variables are spread over the ranks (`is_collective`), all ranks must call `read` and
+    `snapshot` each time, and the chief gets the values.
     """
 
     def __init__(self, distributed: DistributedGraph) -> None:
@@ -61,28 +64,35 @@ class CheckpointOps:
             self.restore = tf.group(*self._restore(mine))
 
     def read(self, session: tf.Session) -> list[np.ndarray]:
-        """The values behind `slices`, all of one moment: that at which `wait_until_read` returns in another thread.
+        """Reads the values of `slices`, all at the moment when `wait_until_read` returns in another thread.
 
-        Steps may run from then on, while values still travel: what was read is a copy, or is copied by who writes.
+        Steps may run after that, while values are still being sent: the values are copies, or writers copy before they
+        write.
         """
         return self.read_with_step(session)[0]
 
     def read_with_step(self, session: tf.Session) -> tuple[list[np.ndarray], int | None]:
-        """What `read` returns, and of how many steps it is where steps do not wait for the chief; None otherwise."""
+        """Returns the result of `read`, and the number of steps that it includes.
+
+        The number is None if steps wait for the chief.
+        """
         values, step, *_ = session.run([self.values, self.step, self.tell_read, self.release_mutex])
         return values, _step_or_none(step)
 
     def wait_until_read(self, session: tf.Session) -> int | None:
-        """Returns when a `read` in another thread has read all variables, or `give_up` was called; see
-        `read_with_step` for what."""
+        """Waits until a `read` in another thread has read all variables, or `give_up` is called.
+
+        Returns the number of steps, as in `read_with_step`.
+        """
         return _step_or_none(session.run(self.wait))
 
     def give_up(self, session: tf.Session) -> None:
-        """Lets `wait_until_read` return after a `read` that failed."""
+        """Makes `wait_until_read` return after a `read` that failed."""
         session.run(self.tell_failed)
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """All saved variables under logical names, in full shapes; nothing on other ranks than the chief."""
+        """Returns all saved variables under logical names and in full shapes. Returns nothing on ranks other than the
+        chief."""
         found: dict[str, np.ndarray] = {}
         values = session.run([self.values, self.release_mutex])[0] if self.is_chief or self.is_collective else []
         for part, value in zip(self.slices, values, strict=True) if self.is_chief else ():
@@ -91,14 +101,15 @@ class CheckpointOps:
         return found
 
     def _add_reads(self, pieces: list[Piece], distributed: DistributedGraph) -> None:
-        """Where there is a mutex, nobody updates between the first read and the last (rewrite/routes/ps/mutex.py)."""
+        """Adds the reads. A mutex keeps updates out between the first and the last read
+        (rewrite/routes/ps/mutex.py)."""
         held, mutex = None, distributed.mutex
         if mutex is not None:
             with tf.device(mutex.device):
                 held = tf.raw_ops.MutexLock(mutex=mutex)
         with tf.control_dependencies([] if held is None else [held.op]):
             found = [piece.read() for piece in pieces]
-            # On a server where there is a mutex: this process may be busy with a step.
+            # On a server if there is a mutex, since this process may be busy with a step.
             with tf.device(None if held is None else held.device):
                 self.step = _read_step(distributed.admission)
         self.values = [each.values for each in found]
@@ -108,7 +119,7 @@ class CheckpointOps:
             if held is not None:
                 with tf.device(held.device):
                     self.release_mutex = tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
-        # A queue, and not the end of `read` itself: values of servers arrive long after they were read there.
+        # A queue tells when all are read. `read` itself ends later, when the values from servers have arrived.
         queue = tf.FIFOQueue(capacity=2, dtypes=[tf.int64], shapes=[[]], name="read")
         with tf.control_dependencies(reads):
             self.tell_read = queue.enqueue(self.step)
@@ -125,14 +136,15 @@ class CheckpointOps:
         ops = []
         for (variable, piece), key in zip(pairs, keys, strict=True):
             value = by_key[key]
-            if piece.step > 1:  # taken here, and not on the server, which is to get its own rows only
+            if piece.step > 1:  # sliced here, so that only the server's own rows are sent to it
                 value = tf.ensure_shape(value, variable.shape)[piece.where]
             ops.append(piece.assign(value))
         return ops
 
 
 def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
-    """TensorFlow's description of a range of a tensor: «40000 128 0,10000:0,128»; empty for all of it."""
+    """Returns TensorFlow's description of a slice of a tensor, like «40000 128 0,10000:0,128»; empty for the whole
+    tensor."""
     if piece.shape == shape:
         return ""
     ranges = ":".join(f"{offset},{length}" for offset, length in zip(piece.offset, piece.shape, strict=True))
@@ -140,17 +152,20 @@ def slice_spec(shape: tuple[int, ...], piece: Piece | Slice) -> str:
 
 
 def _spec_to_read(variable: LogicalVariable, piece: Piece) -> str:
-    """What is read for a piece: all, where rows are not next to each other."""
+    """Returns the slice to read for a piece. It is the whole variable if the piece's rows are not contiguous."""
     return slice_spec(variable.shape, piece) if piece.step == 1 else ""
 
 
 def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = "") -> None:
-    """Raises CheckpointError where the checkpoint is unreadable, lacks a saved variable or has it in another shape, and
-    where it was trained on data with another numbering, as far as that is known."""
+    """Raises CheckpointError if the checkpoint does not fit the variables.
+
+    That is, if it is unreadable, lacks a saved variable, has it with another shape, or was trained on data with another
+    numbering, if that is known.
+    """
     if numbering and read_sidecar(prefix).numbering not in ("", numbering):
         raise CheckpointError(
-            f"checkpoint {prefix} was trained with another vocabulary: the text, or how it is read, has changed since, "
-            "and rows of its tables are other words now; bring the text back, or start afresh with ckpt.resume=never"
+            f"checkpoint {prefix} was trained with another vocabulary, so rows of its tables stand for other words "
+            "now. Restore the text and the settings that read it, or start afresh with ckpt.resume=never"
         )
     try:
         with literal(prefix) as path:
@@ -162,13 +177,13 @@ def check_fits(prefix: Path, variables: Iterable[Variable], *, numbering: str = 
             continue
         if variable.full_name not in shapes:
             raise CheckpointError(
-                f"checkpoint {prefix} has no «{variable.full_name}»: it was written by another model or optimizer; "
+                f"checkpoint {prefix} has no «{variable.full_name}»: another model or optimizer wrote it. "
                 "ckpt.resume=never starts afresh"
             )
         if tuple(shapes[variable.full_name]) != variable.full_shape:
             raise CheckpointError(
-                f"checkpoint {prefix} has «{variable.full_name}» in shape {shapes[variable.full_name]}, the model in "
-                f"{list(variable.full_shape)}: sizes have changed since; ckpt.resume=never starts afresh"
+                f"checkpoint {prefix} has «{variable.full_name}» with shape {shapes[variable.full_name]}, but the "
+                f"model has {list(variable.full_shape)}. ckpt.resume=never starts afresh"
             )
 
 

@@ -1,4 +1,4 @@
-"""When checkpoints are written, and by whom: a thread beside the training loop."""
+"""Writes checkpoints from a thread beside the training loop."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ CLOSE_SECS = 60
 
 @dataclass
 class CheckpointSaver:
-    """Writes checkpoints of a run, by steps, by seconds and at the end; the chief's.
+    """Writes the checkpoints of a run on the chief, by steps, by seconds and at the end.
 
-    The loop waits only until the variables have been read; a thread brings their values here, writes and checks them.
-    A checkpoint with a variable of `check_finite` (full names) that is not finite is not published. `run_id` is asked
-    for when a sidecar is written, and `on_written` told of each checkpoint before older ones are deleted; both
-    by that thread. Where steps do not wait for the chief, a checkpoint is named by how many it contains;
-    `global_batch` is then what each of them has consumed of the data.
+    The loop waits only until the variables have been read. A thread then fetches, writes and checks the values. A
+    checkpoint is not published if a variable in `check_finite` (full names) is not finite. The thread calls `run_id`
+    when it writes a sidecar, and `on_written` for each checkpoint before it deletes older ones. If steps do not wait
+    for the chief, a checkpoint is named after the number of steps that it contains, and `global_batch` is the number of
+    examples per step.
     """
 
     ops: CheckpointOps
@@ -63,9 +63,9 @@ class CheckpointSaver:
     _validated: set[int] = field(default_factory=set)
 
     def start(self, step: int) -> None:
-        """Begins to count from `step`, and tidies up after a run that was killed while it saved.
+        """Starts to count from `step`, and tidies up after a run that was killed while it saved.
 
-        Raises CheckpointError where nothing can be written.
+        Raises CheckpointError if the folder is not writable.
         """
         for note in checkpoint_folder.prepare(self.folder):
             log.warning("%s", note)
@@ -73,8 +73,10 @@ class CheckpointSaver:
         self._count_from(step)
 
     def warm_up(self, session: tf.Session) -> None:
-        """Reads all variables once, in a thread: TensorFlow prepares ops when they are first run, which takes longer
-        than to run them, and the first `save` is not to wait for that. Not where other ranks would have to send theirs.
+        """Reads all variables once, in a thread.
+
+        TensorFlow prepares ops when they first run, which takes longer than running them. The first `save` should not
+        wait for that. Does nothing if other ranks would have to send their rows.
         """
         if self.ops.is_collective:
             return
@@ -82,26 +84,28 @@ class CheckpointSaver:
         self._warming.start()
 
     def go_on_with(self, ops: CheckpointOps, session: tf.Session) -> None:
-        """Saves by `ops` from now on: variables are in other pieces. `rest` must have been called before the change."""
+        """Switches to `ops`, for variables in other pieces. `rest` must be called before the change."""
         self.ops = ops
         self.__dict__.pop("_writer", None)
         self.warm_up(session)
 
     def rest(self) -> None:
-        """Waits until nothing reads the variables any more. Raises CheckpointError where one could not be written."""
+        """Waits until nothing reads the variables any more. Raises CheckpointError if a checkpoint could not be
+        written."""
         self._wait_until_warm()
         self._settle()
 
     def is_due(self, step: int, passed: int = 1) -> bool:
-        """Whether a checkpoint is to be written after `step` steps, of which `passed` were since it was last asked."""
+        """Returns whether a checkpoint is due after `step` steps, of which `passed` are new since the last call."""
         by_steps = self.save_steps is not None and step % self.save_steps < passed
         by_secs = self.save_secs is not None and time.monotonic() - self.last_time_secs >= self.save_secs
         return step > self.last_step and (by_steps or by_secs)
 
     def save(self, session: tf.Session, *, step: int, examples: int) -> None:
-        """Takes the variables as they are and returns; if the one before is still being written, waits for it first.
+        """Returns when the variables are read. A thread writes them.
 
-        Raises CheckpointError where that one could not be written.
+        Waits first for the previous checkpoint if it is still being written. Raises CheckpointError if that could not
+        be written.
         """
         started = time.perf_counter()
         self._settle()
@@ -118,39 +122,40 @@ class CheckpointSaver:
         self._count_from(step if step_read is None else step_read)
 
     def raise_if_failed(self) -> None:
-        """Raises CheckpointError where a checkpoint could not be written; does not wait for one."""
+        """Raises CheckpointError if a checkpoint could not be written. Does not wait for a checkpoint that is still
+        being written."""
         if self._writing is not None and self._writing.done():
             self._settle()
 
     def save_last(self, session: tf.Session, *, step: int, examples: int) -> None:
-        """Saves the last step unless this run has; does not wait until it is written."""
+        """Saves the last step unless this run has saved it. Does not wait until it is written."""
         if step != self.last_step or (self.last_prefix is None and self._writing is None):
             self.save(session, step=step, examples=examples)
 
     def finish(self, session: tf.Session, *, step: int, examples: int) -> Path | None:
-        """Saves the last step unless this run has, waits until all is written, and returns the last prefix."""
+        """Saves the last step unless this run has saved it, waits until it is written, and returns the last prefix."""
         self.save_last(session, step=step, examples=examples)
         self._settle()
         return self.last_prefix
 
     def close(self) -> None:
-        """Waits for the checkpoint that is being written, however it ends: for a run that fails for another reason.
+        """Waits for the checkpoint that is being written, when a run fails for another reason.
 
-        Not for ever: where a server is gone, its variables may never arrive.
+        The wait is limited, since the variables of a dead server never arrive.
         """
         if self._writing is not None:
             with contextlib.suppress(TimeoutError):
                 self._writing.exception(CLOSE_SECS)
 
     def validated(self, step: int) -> None:
-        """Keeps the checkpoint of `step` until the driver has noted its validation loss."""
+        """Keeps the checkpoint of `step` until the driver has recorded its validation loss."""
         self._validated.add(step)
 
     def _count_from(self, step: int) -> None:
         self.last_step, self.last_time_secs = step, time.monotonic()
 
     def _read_and_forget(self, session: tf.Session) -> None:
-        # What fails here fails again in `save`, which says so.
+        # A failure here happens again in `save`, which reports it.
         with contextlib.suppress(tf.errors.OpError, RuntimeError):
             self.ops.read(session)
             self.ops.wait_until_read(session)
@@ -161,20 +166,20 @@ class CheckpointSaver:
             self._warming = None
 
     def _settle(self) -> None:
-        """Waits for the checkpoint that is being written; one that failed stays, and raises its error each time."""
+        """Waits for the checkpoint that is being written. A failed one raises its error on each call."""
         if self._writing is None:
             return
         self.last_prefix, secs = self._writing.result()
         self._writing = None
         waited_ms = 1000 * self._waited_secs
-        # To the log itself: in a script's worker `sys.stdout` also goes to the user's terminal.
+        # Goes to the log only. In a script's worker `sys.stdout` also goes to the user's terminal.
         told = f"checkpoint {self.last_step}: loop waited {waited_ms:.0f} ms, written in {secs:.2f} s"
         print(told, file=sys.__stdout__, flush=True)
 
     def _write(
         self, writing: Future[tuple[Path, float]], session: tf.Session, written: Path, step: int, examples: int
     ) -> None:
-        """The thread: sets the new prefix and the seconds it took, or the error."""
+        """Runs in the thread. Sets the new prefix and the seconds it took, or the error."""
         started = time.perf_counter()
         try:
             values, step_read = self._read(session, step)
@@ -232,8 +237,7 @@ class CheckpointSaver:
         return prefix
 
     def _tell_tensorflow(self, prefix: Path) -> None:
-        """So that `tf.train.latest_checkpoint` and `load_checkpoint` find the newest in the folder; nothing here needs
-        that."""
+        """Lets `tf.train.latest_checkpoint` and `load_checkpoint` find the newest checkpoint. Nothing else needs it."""
         try:
             kept = [path.name for path in checkpoint_files.readable(self.folder)]
             with literal(prefix) as path:
@@ -257,5 +261,5 @@ class CheckpointSaver:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """What the system said, which stands behind the file and a semicolon."""
+    """Returns the system's message, which follows the file name and a semicolon."""
     return reason_in(str(error.message)).rpartition("; ")[2]

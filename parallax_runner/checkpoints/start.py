@@ -1,4 +1,4 @@
-"""Which checkpoint a run starts from: the newest that is whole. Opens no session."""
+"""Finds the checkpoint that a run starts from: the newest one that is not damaged. Opens no session."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from parallax_runner.files.plain import reason_of
 
 @dataclass(frozen=True)
 class Start:
-    """`prefix` is None for a fresh start; `notes` say which newer checkpoints are damaged, and how."""
+    """Where a run starts. `prefix` is None for a fresh start. `notes` say which newer checkpoints are damaged, and
+    how."""
 
     prefix: Path | None
     notes: tuple[str, ...] = ()
 
 
 def find_start(resume: str, folder: Path) -> Start:
-    """Where a run starts; every file of the checkpoint that is chosen has been read and compared with its checksum.
+    """Finds where a run starts, and verifies the checksum of every file of that checkpoint.
 
-    `resume` is `never`, `auto` (the newest that `folder` holds; what a killed run left there is tidied up), or a path
-    to a checkpoint, to a folder of checkpoints or to a run directory. Raises CheckpointError where a path leads to no
-    checkpoint, where the one it names is damaged, and where all are.
+    `resume` is `never`, `auto` (the newest in `folder`, after tidying up what a killed run left there), or a path to a
+    checkpoint, to a folder of checkpoints or to a run directory. Raises CheckpointError if the path leads to no
+    checkpoint, if the named checkpoint is damaged, or if all checkpoints are.
     """
     if resume == "never":
         return Start(None)
@@ -53,23 +54,23 @@ def _start_at(path: Path, resume: str) -> Start:
         if found.prefix is not None:
             return found
     raise CheckpointError(
-        f"ckpt.resume={resume}: no checkpoint there; give the prefix of one (…/{STEM}-300), a folder that holds some, "
-        "or the directory of a run"
+        f"ckpt.resume={resume}: no checkpoint there; give the prefix of one (…/{STEM}-300), a folder of checkpoints, "
+        "or a run directory"
     )
 
 
 def _named_by(run_dir: Path) -> Iterator[Path]:
-    """Where the run of this directory wrote its checkpoints, if it was told to elsewhere."""
+    """Yields the checkpoint folder of this run, if it is configured to be elsewhere."""
     folder = ckpt_dir_of(run_dir)
     if folder is not None:
         yield Path(folder)
 
 
 def newest_whole(folder: Path) -> Start:
-    """The newest checkpoint of a folder that is not damaged, None where there is none at all.
+    """Returns the newest checkpoint of a folder that is not damaged, or a prefix of None if the folder has none at all.
 
-    Raises CheckpointError where all are damaged: to start afresh would throw away what could perhaps be repaired.
-    Raises OSError where the folder cannot be read.
+    Raises CheckpointError if all are damaged, since a fresh start would discard a checkpoint that might be repaired.
+    Raises OSError if the folder cannot be read.
     """
     damaged: list[tuple[Path, str]] = []
     lost = without_sidecar(folder)
@@ -83,8 +84,7 @@ def newest_whole(folder: Path) -> Start:
         faults = "; ".join(f"{bad.name}: {why}" for bad, why in damaged)
         move = f"move {_names(lost)} to another folder if another program wrote it, " if lost else ""
         raise CheckpointError(
-            f"no checkpoint in {folder} is whole ({faults}): bring one back, {move}or start afresh with "
-            "ckpt.resume=never"
+            f"no checkpoint in {folder} is whole ({faults}): restore one, {move}or start afresh with ckpt.resume=never"
         )
     return Start(None)
 
@@ -96,8 +96,8 @@ def _names(prefixes: Sequence[Path]) -> str:
 def _whole(prefix: Path, resume: str) -> Path:
     if is_pattern(prefix.name):
         raise CheckpointError(
-            f"ckpt.resume={resume}: TensorFlow takes «{prefix.name}» for a pattern; give the files of this checkpoint "
-            "a name without any of * ? [ \\"
+            f"ckpt.resume={resume}: TensorFlow treats «{prefix.name}» as a pattern; give the files of this checkpoint "
+            "a name without * ? [ \\"
         )
     fault = damage(prefix)
     if fault is None:

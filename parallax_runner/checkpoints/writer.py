@@ -1,4 +1,4 @@
-"""Writes arrays as a checkpoint and reads it back, in a session of its own that takes no thread from training."""
+"""Writes arrays as a checkpoint and reads it back, in a separate session that takes no thread from training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CheckpointWriter:
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._shapes = {part.name: (part.dtype, part.full_shape) for part in slices}
         self._slices = tuple(slices)
-        # What TensorFlow has no name for, since its rows are not next to each other, is written in one piece.
+        # TensorFlow cannot name slices of rows that are not contiguous, so these variables are written whole.
         self._whole = {part.name for part in slices if part.step > 1}
         slices = self._written()
         graph = tf.Graph()
@@ -40,12 +40,12 @@ class CheckpointWriter:
                 )[0]
                 for dtype, _ in self._shapes.values()
             }
-        # Below zero: ops run in the thread that calls, while TensorFlow's other threads train.
+        # A negative number runs ops in the calling thread, while TensorFlow's other threads train.
         config = tf.ConfigProto(inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1)
         self._session = tf.Session(graph=graph, config=config)
 
     def write(self, prefix: Path, values: Sequence[np.ndarray]) -> None:
-        """Raises tf.errors.OpError where the files cannot be written."""
+        """Writes the checkpoint. Raises tf.errors.OpError if the files cannot be written."""
         arrays = self._brought_together(values)
         with literal(prefix) as path:
             self._session.run(self._save, {self._prefix: path, **dict(zip(self._values, arrays, strict=True))})
@@ -58,7 +58,7 @@ class CheckpointWriter:
         ]
 
     def _brought_together(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The arrays of `_written`."""
+        """Returns the arrays for the slices of `_written`."""
         kept: list[np.ndarray] = []
         whole: dict[str, np.ndarray] = {}
         for part, value in zip(self._slices, values, strict=True):
@@ -69,21 +69,22 @@ class CheckpointWriter:
         return kept + list(whole.values())
 
     def read_back(self, prefix: Path) -> None:
-        """Reads every variable, one at a time; TensorFlow compares the CRC of each.
+        """Reads every variable, one at a time. TensorFlow checks the CRC of each.
 
-        Raises tf.errors.OpError where one is missing or damaged, CheckpointError where it has another shape.
+        Raises tf.errors.OpError if one is missing or damaged, and CheckpointError if it has another shape.
         """
         for name, (dtype, shape) in self._shapes.items():
             with literal(prefix) as path:
                 value = self._session.run(self._restore[dtype], {self._prefix: path, self._name: name})
             if value.shape != shape:
                 raise CheckpointError(
-                    f"checkpoint {prefix}: «{name}» was written in shape {list(shape)} and reads as {list(value.shape)}"
+                    f"checkpoint {prefix}: «{name}» was written with shape {list(shape)} but read back "
+                    f"with shape {list(value.shape)}"
                 )
 
 
 def not_finite(slices: Sequence[Slice], values: Sequence[np.ndarray], names: frozenset[str]) -> str | None:
-    """The first variable of `names` with a value that is NaN or infinite."""
+    """Returns the first variable of `names` with a value that is NaN or infinite, or None."""
     for part, value in zip(slices, values, strict=True):
         is_number = part.dtype.is_floating or part.dtype.is_complex
         if part.name in names and is_number and not np.isfinite(value).all():

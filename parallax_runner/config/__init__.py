@@ -1,1 +1,1 @@
-"""From a command line to a checked, frozen configuration. Imports no TensorFlow."""
+"""Turns a command line into a checked, frozen configuration. Does not import TensorFlow."""

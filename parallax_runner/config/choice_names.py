@@ -1,11 +1,13 @@
-"""`comm.name` and `partition.name` are what the group's choice says; another name would contradict its other values."""
+"""Checks that `comm.name` and `partition.name` are the name of the group's choice, to which the other values belong."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 
 
 def check_choice_names(origins: Origins) -> None:
-    """Raises ConfigError where something else than the group's choice names it. Own `comm.routes` may have a name."""
+    """Raises ConfigError if `comm.name` or `partition.name` differs from the group's choice.
+
+    A configuration with its own `comm.routes` may choose any `comm.name`."""
     has_own_routes = origins.wishes("comm.routes") or bool(origins.given("comm.routes"))
     for group in ("comm", "partition"):
         key = f"{group}.name"
@@ -14,4 +16,4 @@ def check_choice_names(origins: Origins) -> None:
         if origin is None or not named or origin.value == named[-1] or (group == "comm" and has_own_routes):
             continue
         hint = f"{group}={origin.value}"
-        raise refusal(key, origins, f"the group's choice says it, and this is {group}={named[-1]}", hint=hint)
+        raise refusal(key, origins, f"the group's choice sets it, and this is {group}={named[-1]}", hint=hint)

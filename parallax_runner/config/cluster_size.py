@@ -1,4 +1,4 @@
-"""How many processes `cluster.resource_info` asks for, and which GPUs each of them sees."""
+"""Derives the number of processes, and the GPUs of each, from `cluster.resource_info`."""
 
 import dataclasses
 import re
@@ -13,17 +13,17 @@ from parallax_runner.config.origins import Origins
 from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 
-# Of a job that launcher=slurm submits.
+# Keys of a job that launcher=slurm submits.
 OF_SUBMITTED = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
 TIME_LIMIT = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 FOLLOW = ("workers", "replicas_per_worker", "servers")
 
 
 def size_cluster(config: RunConfig) -> RunConfig:
-    """The configuration with what follows from `cluster.resource_info`, which becomes a list of lines with all ids.
-    Under Slurm that is what its job has.
+    """Returns the configuration with the numbers of processes that `cluster.resource_info` implies.
+    `cluster.resource_info` becomes a list of lines with all ids; under Slurm it comes from the job.
 
-    Raises ConfigError where it cannot be read.
+    Raises ConfigError if it cannot be read.
     """
     lines = config.cluster.resource_info
     if config.cluster.launcher == slurm_allocation.LAUNCHER and lines is None:
@@ -43,12 +43,12 @@ def size_cluster(config: RunConfig) -> RunConfig:
 
 
 def spans_hosts(cluster: ClusterConfig) -> bool:
-    """Whether the workers of a run may be on several hosts: of processes that somebody else starts nobody knows it."""
+    """Returns whether the workers may be on several hosts. For processes that the user starts, this is always true."""
     return cluster.launcher == rendezvous.LAUNCHER or len(cluster.resource_info or ()) > 1
 
 
 def check_cluster(config: RunConfig, origins: Origins) -> None:
-    """Refuses numbers beside the hosts that they follow from, and hosts that cannot be read."""
+    """Raises ConfigError for process counts that contradict `resource_info` and for hosts that cannot be read."""
     cluster = config.cluster
     key = "cluster.resource_info"
     fraction = cluster.gpu_memory_fraction
@@ -61,7 +61,7 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
         return
     for name in OF_SUBMITTED:
         if f"cluster.{name}" in origins.given():
-            needed = "it is for a job that Slurm starts: it goes with cluster=slurm"
+            needed = "it is for jobs that Slurm starts and needs cluster=slurm"
             raise refusal(f"cluster.{name}", origins, needed, value=getattr(cluster, name))
     if cluster.resource_info is None:
         return
@@ -69,20 +69,22 @@ def check_cluster(config: RunConfig, origins: Origins) -> None:
     if not isinstance(lines, str) and not (isinstance(lines, tuple) and all(isinstance(one, str) for one in lines)):
         expected = "expected the path of a file, or a list of lines such as 'localhost: 0,1'"
         raise refusal(key, origins, expected, value=lines)
-    _refuse_numbers(config, origins, f"it follows from {key}={written(lines)}: give one of the two")
+    _refuse_numbers(config, origins, f"{key}={written(lines)} already sets it: give only one of the two")
     hosts = read_hosts(lines)
     slots = sum(len(host.slots) for host in hosts)
     _check_even(hosts, config, origins)
     if not all(host.is_here for host in hosts):
         _check_remote(config, origins)
     if config.comm.name == "local" and slots > 1:
-        raise refusal("comm.name", origins, f"one process, and {key} lists {slots} ids: give one id", value="local")
+        raise refusal(
+            "comm.name", origins, f"it runs one process, but {key} lists {slots} ids: give one id", value="local"
+        )
 
 
 def _check_even(hosts: Sequence[Host], config: RunConfig, origins: Origins) -> None:
     if config.comm.name == "ps" and len({len(host.slots) for host in hosts}) > 1:
         counts = ", ".join(f"{host.name} {len(host.slots)}" for host in hosts)
-        reason = f"under comm=ps every host has as many ids as the others, and these have {counts}"
+        reason = f"under comm=ps all hosts must have the same number of ids, but these have {counts}"
         raise refusal("cluster.resource_info", origins, reason)
 
 
@@ -95,21 +97,26 @@ def _refuse_numbers(config: RunConfig, origins: Origins, reason: str) -> None:
 
 
 def _check_slurm(config: RunConfig, origins: Origins) -> None:
-    """Slurm says which hosts there are, and how many tasks each has."""
+    """Raises ConfigError for settings that Slurm itself determines, such as hosts and numbers of tasks."""
     cluster = config.cluster
     _refuse_numbers(
-        config, origins, "it follows from cluster.nodes and cluster.tasks_per_node, or the job's allocation"
+        config, origins, "under Slurm, cluster.nodes and cluster.tasks_per_node or the job's allocation set it"
     )
     if cluster.resource_info is not None:
         raise refusal(
-            "cluster.resource_info", origins, "under Slurm its job has the hosts", value=cluster.resource_info
+            "cluster.resource_info",
+            origins,
+            "under Slurm the job sets the hosts: leave it out",
+            value=cluster.resource_info,
         )
     if config.comm.name == "local":
-        needed = "one process, and Slurm's tasks are several"
+        needed = "it runs one process, but a Slurm job has several tasks"
         raise refusal("comm.name", origins, needed, value="local", hint="cluster=local, in a job of your own")
     limit = cluster.time_limit
     if limit is not None and not TIME_LIMIT.fullmatch(str(limit)):
-        expected = "expected minutes, hours:minutes:seconds or days-hours, as sbatch takes it, in quotes with a colon"
+        expected = (
+            "expected minutes, hours:minutes:seconds or days-hours, as sbatch takes it; quote a value with a colon"
+        )
         raise refusal("cluster.time_limit", origins, expected, value=limit)
     options = cluster.sbatch_options
     if not isinstance(options, str) and not all(isinstance(one, str) for one in options):
@@ -118,9 +125,9 @@ def _check_slurm(config: RunConfig, origins: Origins) -> None:
 
 
 def _check_remote(config: RunConfig, origins: Origins) -> None:
-    """What processes on other hosts need: a mode that starts some, and a program that starts them."""
+    """Raises ConfigError if the mode starts no remote processes or `cluster.remote_shell` is not a program."""
     if config.comm.name == "local":
-        needed = "one process on this machine, and cluster.resource_info lists another host"
+        needed = "it runs one process on this machine, but cluster.resource_info lists another host"
         raise refusal("comm.name", origins, needed, value="local")
     key, value = "cluster.remote_shell", config.cluster.remote_shell
     try:
@@ -128,12 +135,12 @@ def _check_remote(config: RunConfig, origins: Origins) -> None:
     except ValueError as error:
         raise refusal(key, origins, f"a shell cannot split it: {error}", value=value) from error
     if not words or shutil.which(words[0]) is None:
-        expected = "expected a program that is there, and that runs a command on a host as ssh does"
+        expected = "expected an installed program that runs a command on a host, like ssh"
         raise refusal(key, origins, expected, value=value)
 
 
 def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
-    """How many devices of each kind a worker has, by TensorFlow's name for the kind."""
+    """Returns the number of a worker's devices of each type, by TensorFlow's device type name."""
     return {
         "CPU": max(cluster.replicas_per_worker, cluster.cpu_devices or 1),
         "GPU": len(visible_gpus(cluster, rank=0)),
@@ -141,10 +148,10 @@ def devices_of_worker(cluster: ClusterConfig) -> dict[str, int]:
 
 
 def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Ids of the GPUs that worker `rank` sees, one a replica; none on a machine without.
+    """Returns the ids of the GPUs that worker `rank` sees, one per replica; empty on a machine without GPUs.
 
-    They are those of `cluster.resource_info`, otherwise `gpus`, by default all that are found here; where workers are
-    more than GPUs they share them in turn.
+    The ids come from `cluster.resource_info`, or from `gpus`, by default all GPUs of this machine. If there are more
+    workers than GPUs, workers share GPUs round robin.
     """
     found = tuple(detect_gpus() if gpus is None else gpus)
     if not found:
@@ -157,7 +164,9 @@ def visible_gpus(cluster: ClusterConfig, *, rank: int, gpus: Sequence[int] | Non
 
 
 def _numbers(hosts: Sequence[Host], comm: str) -> tuple[int, int, int]:
-    """Workers, replicas in each, servers: one worker a host under ps, otherwise one a slot; one server a host."""
+    """Returns the numbers of workers, replicas per worker, and servers.
+
+    There is one worker per host under ps and otherwise one per slot, and one server per host."""
     slots = sum(len(host.slots) for host in hosts)
     if comm == "ps":
         return len(hosts), slots // len(hosts), len(hosts)

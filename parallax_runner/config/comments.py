@@ -1,4 +1,4 @@
-"""Comments of YAML files and dataclasses, by key."""
+"""Reads the comments of keys from YAML files and dataclasses."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TRAILING = re.compile(r"\s#\s(.*)$")
 
 
 def head_comment(text: str) -> str:
-    """The comment at the top of a YAML file, without Hydra's `# @package`."""
+    """Returns the comment at the top of a YAML file, without Hydra's `# @package`."""
     return _joined(line for line in _head(text).splitlines() if not line.startswith("# @package"))
 
 
 def key_comments(text: str) -> dict[str, str]:
-    """The comment of each key of a YAML file: the lines above it, and behind its value. Keys are dotted."""
+    """Returns the comment of each dotted key of a YAML file: the lines above the key and the text after its value."""
     body = text[len(_head(text)) :]
     found: dict[str, str] = {}
     above: list[str] = []
@@ -46,7 +46,7 @@ def key_comments(text: str) -> dict[str, str]:
 
 
 def class_comments(kind: Any, prefix: str = "") -> dict[str, str]:
-    """The comment of each field of a dataclass, those of dataclasses in it too, by dotted names."""
+    """Returns the comment of each field of a dataclass and of nested dataclasses, by dotted name."""
     source = textwrap.dedent(inspect.getsource(kind))
     by_line = {
         token.start[0]: token.string
@@ -82,5 +82,5 @@ def _head(text: str) -> str:
 
 
 def _joined(lines: Iterable[str]) -> str:
-    """Comment lines as one text."""
+    """Joins comment lines into one text."""
     return " ".join(line.strip().removeprefix("#").strip() for line in lines)

@@ -1,6 +1,6 @@
-"""Completion in bash, zsh and fish for `parallax` and `python -m parallax_runner`.
+"""Shell completion in bash, zsh and fish for `parallax` and `python -m parallax_runner`.
 
-Hydra's own scripts know no `python -m`. Its query takes the whole line and prints every word that may stand at its end.
+Hydra's own scripts do not support `python -m`. Hydra's query takes the whole line and prints all possible last words.
 """
 
 import os
@@ -70,11 +70,11 @@ SCRIPTS = {
 
 
 def script(overrides: Sequence[str]) -> str | None:
-    """What `--shell-completion` prints for a shell that is to learn, or to forget; None where Hydra answers."""
+    """Returns the script that `--shell-completion` prints to install or uninstall completion; None if Hydra answers."""
     return SCRIPTS.get(overrides[0]) if len(overrides) == 1 else None
 
 
 def show_hydra_a_line_it_knows() -> None:
-    """Changes the line that is to be completed from `python -m parallax_runner …` to that of an installed command."""
+    """Replaces `python -m parallax_runner` in the line to complete by the name of an installed command."""
     line = os.environ.get("COMP_LINE", "")
     os.environ["COMP_LINE"] = re.sub(r"^\s*\S+\s+-m\s+parallax_runner\b", "parallax_runner", line)

@@ -35,7 +35,7 @@ from parallax_runner.errors import ConfigError
 VERSION_BASE = "1.3"
 CONFIG_NAME = "config"
 SEARCHPATH = "hydra.searchpath"
-# What Hydra lets through when a configuration is wrong; some of it is plain Python.
+# Exceptions that Hydra raises for a wrong configuration; some are plain Python exceptions.
 COMPOSITION_ERRORS = (
     HydraException,
     OmegaConfBaseException,
@@ -48,15 +48,14 @@ COMPOSITION_ERRORS = (
 
 
 def register_schema() -> None:
-    """Makes the schema known to Hydra; `conf/config.yaml` names it first in its defaults list, and a resolver further
-    down."""
+    """Registers the schema and the resolver `job_folder`, which `conf/config.yaml` uses, with Hydra."""
     job_folder.register()
     ConfigStore.instance().store(name="run_config", node=STRUCTURED, provider="parallax_runner")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a command line: `config` still holds Hydra's own node."""
+    """One job of a command line. `config` still contains Hydra's own node."""
 
     config: DictConfig
     origins: Origins
@@ -65,7 +64,7 @@ class Job:
 
 @dataclass
 class Composer:
-    """Composes as `hydra.main` is going to, and says what is wrong in this project's own words."""
+    """Composes configurations like `hydra.main`, but raises this project's own error messages."""
 
     config_name: str = CONFIG_NAME
     config_path: str | None = None
@@ -99,7 +98,7 @@ class Composer:
         return Job(config, Origins(overrides, self._files(lines)), title)
 
     def command(self, lines: Sequence[str], *, multirun: bool) -> Job | Master:
-        """Composes what a command line asks for: one plain job, or what the jobs of a sweep come from."""
+        """Composes a command line: returns a plain job, or the `Master` from which the jobs of a sweep are composed."""
         overrides = self._parse(lines)
         sweeping = [override for override in overrides if override.is_sweep_override()]
         if not multirun and not sweeping:
@@ -123,7 +122,7 @@ class Composer:
         return Master(config, tuple(overrides), folder)
 
     def first_value(self, line: str) -> str:
-        """An override with the first of the values that it sweeps over; another one as it is."""
+        """Returns an override with only the first of its swept values; an override without a sweep is unchanged."""
         (override,) = self._parse([line])
         if not override.is_sweep_override():
             return line
@@ -135,13 +134,15 @@ class Composer:
         return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
     def jobs(self, lines: Sequence[str], *, multirun: bool) -> Iterator[Job]:
-        """Composes every job that a command line asks for, one at a time."""
+        """Composes every job of a command line, one at a time."""
         command = self.command(lines, multirun=multirun)
         yield from [command] if isinstance(command, Job) else self.jobs_of(command)
 
     def jobs_of(self, master: Master) -> Iterator[Job]:
-        """Composes the jobs of a sweep, one at a time; two, and only what they have in common, where another sweeper
-        than Hydra's own chooses values as it goes."""
+        """Composes the jobs of a sweep, one at a time.
+
+        If a sweeper other than Hydra's own chooses the values during the sweep, this yields two jobs with only the
+        overrides that all jobs share."""
         own_lines = [override.input_line for override in master.overrides if override.is_hydra_override()]
         for number, batch in enumerate(self._expand(master)):
             title = f"job {number} ({' '.join(batch)}): " if batch else ""
@@ -153,19 +154,19 @@ class Composer:
             yield job
 
     def options(self, group: str, kind: ObjectType) -> list[str]:
-        """The choices of a group, or the groups below it."""
+        """Returns the choices of a group, or its subgroups."""
         return sorted(self._repository.get_group_options(group, kind))
 
     def text_of(self, config_path: str) -> str:
-        """The text of a file of the configuration, such as `comm/mpi`; empty if it is in no folder."""
+        """Returns the text of a configuration file, such as `comm/mpi`; empty if no folder has it."""
         path = self._path(config_path)
         return "" if path is None else path.read_text(encoding="utf-8")
 
     def _expand(self, master: Master) -> list[list[str]]:
-        """The overrides of each job, as Hydra's own sweeper expands them."""
+        """Returns the overrides of each job, expanded like Hydra's own sweeper."""
         hydra = master.config.hydra
         parameters = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
-        # Interpolations are each job's own, and may need what only jobs have.
+        # Interpolations differ by job and may need values that exist only in a job.
         typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
         overrides = self._parse([*parameters, *typed])
         if not master.jobs_are_known:
@@ -187,7 +188,7 @@ class Composer:
                 line.encode()
                 overrides += parser.parse_overrides([line])
             except UnicodeEncodeError as error:
-                raise explain.unreadable_value(line, "it is no UTF-8 text") from error
+                raise explain.unreadable_value(line, "it is not valid UTF-8") from error
             except RecursionError as error:
                 raise explain.unreadable_value(line, "it is nested too deeply") from error
             except ValueError as error:  # an integer with more digits than Python reads
@@ -195,11 +196,11 @@ class Composer:
             except (HydraException, OmegaConfBaseException) as error:
                 raise explain.syntax(line, error) from error
             if not overrides[-1].key_or_group:
-                raise explain.syntax(line, ValueError("no key stands before the equals sign"))
+                raise explain.syntax(line, ValueError("there is no key before the equals sign"))
         return overrides
 
     def _follow_searchpath(self, overrides: Sequence[Override]) -> None:
-        """Looks for files where `hydra.searchpath=[...]` says too, as Hydra is going to."""
+        """Adds the folders of `hydra.searchpath=[...]` to the search path, like Hydra."""
         self._repository = CachingConfigRepository(self._loader.repository)
         given = [override for override in overrides if override.get_key_element() == SEARCHPATH]
         if not given:
@@ -244,7 +245,7 @@ class Composer:
         return None
 
     def _explain(self, error: Exception, overrides: Sequence[Override]) -> ConfigError:
-        """Says where the failed composition went wrong: known keys and origins come from the group choices alone."""
+        """Returns the error for a failed composition. Known keys and origins come from the group choices alone."""
         choices = [
             str(override.input_line)
             for override in overrides
@@ -255,7 +256,7 @@ class Composer:
         try:
             files = self._files(choices)
         except COMPOSITION_ERRORS:
-            # The defaults lists themselves are wrong: the fault is in one of the files that were chosen or are fixed.
+            # The defaults lists are wrong: the fault is in a chosen file or in the main configuration.
             names = [self.config_name, *(f"{o.key_or_group}/{o.value()}" for o in self._parse(choices))]
             files = [ConfigFile(path, "", "") for path in map(self._path, names) if path is not None]
         try:
@@ -267,7 +268,7 @@ class Composer:
 
 
 def resolve(job: Job) -> DictConfig:
-    """The job's configuration as its task will see it, without Hydra's node and with every interpolation resolved."""
+    """Returns the configuration that the job's task will see: without Hydra's node, all interpolations resolved."""
     settings = HydraConfig.instance()
     before = settings.cfg
     config = job.config
@@ -287,7 +288,7 @@ def resolve(job: Job) -> DictConfig:
 
 
 def as_typed(hydra: Any) -> tuple[str, tuple[str, ...]]:
-    """A job's overrides that differ among the jobs, in one word, and all of them; interpolations are left alone."""
+    """Returns a job's overrides that differ among the jobs, as one word, and all of its overrides, unresolved."""
     node: Any = OmegaConf.to_container(hydra, resolve=False)
     return str(node["job"]["override_dirname"]), tuple(map(str, node["overrides"]["task"]))
 
@@ -307,7 +308,7 @@ def _output_dir(config: Any) -> str:
 
 
 def _names_no_value(override: Override) -> bool:
-    """Whether a sweep over it has no job, as with a range that is empty and a pattern that nothing matches."""
+    """Returns whether an override sweeps over no values, such as an empty range or a pattern without matches."""
     if not override.is_sweep_override() or isinstance(override.value(), IntervalSweep):
         return False
     return not list(override.sweep_string_iterator())

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in one message: key, value, who set it, what was expected, what is near."""
+"""Builds the error message for a wrong configuration: key, value, origin, expected value, nearest valid name."""
 
 import dataclasses
 import difflib
@@ -19,12 +19,12 @@ from parallax_runner.config.structured import STRUCTURED
 from parallax_runner.config.synonyms import choice_meant, key_meant, remedy
 from parallax_runner.errors import ConfigError
 
-MOST_CHARS = 400  # of what the user typed, in a message
+MOST_CHARS = 400  # of user input in a message
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a mapping"}
 
 
 def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hint: str | None = None) -> ConfigError:
-    """The error for one key; its value and origin are looked up where they are not given."""
+    """Returns the error for one key. The origin, and the value if it is not given, are looked up in `origins`."""
     origin = origins.of(key)
     where = origin.where if origin else "default"
     told = shown(written(value if origin is None else origin.value))
@@ -35,7 +35,7 @@ def refusal(key: str, origins: Origins, expected: str, *, value: Any = None, hin
 
 
 def written(value: Any) -> str:
-    """A value as it is typed on a command line."""
+    """Returns a value as it is typed on a command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -44,16 +44,17 @@ def written(value: Any) -> str:
 
 
 def nearest(word: str, valid: Iterable[str]) -> str | None:
-    """The valid word that looks most like this one, if any does; capital letters make no difference."""
+    """Returns the valid word that is most similar to `word`, ignoring case, or None if none is similar."""
     words = {other.lower(): other for other in valid}
     matches = difflib.get_close_matches(word.lower(), list(words), n=1, cutoff=0.5)
     return words[matches[0]] if matches else None
 
 
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
-    """The known key that was most likely meant: one beside it, one of the same name elsewhere, or one spelt like it.
+    """Returns the known key that was most likely meant.
 
-    Another program's word for a name counts as the name.
+    This is a key of the same name in another group, or one in the same group or elsewhere with a similar name. A name
+    that another program uses for a key counts as the key's name.
     """
     parent, _, name = key.rpartition(".")
     meant = key_meant(name)
@@ -76,7 +77,7 @@ def _is_of_hydra(key: str) -> bool:
 
 
 def known_keys(config: DictConfig) -> list[str]:
-    """Every dotted key of a configuration; Hydra's own come last, so that the project's are suggested first."""
+    """Returns every dotted key of a configuration. Hydra's own keys come last, so the project's are suggested first."""
     content = OmegaConf.to_container(config, resolve=False)
     assert isinstance(content, dict)
     own = {name: value for name, value in content.items() if name != "hydra"}
@@ -86,7 +87,8 @@ def known_keys(config: DictConfig) -> list[str]:
 
 
 def expectation(key: str) -> str | None:
-    """What the schema says a key takes: "expected an integer, at least 1"; None where it says nothing."""
+    """Returns the value that the schema expects for a key, such as "expected an integer, at least 1"; None for other
+    keys."""
     owner: Any = STRUCTURED
     found = None
     for part in key.split("."):
@@ -96,7 +98,7 @@ def expectation(key: str) -> str | None:
 
 
 def describe(entry: "dataclasses.Field[Any]") -> str:
-    """What one field of the schema takes."""
+    """Returns a description of the value that a field of the schema expects."""
     types = [*get_args(entry.type)] if get_origin(entry.type) is not dict else [dict]
     types = types or [entry.type]
     names = [_TYPE_NAMES[one] for one in types if one in _TYPE_NAMES]
@@ -119,7 +121,7 @@ def describe(entry: "dataclasses.Field[Any]") -> str:
 
 
 def syntax(line: str, error: Exception) -> ConfigError:
-    """An argument that is not an override at all."""
+    """Returns the error for an argument that is not a valid override."""
     lines = [one for one in str(error).splitlines() if one and not one.startswith(("See https://hydra.cc", "Error "))]
     detail = re.sub(r" expecting .*", "", lines[0]).replace("missing EQUAL", "missing '='").replace("<EOF>", "the end")
     if detail.startswith("LexerNoViableAlt"):
@@ -130,27 +132,28 @@ def syntax(line: str, error: Exception) -> ConfigError:
 
 
 def _unquoted(line: str, lines: Sequence[str]) -> str:
-    """What Hydra's lexer does not take; `lines` are its message, which marks the place by a circumflex."""
+    """Describes the character that Hydra's lexer rejects; `lines` are its message, which marks the column with a
+    circumflex."""
     if "\n" in line:
-        return "a line break, which has to stand in quotes"
+        return "a line break, which must be quoted"
     column = lines[1].index("^") - lines[0].index(line)
-    fault = "which opens a string that does not end" if line[column] in "'\"" else "which has to stand in quotes"
+    fault = "which starts a string that does not end" if line[column] in "'\"" else "which must be quoted"
     return f"{line[column]!r}, {fault}"
 
 
 def unreadable_value(line: str, reason: str) -> ConfigError:
-    """An override whose value cannot be read, though its syntax is right."""
+    """Returns the error for an override with valid syntax and a value that cannot be read."""
     return ConfigError(f"{shown(line)} (command line): the value cannot be read: {reason}")
 
 
 def shown(text: str) -> str:
-    """A text of the user's in a message: what is very long is cut, and what cannot be printed is escaped."""
+    """Returns user input for a message: very long text is shortened, and unprintable characters are escaped."""
     cut = text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS // 2]}…{text[-MOST_CHARS // 4 :]}"
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)
 
 
 def needs_multirun(override: Override) -> ConfigError:
-    """Several values without a sweep."""
+    """Returns the error for several values without -m."""
     key, _, value = str(override.input_line).partition("=")
     return ConfigError(
         f"{key}={value} (command line): several values make a sweep, and a sweep needs -m (--multirun);"
@@ -159,21 +162,21 @@ def needs_multirun(override: Override) -> ConfigError:
 
 
 def sweep(lines: str, error: Exception) -> ConfigError:
-    """A sweep whose jobs cannot be told in advance."""
+    """Returns the error for a sweep that cannot be expanded into jobs."""
     return ConfigError(f"{lines} (command line): this sweep cannot be expanded into jobs, {_first_line(error)}")
 
 
 def no_value(override: Override) -> ConfigError:
-    """A range that is empty, or a pattern that nothing matches."""
-    return ConfigError(f"{override.input_line}: there is no value in it, so this sweep has no job")
+    """Returns the error for an empty range, or a pattern without matches."""
+    return ConfigError(f"{override.input_line}: the sweep has no values and therefore no jobs")
 
 
 def check_choice(override: Override, options: Sequence[str]) -> None:
-    """Refuses a choice that a group does not have."""
+    """Raises ConfigError for a choice that a group does not have."""
     group, value = override.key_or_group, override.value()
     if override.package is not None and not group.startswith("hydra/"):
         raise ConfigError(
-            f"{override.input_line} (command line): a group has one place here. Did you mean {group}={written(value)}?"
+            f"{override.input_line} (command line): a group has a fixed package. Did you mean {group}={written(value)}?"
         )
     optional = group == "experiment" and value is None
     if optional or (isinstance(value, str) and value in options):
@@ -186,12 +189,13 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
 
 
 def check_removal(override: Override) -> None:
-    """Refuses `~key` for what the schema needs; an argument of a model may go, its builder has a default."""
+    """Raises ConfigError for `~key` if the schema needs the key. Arguments of a model, data or optimizer can be
+    removed."""
     top = override.key_or_group.split(".")[0]
     needed = {entry.name for entry in dataclasses.fields(RunConfig)}
     if top in needed and (top not in FREE_GROUPS or top == override.key_or_group):
         raise ConfigError(
-            f"{override.input_line} (command line): {override.key_or_group} cannot be removed, give it another value"
+            f"{override.input_line} (command line): {override.key_or_group} cannot be removed, set another value"
         )
 
 
@@ -206,12 +210,12 @@ def _unknown_choice(group: str, value: str, where: str, options: Sequence[str]) 
 
 
 def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError:
-    """A key that nothing reads."""
+    """Returns the error for an unknown key."""
     if key in REMOVED_KEYS:
         return refusal(key, origins, REMOVED_KEYS[key])
     parent = key.rpartition(".")[0]
     if parent == "tracking.tags":
-        return refusal(key, origins, "a new tag is added with a plus", hint=f"+{key}={written(_value(key, origins))}")
+        return refusal(key, origins, "add a new tag with a plus", hint=f"+{key}={written(_value(key, origins))}")
     hint = nearest_key(key, known)
     beside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
     place = f"{parent} has {', '.join(beside)}" if parent and beside else "there is no such key or group"
@@ -227,18 +231,18 @@ def _value(key: str, origins: Origins) -> Any:
 
 
 def composition(error: Exception, origins: Origins, known: Sequence[str]) -> ConfigError:
-    """What a failure inside Hydra or OmegaConf comes down to."""
+    """Returns the error that explains a failure inside Hydra or OmegaConf."""
     inner = _inner(error)
     if isinstance(inner, yaml.MarkedYAMLError):
         return _malformed_file(inner)
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, origins)
     if isinstance(inner, OmegaConfBaseException) and inner.full_key:
-        key = str(inner.full_key).partition("[")[0]  # of a list, not of the item in it
+        key = str(inner.full_key).partition("[")[0]  # the key of the list, not of its item
         deeper = [name for name in origins.given(key) if name not in known]
         if isinstance(inner, ConfigKeyError | ConfigAttributeError) and key not in known:
             return unknown_key(key if origins.of(key) or not deeper else deeper[-1], origins, known)
-        if deeper:  # below a key that holds a plain value
+        if deeper:  # a key below one that holds a plain value
             return unknown_key(deeper[-1], origins, known)
         return refusal(key, origins, expectation(key) or _first_line(inner))
     unused = re.match(r"In '(.+)': Could not override '([^'@]+)", str(error))
@@ -251,7 +255,7 @@ def composition(error: Exception, origins: Origins, known: Sequence[str]) -> Con
 
 
 def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Origins) -> ConfigError:
-    """A `${...}` that leads nowhere; the error itself does not always know where it stands."""
+    """Returns the error for a `${...}` that cannot be resolved, with its key, which OmegaConf's error may not name."""
     failed: dict[str, OmegaConfBaseException] = {}
     written_as = {key: str(value) for key, value in flatten(OmegaConf.to_container(config, resolve=False))}
     for key, value in written_as.items():
@@ -262,7 +266,7 @@ def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Ori
             failed[key] = fault
     if not failed:
         return ConfigError(f"configuration: {_first_line(error)}")
-    # A key that refers to another failed one is not where the fault is, unless they refer to each other.
+    # A key that refers to another failed key is not the cause, unless the two refer to each other.
     first = [key for key in failed if not any(f"${{{other}}}" in written_as[key] for other in failed)]
     given = [key for key in failed if (origin := origins.of(key)) and origin.where == COMMAND_LINE]
     key = [*first, *given, *failed][0]
@@ -270,7 +274,7 @@ def unresolvable(error: OmegaConfBaseException, config: DictConfig, origins: Ori
 
 
 def _inner(error: Exception) -> Exception:
-    """The cause with the most to say: OmegaConf's own error, or the YAML reader's."""
+    """Returns the most informative cause: OmegaConf's own error, or the YAML reader's."""
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, OmegaConfBaseException | yaml.MarkedYAMLError):
@@ -296,7 +300,7 @@ def _missing_choice(error: MissingConfigException, origins: Origins) -> ConfigEr
 
 
 def _unused_override(file: str, group: str, origins: Origins, known: Sequence[str]) -> ConfigError:
-    """A file's defaults list overrides a group that is not there, or is looked for beside the file's own content."""
+    """Returns the error for a defaults list that overrides an unknown group, or a group without its package."""
     where, name = next(
         (
             (where, choice)
@@ -307,14 +311,16 @@ def _unused_override(file: str, group: str, origins: Origins, known: Sequence[st
         (file, "?"),
     )
     if group in known:
-        return ConfigError(f"{group}={name} ({where}): expected the place of the group too, /{group}@_global_.{group}")
+        return ConfigError(
+            f"{group}={name} ({where}): expected the package of the group too, /{group}@_global_.{group}"
+        )
     hint = nearest(group, [key for key in known if "." not in key])
     suggestion = f" Did you mean {hint}?" if hint else ""
     return ConfigError(f"{group}={name} ({where}): there is no such group.{suggestion}")
 
 
 def _in_defaults(group: str, name: str, origins: Origins) -> str:
-    """Which defaults list names this choice."""
+    """Returns the file and line of the defaults list that names this choice."""
     places = (where for file in origins.files for *choice, where in file.defaults() if choice == [group, name])
     return next(places, "a defaults list")
 

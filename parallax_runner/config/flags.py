@@ -1,4 +1,4 @@
-"""Words on the command line that begin with a dash: `--version`, and those that Hydra's parser does not take."""
+"""Handles command-line words that begin with a dash: `--version`, and words that Hydra's parser rejects."""
 
 import argparse
 import difflib
@@ -11,7 +11,7 @@ from parallax_runner.errors import ConfigError
 
 
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """What the parser makes of the words. Raises ConfigError, in one line, where it does not take one of them."""
+    """Parses the words. Raises ConfigError, in one line, if the parser rejects one of them."""
     parser.exit_on_error = False
     try:
         arguments, unknown = parser.parse_known_args(words)
@@ -19,14 +19,14 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
         setting = next((word for word in words if word.startswith("-") and "=" in word and "." in word), None)
         if setting is not None:
             raise _refusal(setting, words, parser) from error
-        raise ConfigError(f"{error} (--help shows what there is)") from error
+        raise ConfigError(f"{error} (--help shows all flags)") from error
     if unknown:
         raise _refusal(unknown[0], words, parser)
     return arguments
 
 
 class ShowVersion(argparse.Action):
-    """Prints this project's version, in place of Hydra's, and ends the process."""
+    """Prints this project's version instead of Hydra's, and exits."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, *, const: Callable[[], str]) -> None:
         shown = "Show the version and the commit of parallax_runner, and exit"
@@ -34,7 +34,7 @@ class ShowVersion(argparse.Action):
         self._version = const
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Argparse calls this where the flag is met."""
+        """Prints the version and exits; argparse calls this when it meets the flag."""
         print(self._version())
         raise SystemExit(0)
 

@@ -1,6 +1,7 @@
-"""The validated configuration as an object and as a file: resolved once by the driver, read by every worker and server.
+"""The validated configuration as an object and as a file. The driver resolves it once; every worker and server reads
+it.
 
-Needs no Hydra.
+This module does not need Hydra.
 """
 
 import dataclasses
@@ -21,21 +22,22 @@ from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "config.yaml"
-# What `conf/model/script.yaml` names in place of a model's function.
+# The `_target_` of `conf/model/script.yaml`, in place of a model's function.
 SCRIPT = "parallax_runner.api.script.start_it_plainly"
-# What `conf/model/fit.yaml` names: a script too, whose model our own loop trains.
+# The `_target_` of `conf/model/fit.yaml`: a script whose model the runner's own loop trains.
 FIT = "parallax_runner.api.fit.start_it_plainly"
 
 
 def run_config(composed: object) -> RunConfig:
-    """The configuration that Hydra has composed, with every interpolation resolved; its values have been checked."""
+    """Returns the configuration that Hydra has composed, with every interpolation resolved. The values are already
+    checked."""
     assert isinstance(composed, DictConfig)
     content: Any = OmegaConf.to_container(composed, resolve=True)
     return from_plain(content)
 
 
 def job_config(composed: object, sweep_dir: Path, title: str) -> RunConfig:
-    """The same for a job of the sweep in this folder. The record of the job has its title, unless it has a name."""
+    """Returns the same for a job of the sweep in this folder. A job without a run name is recorded under its title."""
     assert isinstance(composed, DictConfig)
     with read_write(composed), open_dict(composed):
         composed.sweep.dir = str(sweep_dir)
@@ -45,13 +47,13 @@ def job_config(composed: object, sweep_dir: Path, title: str) -> RunConfig:
 
 
 def from_plain(content: Mapping[str, Any]) -> RunConfig:
-    """The configuration that `plain` has turned into dictionaries; what is left out has the schema's default."""
+    """Returns the configuration from the dictionaries that `plain` returns. Missing keys get the schema's defaults."""
     config: RunConfig = _instance(RunConfig, content)
     return config
 
 
 def plain(value: Any) -> Any:
-    """A configuration, or a part of it, in dictionaries and lists of its own."""
+    """Returns a copy of a configuration, or of a part of it, as dictionaries and lists."""
     if dataclasses.is_dataclass(value):
         return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -62,7 +64,7 @@ def plain(value: Any) -> Any:
 def freeze(config: RunConfig, run_dir: str | os.PathLike[str]) -> Path:
     """Writes `run_dir/config.yaml` and returns its path.
 
-    The file appears whole or not at all: a worker may look for it at any time.
+    The file is written atomically, because a worker may read it at any time.
     """
     folder = Path(run_dir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,22 +80,22 @@ def load(run_dir: str | os.PathLike[str]) -> RunConfig:
 
 
 def runs_script(run_dir: str | os.PathLike[str]) -> bool:
-    """Whether workers run a script, which calls parallel_run or fit."""
+    """Returns whether workers run a script that calls parallel_run or fit."""
     return is_of_script(load(run_dir))
 
 
 def is_of_script(config: RunConfig) -> bool:
-    """Whether a script brings the model."""
+    """Returns whether a script provides the model."""
     return config.model["_target_"] in (SCRIPT, FIT)
 
 
 def has_epochs(config: RunConfig) -> bool:
-    """Whether all ranks wait from time to time for the driver to say how the training goes on."""
+    """Returns whether all ranks wait between epochs for the driver to decide how training continues."""
     return config.model["_target_"] == FIT or (config.action == "train" and config.train.patience is not None)
 
 
 def ckpt_dir_of(run_dir: Path) -> str | None:
-    """The `ckpt.dir` of another run, perhaps of another version; None where its file does not tell."""
+    """Returns the `ckpt.dir` of another run, perhaps of another version; None if its config.yaml does not have it."""
     try:
         config = OmegaConf.load(io.StringIO(read_text(run_dir / FILE_NAME)))
         folder = OmegaConf.select(config, "ckpt.dir")

@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, told without TensorFlow."""
+"""Detects the GPUs of this machine without TensorFlow."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
-# One folder a GPU, where the driver is loaded but its tools are missing, as in some containers.
+# Contains one folder per GPU. Used if NVIDIA's driver is loaded but its tools are missing, as in some containers.
 DRIVER_FOLDER = Path("/proc/driver/nvidia/gpus")
 DETECTION_SECS = 20
 
@@ -17,12 +17,12 @@ def detect_gpus(
     command: tuple[str, ...] = NVIDIA_SMI,
     driver_folder: Path = DRIVER_FOLDER,
 ) -> tuple[int, ...]:
-    """Ids of this machine's GPUs as TensorFlow numbers them: 0, 1, … of those that CUDA_VISIBLE_DEVICES leaves."""
+    """Returns the ids of this machine's GPUs as TensorFlow numbers them: 0, 1, … over those in CUDA_VISIBLE_DEVICES."""
     count = _count(command, driver_folder)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         listed = [one.strip() for one in visible.split(",")]
-        # CUDA stops at the first that is not there; "-1" and "" hide all.
+        # CUDA stops at the first missing GPU; "-1" and "" hide all.
         valid = next((at for at, one in enumerate(listed) if not _exists(one, count)), len(listed))
         count = min(count, valid)
     return tuple(range(count))

@@ -1,4 +1,4 @@
-"""What `--help` prints. Hydra's own lists every group of every plugin, and takes three times as long."""
+"""The text of `--help`. Hydra's own help lists every group of every plugin, and takes three times as long."""
 
 import string
 from collections.abc import Iterator, Sequence
@@ -11,21 +11,21 @@ from parallax_runner.errors import ConfigError
 
 
 def help_text(composer: Composer, words: Sequence[str], *, resolved: bool) -> str:
-    """One page: the template in `conf/hydra/help/`, with all groups. For words that are no overrides, such as `train`,
-    the keys that they name."""
+    """Returns the help page, from the template in `conf/hydra/help/`, with all groups. If some words are not overrides,
+    such as `train`, returns the keys that they name instead."""
     topics = [word for word in words if "=" not in word and not word.startswith("~")]
     overrides = [word for word in words if word not in topics]
     if topics:
         return key_help(composer, topics, overrides, resolved=resolved)
     if resolved:
-        raise ConfigError("--resolve goes with --cfg, or with --help and a group, as in --help train --resolve")
+        raise ConfigError("--resolve needs --cfg, or --help with a group, as in --help train --resolve")
     template = composer.job(overrides).config.hydra.help.template
     groups = "\n".join(f"{group}: {', '.join(choices)}" for group, choices in sorted(_groups(composer)))
     return string.Template(template).safe_substitute(APP_CONFIG_GROUPS=groups)
 
 
 def _groups(composer: Composer) -> Iterator[tuple[str, list[str]]]:
-    """All groups but Hydra's own, with their choices."""
+    """Yields all groups except Hydra's own, with their choices."""
     waiting = [""]
     while waiting:
         parent = waiting.pop()

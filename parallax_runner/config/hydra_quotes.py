@@ -2,12 +2,12 @@
 
 import re
 
-# Hydra reads these as something else than a string, as it does numbers.
+# Words that Hydra does not read as strings.
 _NO_STRINGS = ("null", "true", "false", "nan", "inf")
 
 
 def quoted(path: str) -> str:
-    """A path as a value in Hydra's grammar. No path with «${» can be given: that refers to another key."""
+    """Returns a path as a value in Hydra's grammar. «${» is not supported: it is a reference."""
     is_plain = re.fullmatch(r"[\w/.+-]+", path, flags=re.ASCII) and (
         "/" in path or (re.match(r"[A-Za-z_]", path) and path.lower() not in _NO_STRINGS)
     )
@@ -15,5 +15,5 @@ def quoted(path: str) -> str:
 
 
 def in_quotes(text: str) -> str:
-    """A string in Hydra's grammar. A backslash means itself there but before a quote."""
+    """Returns a quoted string in Hydra's grammar, where a backslash is literal except before a quote."""
     return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + found[2].replace("'", "\\'"), text) + "'"

@@ -1,7 +1,7 @@
-"""Names the folder of each job of a sweep after the values that are swept over.
+"""Names the folder of each job of a sweep after the job's swept values.
 
-Not after the job's number: a sweep that is started again with another list, or an Optuna study that goes on, counts
-anew, and a job must never find another one's checkpoint in its folder.
+The job's number is not used, because it changes when a sweep is restarted with another list or an Optuna study is
+resumed, and a job must never find another job's checkpoint in its folder.
 """
 
 import hashlib
@@ -19,14 +19,15 @@ EXCLUDE_KEYS = "hydra.job.config.override_dirname.exclude_keys"
 
 
 def register() -> None:
-    """Makes `${job_folder:…}` known to OmegaConf in this process; `conf/config.yaml` uses it."""
+    """Registers the resolver `${job_folder:…}`, which `conf/config.yaml` uses, with OmegaConf in this process."""
     OmegaConf.register_new_resolver(RESOLVER, job_folder, replace=True)
 
 
 def job_folder(override_dirname: str) -> str:
-    """`comm=mpi,train.seed=1` becomes `comm-mpi+train.seed-1`, which needs no quotes on a command line.
+    """Returns `comm-mpi+train.seed-1` for `comm=mpi,train.seed=1`; the result needs no quotes on a command line.
 
-    Of a path only its last part is shown. A name that no longer says everything ends in a hash of what it was.
+    Paths are shortened to their last part. A name that is shortened or changed in this way ends in a hash of the
+    original.
     """
     marked = re.sub(r"(^|,)\++", r"\1", override_dirname).replace("=", "-").replace(",", "+")
     shown = re.sub(r"-[^+]*/(?=[^+/])", "-", marked)
@@ -38,7 +39,8 @@ def job_folder(override_dirname: str) -> str:
 
 
 def leave_out_fixed(overrides: Sequence[Override], swept_by_sweeper: Collection[str]) -> str | None:
-    """The override that keeps what all jobs have in common out of their names; None if the user decides it.
+    """Returns the override that leaves values that all jobs share out of their names; None if the user sets that
+    override.
 
     `swept_by_sweeper` are the keys of `hydra.sweeper.params`.
     """

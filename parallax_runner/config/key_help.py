@@ -1,4 +1,4 @@
-"""What `--help train` prints: the keys of a group with their values, types, units and meanings."""
+"""The text of `--help train`: the keys of a group with their values, types, units and meanings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WIDTH = 100  # characters
 
 
 def key_help(composer: Composer, topics: Sequence[str], overrides: Sequence[str], *, resolved: bool) -> str:
-    """The keys that the topics name, with the values that these overrides make. A topic is a group, a key, what a key
-    begins with, or `all`. Raises ConfigError for a topic that is none of them."""
+    """Returns the help of the keys that the topics name, with their values under these overrides. A topic is a group, a
+    key, a key prefix, or `all`. Raises ConfigError for any other topic."""
     job = composer.job(overrides)
     choices = dict(job.config.hydra.runtime.choices)
     config = resolve(job) if resolved else job.config
@@ -58,7 +58,7 @@ def _choices(composer: Composer, group: str, chosen: str | None) -> Iterator[str
 def _keys(
     composer: Composer, group: str, choices: dict[str, str | None], config: DictConfig
 ) -> Iterator[tuple[str, list[str]]]:
-    """Each key of a group, or of the top level, with its lines."""
+    """Yields each key of a group, or of the top level, with its help lines."""
     prefix = f"{group}." if group else ""
     for key in _meanings(composer, group, choices.get(group), config):
         name = f"{prefix}{key.name}"

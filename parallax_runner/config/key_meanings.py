@@ -1,7 +1,6 @@
-"""Every key of the schema with its type, unit and meaning. The reference in docs/ and `--help GROUP` are made of it.
+"""Every key of the schema with its type, unit and meaning, for the reference in docs/ and for `--help GROUP`.
 
-A meaning is a comment beside the value: in the file of a choice in `conf/`, or in `schema.py` for a field whose default
-is there.
+A meaning is a comment next to the value: in the file of a choice in `conf/`, or in `schema.py` if the default is there.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from parallax_runner.config.structured import STRUCTURED, group_in
 SCHEMA_GROUPS = {
     entry.name: entry.type for entry in dataclasses.fields(RunConfig) if dataclasses.is_dataclass(entry.type)
 }
-IN_CONFIG_FILE = ("sweep", "simulate")  # groups of keys whose values stand in conf/config.yaml itself
+IN_CONFIG_FILE = ("sweep", "simulate")  # groups whose values are in conf/config.yaml itself
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,15 +36,15 @@ class KeyMeaning:
 
 
 def keys_of_group(group: str, texts: Sequence[str]) -> list[KeyMeaning]:
-    """The keys of a group of the schema. `texts` are the files of its choices, the one that counts most first: a
-    meaning is looked up there, then in the schema, then in the other files."""
+    """Returns the keys of a group of the schema. `texts` are the contents of its choices' files. A meaning is looked up
+    in the first text, then in the schema, then in the other texts."""
     first, *others = [key_comments(text) for text in texts]
     comments = ChainMap(first, class_comments(SCHEMA_GROUPS[group]), *others)
     return [_key(name, entry, own, comments) for name, entry, own in _leaves(*_types(group))]
 
 
 def keys_of_config_file(text: str) -> list[KeyMeaning]:
-    """The keys that stand in `conf/config.yaml`, whose text this is."""
+    """Returns the keys in `conf/config.yaml`, given the file's text."""
     comments = key_comments(text)
     found = []
     for entry, own in _entries(STRUCTURED, RunConfig):
@@ -58,7 +57,7 @@ def keys_of_config_file(text: str) -> list[KeyMeaning]:
 
 
 def node_of(config: DictConfig, key: str) -> Any:
-    """The node of a dotted key; None inside of a group that is null."""
+    """Returns the node of a dotted key; None inside a group that is null."""
     *parents, name = key.split(".")
     for parent in parents:
         config = config[parent]
@@ -68,7 +67,7 @@ def node_of(config: DictConfig, key: str) -> Any:
 
 
 def value_of(node: Any) -> str:
-    """A node's value as YAML has it in one line, interpolations as they are written."""
+    """Returns a node's value as YAML in one line, with interpolations unresolved."""
     value = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node._value() if node is not None else None
     return _in_yaml(value)
 
@@ -86,7 +85,7 @@ def _types(group: str) -> tuple[Any, Any]:
 
 
 def _entries(kind: Any, frozen: Any) -> Iterator[tuple[Any, Any]]:
-    """Each field of a dataclass that OmegaConf takes, with the field of the frozen one."""
+    """Yields each field of OmegaConf's dataclass together with the field of the frozen dataclass."""
     yield from zip(dataclasses.fields(kind), dataclasses.fields(frozen), strict=True)
 
 
@@ -105,7 +104,7 @@ def _key(name: str, entry: Any, frozen: Any, comments: Mapping[str, str]) -> Key
 
 
 def _kind(entry: Any, frozen: Any) -> str:
-    """The type as an error message says it; of a string or a list of strings OmegaConf knows no type."""
+    """Returns the type as in an error message. OmegaConf has no type for "a string or a list of strings"."""
     types = get_args(frozen.type)
     if any(get_origin(one) is tuple for one in types):
         return "a string or a list of strings" + (", or null" if type(None) in types else "")

@@ -1,4 +1,4 @@
-"""Which launcher a run has, by its name `cluster.launcher`."""
+"""Finds the launcher that `cluster.launcher` names."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ BASE = "parallax_runner.launch.launchers.launcher.Launcher"
 
 
 def launcher_name(config: RunConfig) -> str:
-    """The name of the launcher, never `auto`."""
+    """Returns the name of the launcher, never `auto`."""
     name: str = config.cluster.launcher
     if name != AUTO:
         return name
@@ -30,12 +30,12 @@ def launcher_name(config: RunConfig) -> str:
 
 
 def launcher_class(config: RunConfig) -> Any:
-    """The class of the launcher. Raises LookupError where there is none, with a sentence that says why."""
+    """Returns the class of the launcher. Raises LookupError, with the reason as a sentence, if there is none."""
     return find_class(launcher_name(config), built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE, other_names=[AUTO])
 
 
 def check_launcher(config: RunConfig, origins: Origins) -> None:
-    """Refuses a launcher that there is not, or that cannot start this run."""
+    """Raises ConfigError for a launcher that does not exist or cannot start this run."""
     name = config.cluster.launcher
     try:
         found = launcher_class(config)
@@ -48,13 +48,13 @@ def check_launcher(config: RunConfig, origins: Origins) -> None:
         reason = found.unfit(config, config.comm.name)
     else:
         needless = name != AUTO and origins.wishes(KEY)
-        reason = "under comm=local the driver starts the only process itself; leave it out" if needless else None
+        reason = "under comm=local the driver starts the only process itself: leave it out" if needless else None
     if reason is not None:
         raise refusal(KEY, origins, reason, value=name)
 
 
 def names_other_hosts(config: RunConfig) -> bool:
-    """Whether `cluster.resource_info` names another machine than this one."""
+    """Returns whether `cluster.resource_info` names a machine other than this one."""
     lines = config.cluster.resource_info
     if lines is None:
         return False

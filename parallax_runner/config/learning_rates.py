@@ -1,4 +1,4 @@
-"""Learning rates are not negative. Zero is one: a step then computes all and changes nothing, as a warm-up begins."""
+"""Checks that learning rates are not negative. Zero is allowed, because a warm-up may begin with it."""
 
 import math
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 
-NAME = "learning_rate"  # of the optimizers of TensorFlow and Keras; where it is text, it names a variable
+NAME = "learning_rate"  # the argument of TensorFlow and Keras optimizers; a string is the name of a variable
 
 
 def check_learning_rates(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError where the optimizer's or the model's is negative, infinite or not a number."""
+    """Raises ConfigError if the learning rate of the optimizer or model is negative, infinite or NaN."""
     groups: dict[str, Mapping[str, Any]] = {"optimizer": config.optimizer, "model": config.model}
     for group, content in groups.items():
         rate = content.get(NAME)

@@ -1,4 +1,4 @@
-"""Where the project's `conf/` and `models/` are: inside the package in a wheel, beside it in a checkout."""
+"""Locates the project's `conf/` and `models/`: inside the package in a wheel, next to it in a checkout."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ PACKAGE = Path(parallax_runner.__file__).resolve().parent
 
 
 def conf_dir() -> Path:
-    """The `conf/` that belongs to this code. Raises FileNotFoundError if the installation has none."""
+    """Returns the path of this installation's `conf/`. Raises FileNotFoundError if it is missing."""
     return _folder_of("conf", "config.yaml")
 
 
 def models_dir() -> Path:
-    """The `models/` that belongs to this code. Raises FileNotFoundError if the installation has none."""
+    """Returns the path of this installation's `models/`. Raises FileNotFoundError if it is missing."""
     return _folder_of("models", "__init__.py")
 
 
@@ -22,4 +22,4 @@ def _folder_of(name: str, file: str) -> Path:
     for place in places:
         if (place / file).is_file():
             return place
-    raise FileNotFoundError(f"{file} is in neither of {places[0]} and {places[1]}: is the installation complete?")
+    raise FileNotFoundError(f"{file} is neither in {places[0]} nor in {places[1]}: is the installation complete?")

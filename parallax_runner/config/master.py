@@ -1,4 +1,4 @@
-"""What all jobs of a sweep are composed from."""
+"""The configuration from which all jobs of a sweep are composed."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from parallax_runner.config.hydra_quotes import quoted
 
 @dataclass(frozen=True)
 class Master:
-    """What the jobs of a sweep in the folder `dir` are composed from."""
+    """The configuration and overrides from which the jobs of a sweep in the folder `dir` are composed."""
 
     config: DictConfig
     overrides: tuple[Override, ...]
@@ -21,19 +21,19 @@ class Master:
 
     @property
     def more_lines(self) -> list[str]:
-        """Overrides to add to the command line: the folder, so that the time in its name is taken once, and which
-        overrides all jobs have in common."""
+        """Overrides to add to the command line: the folder, so that all jobs get the same time in its name, and the
+        keys that all jobs share."""
         names = job_folder.leave_out_fixed(self.overrides, list(self.config.hydra.sweeper.get("params") or {}))
         return [f"hydra.sweep.dir={quoted(self.dir)}", *([] if names is None else [names])]
 
     @property
     def jobs_are_known(self) -> bool:
-        """Whether the jobs can be listed before the first one runs."""
+        """Whether all jobs are known before the first one runs."""
         return str(self.config.hydra.sweeper.get("_target_", "")).endswith(".BasicSweeper")
 
 
 def sweep_dir(master: DictConfig) -> str:
-    """The folder of a sweep, absolute; its time, if it has one in its name, is now."""
+    """Returns the absolute folder of a sweep. If its name contains a time, it is the current time."""
     settings = HydraConfig.instance()
     before = settings.cfg
     try:

@@ -1,4 +1,4 @@
-"""Finds a class by the name that a configuration gives it: a built-in one, another package's, or a dotted path."""
+"""Finds a class by its name in a configuration: built in, registered by another package, or a dotted path."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from importlib.metadata import entry_points
 def find_class(
     name: str, *, built_in: Mapping[str, str], group: str, base: str, other_names: Sequence[str] = ()
 ) -> type:
-    """The class of this name: of `built_in`, which has dotted paths by names; of another package's entry points of
-    `group`; or of the dotted path that the name itself is. `base` is the dotted path of the class that it extends: a
-    path, since stages of the program that come later have it. A message lists `other_names` too.
+    """Returns the class of this name: one of `built_in`, which maps names to dotted paths; an entry point of another
+    package in `group`; or the class at the dotted path `name`. The class must extend `base`, which is given as a dotted
+    path because this stage cannot import it. Messages list `other_names` too.
 
-    Raises LookupError with a sentence that says what is wrong.
+    Raises LookupError with the reason as a sentence.
     """
     entries = entry_points(group=group, name=name)
     path = built_in.get(name) or next((entry.value.replace(":", ".") for entry in entries), name)
@@ -22,7 +22,7 @@ def find_class(
         raise LookupError(f"expected one of {known}, or a class as package.module.Class")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # Whatever another package's module raises as it is imported.
+    except Exception as error:  # Importing another package's module can raise any exception.
         raise LookupError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, type) or base not in (f"{one.__module__}.{one.__qualname__}" for one in found.__mro__):
         raise LookupError(f"expected a class that extends {base}")
@@ -30,5 +30,5 @@ def find_class(
 
 
 def known_names(built_in: Mapping[str, str], group: str) -> list[str]:
-    """All names but dotted paths."""
+    """Returns all names that are not dotted paths."""
     return [*built_in, *sorted(entry_points(group=group).names - built_in.keys())]

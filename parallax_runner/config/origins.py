@@ -1,4 +1,4 @@
-"""Where a value came from: the command line, or a line of a file."""
+"""Tracks the origin of each value: the command line, or a line of a file."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True)
 class Origin:
-    """One setting of one key: `where` is for people, `value` as it was written."""
+    """One setting of a key: `where` is the origin as text, `value` is the value as written."""
 
     where: str
     value: Any
 
 
 def flatten(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of a nested dictionary; an inner dictionary comes before what it holds."""
+    """Yields the dotted keys and values of a nested dictionary; an inner dictionary comes before its items."""
     for name, value in values.items():
         key = f"{prefix}.{name}" if prefix else str(name)
         yield key, value
@@ -33,7 +33,7 @@ def flatten(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """One file that takes part in a composition, at the package (dotted prefix) where its content goes."""
+    """One file of a composition, with the package (dotted prefix) of its content."""
 
     path: Path
     package: str
@@ -51,12 +51,12 @@ class ConfigFile:
         return dict(flatten(content, self.package))
 
     def where(self, key: str) -> str:
-        """The file and the line at which it sets `key`."""
+        """Returns the file and the line that sets `key`."""
         relative = key.removeprefix(self.package).lstrip(".").split(".")
         return f"{readable(self.path)}:{self._line(relative)}"
 
     def defaults(self, *, overrides: bool = False) -> Iterator[tuple[str, str, str]]:
-        """Group, choice, file and line of each entry of its defaults list, or only of the overrides in it."""
+        """Yields group, choice, and file:line of each entry of the file's defaults list, or only of its overrides."""
         for key, value in _entries(yaml.compose(self.path.read_text(encoding="utf-8"))):
             if key.value != "defaults" or not isinstance(value, yaml.SequenceNode):
                 continue
@@ -90,14 +90,14 @@ def readable(path: Path) -> str:
 
 
 class Origins:
-    """Answers, for one job, who set a key last."""
+    """Finds, for one job, the last setting of each key."""
 
     def __init__(self, overrides: Sequence[Override], files: Sequence[ConfigFile]) -> None:
         self.files = files
         self._assignments = [override for override in overrides if not override.is_delete()]
 
     def of(self, key: str) -> Origin | None:
-        """Who set `key` last; None where only the schema did."""
+        """Returns the last setting of `key`; None if only the schema has a value."""
         for override in reversed(self._assignments):
             for name, value in self._set_by(override):
                 if name == key:
@@ -108,17 +108,17 @@ class Origins:
         return None
 
     def given(self, prefix: str = "") -> list[str]:
-        """The keys below `prefix` that the command line sets; all without one."""
+        """Returns the keys below `prefix` that the command line sets, or all such keys without a prefix."""
         names = [name for override in self._assignments for name, _ in self._set_by(override)]
         return [name for name in names if not prefix or name.startswith(f"{prefix}.")]
 
     def wishes(self, key: str) -> bool:
-        """Whether the command line sets it, or a file that is not a choice of the key's own group."""
+        """Returns whether the command line, or a file of another group, sets `key`."""
         group = key.partition(".")[0]
         return key in self.given(group) or any(key in file.values for file in self.files if file.group != group)
 
     def added(self) -> list[str]:
-        """The keys that the command line adds with a plus."""
+        """Returns the keys that the command line adds with a plus."""
         adding = [override for override in self._assignments if override.is_add() or override.is_force_add()]
         return [name for override in adding for name, _ in self._set_by(override)]
 

@@ -1,4 +1,4 @@
-"""What `profile=steps` and `profile=range` need, and what does nothing beside them."""
+"""Checks the settings of `profile=steps` and `profile=range`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _FIELDS_OF = {"off": (), "steps": ("dir", "steps", "worker"), "range": ("dir", "
 
 
 def check_profile(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError where a step, a range or a worker is asked for that the run does not have."""
+    """Raises ConfigError for a step, a range or a worker that the run does not have."""
     profile = config.profile
     _check_choice(config, origins)
     if profile.name == "off":
         return
     if config.action in ("search", "plan", "simulate"):
-        reason = f"action={config.action} trains nothing that could be profiled: leave one of the two out"
+        reason = f"action={config.action} does not train, so there is nothing to profile: leave one of the two out"
         raise refusal("profile.name", origins, reason, value=profile.name)
     if profile.dir is None:
         raise refusal("profile.dir", origins, "expected a folder", hint="profile.dir=${run_dir}/profile")
@@ -40,10 +40,12 @@ def _check_choice(config: RunConfig, origins: Origins) -> None:
         if name in _FIELDS_OF[chosen]:
             continue
         if name == "name":
-            raise refusal(key, origins, "the group's choice says it", hint=f"profile={chosen}")
-        hint = f"profile={name} with it" if name in ("steps", "range") else "profile=steps or profile=range with it"
-        reason = "profile is off" if chosen == "off" else f"this is profile={chosen}, and the two exclude each other"
-        raise refusal(key, origins, f"it does nothing, since {reason}", value=getattr(config.profile, name), hint=hint)
+            raise refusal(key, origins, "the group's choice sets it", hint=f"profile={chosen}")
+        hint = f"to add profile={name}" if name in ("steps", "range") else "to add profile=steps or profile=range"
+        reason = "profile is off" if chosen == "off" else f"this is profile={chosen}, which excludes it"
+        raise refusal(
+            key, origins, f"it has no effect, because {reason}", value=getattr(config.profile, name), hint=hint
+        )
 
 
 def _check_steps(config: RunConfig, origins: Origins) -> None:
@@ -53,7 +55,7 @@ def _check_steps(config: RunConfig, origins: Origins) -> None:
     outside = [step for step in steps if step < 1 or (last is not None and step > last)]
     if outside:
         upto = "on" if last is None else f"to train.steps={last}"
-        expected = f"expected steps from 1 {upto}, and {outside[0]} is none of them"
+        expected = f"expected steps from 1 {upto}, but {outside[0]} is not one of them"
         raise refusal("profile.steps", origins, expected, value=written(steps))
 
 
@@ -64,12 +66,12 @@ def _check_range(config: RunConfig, origins: Origins) -> None:
         raise refusal("profile.range", origins, expected, value=written(bounds))
     start, end = bounds
     if start >= end:
-        expected = f"no step is in it, since {end} is not profiled itself"
+        expected = f"the range is empty, because its end {end} is not included"
         raise refusal(
             "profile.range", origins, expected, value=written(bounds), hint=f"profile.range=[{start},{start + 1}]"
         )
-    if last is None and start < 1:  # a script decides itself when it ends
+    if last is None and start < 1:  # a script decides when it ends
         raise refusal("profile.range", origins, "expected steps from 1 on", value=written(bounds))
     if last is not None and (start < 1 or end > last + 1):
-        expected = f"expected steps from 1 to train.steps={last}, so at least 1 and at most {last + 1}"
+        expected = f"expected steps from 1 to train.steps={last}, so bounds from 1 to {last + 1}"
         raise refusal("profile.range", origins, expected, value=written(bounds))

@@ -1,4 +1,4 @@
-"""`cluster.rendezvous`: where processes that somebody else starts find the driver."""
+"""Checks `cluster.rendezvous`, the address at which processes that the user starts find the driver."""
 
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,7 +13,7 @@ EXPECTED = "expected file:///shared/folder, tcp://host:port or redis://host:port
 
 
 def split_address(address: str) -> SplitResult:
-    """The parts of an address. Raises ConfigError, with a sentence that names no key."""
+    """Returns the parts of an address. Raises ConfigError with a sentence that does not name the key."""
     try:
         split = urlsplit(address)
         port = split.port
@@ -21,8 +21,8 @@ def split_address(address: str) -> SplitResult:
         raise ConfigError(f"{address!r}: {error}; {EXPECTED}") from error
     if split.password is not None or split.username is not None:
         raise ConfigError(
-            "the address has a user name or a password, which everybody on this host can read; the variable "
-            f"PARALLAX_REDIS_PASSWORD has that of a Redis server; {EXPECTED}"
+            "the address contains a user name or password, which every user of this host can read; put the "
+            f"password of a Redis server into PARALLAX_REDIS_PASSWORD; {EXPECTED}"
         )
     is_complete = {
         "file": not split.netloc and len(split.path) > 1,
@@ -35,12 +35,12 @@ def split_address(address: str) -> SplitResult:
 
 
 def check_rendezvous(config: RunConfig, origins: Origins) -> None:
-    """Refuses an address that cannot be read, or that nobody would use."""
+    """Raises ConfigError for an invalid address, or one that the run would not use."""
     cluster = config.cluster
     if cluster.launcher != LAUNCHER:
         for name in ("rendezvous", "rendezvous_timeout_secs"):
             if f"cluster.{name}" in origins.given():
-                needed = "it is for processes that somebody else starts: it goes with cluster=manual"
+                needed = "it is for processes that you start yourself and needs cluster=manual"
                 raise refusal(f"cluster.{name}", origins, needed, value=getattr(cluster, name))
         return
     if cluster.rendezvous is None:
@@ -50,8 +50,8 @@ def check_rendezvous(config: RunConfig, origins: Origins) -> None:
     except ConfigError as error:
         raise refusal(KEY, origins, str(error)) from error
     if cluster.resource_info is not None:
-        needed = "under cluster=manual whoever starts the processes says where they are"
+        needed = "under cluster=manual you choose the host of each process: leave it out"
         raise refusal("cluster.resource_info", origins, needed, value=cluster.resource_info)
     if config.comm.name == "local":
-        needed = "one process, which the driver starts itself"
+        needed = "it runs one process, which the driver starts itself"
         raise refusal("comm.name", origins, needed, value="local", hint="cluster=local")

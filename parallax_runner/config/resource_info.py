@@ -1,4 +1,4 @@
-"""`cluster.resource_info`: which hosts there are, and which of their GPUs or CPU slots a run takes."""
+"""Reads `cluster.resource_info`: the hosts of a run, and the GPUs or CPU slots that it uses on each."""
 
 import ipaddress
 import re
@@ -13,14 +13,16 @@ from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.errors import ConfigError
 from parallax_runner.files.regular import read_regular
 
-FORMAT = "expected «host: id,id», «host:» or «host»; an IPv6 address stands in brackets, as in «[::1]: 0,1»"
+FORMAT = "expected «host: id,id», «host:» or «host»; an IPv6 address needs brackets, as in «[::1]: 0,1»"
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Host:
-    """One line. `slots` are ids of GPUs where the host has any, and otherwise numbers that count CPU slots; of another
-    machine (not `is_here`) nobody knows which of the two before a worker is there."""
+    """One line of `cluster.resource_info`.
+
+    `slots` are GPU ids if the host has GPUs, and otherwise numbers of CPU slots. For another machine (not `is_here`),
+    this is unknown until a worker runs there."""
 
     name: str
     slots: tuple[int, ...]
@@ -32,7 +34,7 @@ class Host:
 
 
 def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[int, ...]] = detect_gpus) -> list[Host]:
-    """The hosts of a file, or of a list of lines; a string in which a line ends is taken for such lines.
+    """Returns the hosts in a file or in a list of lines. A string that contains a newline is read as lines.
 
     Raises ConfigError that names file and line (lines of a list count from 1).
     """
@@ -44,14 +46,15 @@ def read_hosts(resource_info: str | Sequence[str], *, gpus: Callable[[], tuple[i
         text = read_regular(Path(resource_info).expanduser())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise ConfigError(f"{resource_info}: the hosts of a run cannot be read from here: {reason}") from error
+        raise ConfigError(f"{resource_info}: cannot read the hosts of the run: {reason}") from error
     return parse_hosts(text.splitlines(), where=resource_info, gpus=gpus)
 
 
 def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[int, ...]] = detect_gpus) -> list[Host]:
-    """The hosts of some lines; `gpus` gives the ids of this machine's GPUs. Raises ConfigError naming `where:line`.
+    """Returns the hosts in the lines; `gpus` returns the ids of this machine's GPUs. Raises ConfigError naming
+    `where:line`.
 
-    Another machine's GPUs are not looked for: without ids it has one slot.
+    GPUs of another machine are not detected: without ids, it has one slot.
     """
     hosts: list[Host] = []
     seen: dict[str, tuple[str, int]] = {}
@@ -64,14 +67,14 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
         name, ids = _split(content, place)
         here = is_this_machine(name)
         if not here and _is_ipv6(name):
-            raise ConfigError(f"{place}: host {name!r}: another machine goes by its name or its IPv4 address")
-        # All names of this machine mean one host.
+            raise ConfigError(f"{place}: host {name!r}: give the name or IPv4 address of another machine")
+        # All names of this machine are the same host.
         key = "" if here else name.lower()
         if key in seen:
             first, line_number = seen[key]
             other = "" if first == name else f" (as {first!r})"
             raise ConfigError(
-                f"{place}: host {name!r} has a line already, {where}:{line_number}{other}: give all its ids in one line"
+                f"{place}: host {name!r} already has a line, {where}:{line_number}{other}: give all its ids in one line"
             )
         seen[key] = (name, number)
         if found is None and here:
@@ -79,17 +82,17 @@ def parse_hosts(lines: Iterable[str], *, where: str, gpus: Callable[[], tuple[in
         slots = _slots(ids, place, (found or ()) if here else ())
         hosts.append(Host(name=name, slots=slots, is_here=here))
     if not hosts:
-        raise ConfigError(f"{where}: no host in it, {FORMAT}")
+        raise ConfigError(f"{where}: no host found, {FORMAT}")
     return hosts
 
 
 def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:
-    """All ids of lines as `Host` writes them, in the order of the ranks; nothing is asked about this machine."""
+    """Returns all ids in lines that `Host` has written, in the order of the ranks, without detecting GPUs."""
     return tuple(slot for line in lines for slot in _slots(_split(line, line)[1], line, ()))
 
 
 def is_this_machine(name: str) -> bool:
-    """Whether a host's name or address is one of this machine's own; asks no name server."""
+    """Returns whether a host's name or address belongs to this machine, without a DNS lookup."""
     own_names = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}
     own_names |= {one.partition(".")[0] for one in own_names}
     if name.lower() in own_names:
@@ -105,8 +108,8 @@ def is_this_machine(name: str) -> bool:
 
 
 def _split(content: str, place: str) -> tuple[str, str]:
-    """Host and ids. An IPv6 address has colons itself, so it needs its brackets as soon as ids follow; bare it is
-    taken for an address alone, never for an address and an id."""
+    """Returns the host and its ids. An IPv6 address contains colons, so it needs brackets if ids follow; without
+    brackets the whole text is read as an address."""
     if content.startswith("["):
         address, bracket, rest = content[1:].partition("]")
         if not bracket or not _is_ipv6(address) or (rest and not rest.lstrip().startswith(":")):
@@ -138,9 +141,9 @@ def _slots(ids: str, place: str, gpus: tuple[int, ...]) -> tuple[int, ...]:
             raise ConfigError(f"{place}: id {one!r} in «{ids}»: expected integers from 0 on, separated by commas")
         slot = int(one)
         if slot in slots:
-            raise ConfigError(f"{place}: id {slot} stands twice in «{ids}»: every worker has a device of its own")
+            raise ConfigError(f"{place}: id {slot} occurs twice in «{ids}»: every worker needs its own device")
         if gpus and slot not in gpus:
             listed = ", ".join(map(str, gpus))
-            raise ConfigError(f"{place}: id {slot}: this machine has the GPUs {listed}")
+            raise ConfigError(f"{place}: id {slot}: this machine has only the GPUs {listed}")
         slots.append(slot)
     return tuple(slots)

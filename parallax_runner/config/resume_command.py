@@ -1,4 +1,4 @@
-"""The command that goes on with a run: the one that started it, in the same run directory."""
+"""Builds the command that resumes a run: the command that started it, with the same run directory."""
 
 import shlex
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ from parallax_runner.config.location import conf_dir
 from parallax_runner.config.origins import readable
 from parallax_runner.files.credentials import without_password
 
-# Replaced by the run's own folder, and by the checkpoints in it.
+# Keys that are replaced by the run's own folder and by its checkpoints.
 _FOLDER_KEYS = ("hydra.run.dir",)
 _RESUME_KEY = "ckpt.resume"
 
 
 def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> str | None:
-    """What to type, in the folder in which the run was started; None where Hydra did not start it.
+    """Returns the command to type in the folder where the run was started; None if Hydra did not start the run.
 
-    A job of a sweep becomes a run of its own, with the job's own overrides. `resume` is the run's `ckpt.resume`:
-    without a checkpoint of its own yet, the run starts again from there; otherwise from the newest in its folder.
+    A job of a sweep is resumed as a single run with the job's overrides. `resume` is the run's `ckpt.resume`. Without
+    its own checkpoint the run starts again from `resume`, and otherwise from the newest checkpoint in its folder.
     """
     if not HydraConfig.initialized():
         return None
     hydra = HydraConfig.get()
     overrides, of_hydra = _as_written(hydra.overrides.task), _as_written(hydra.overrides.hydra)
-    # Hydra adds a mode that neither a file nor the user says. An experiment may say that it is a sweep.
+    # Hydra adds a mode that neither a file nor the user sets. An experiment may set the mode of a sweep.
     keys = [_key(one) for one in of_hydra]
     if hydra.mode != RunMode.MULTIRUN:
         overrides += [one for one in of_hydra if _key(one) not in (*_FOLDER_KEYS, "hydra.mode")]
@@ -50,7 +50,7 @@ def resume_command(run_dir: Path, *, has_own_checkpoint: bool, resume: str) -> s
 
 
 def _as_written(overrides: Any) -> list[str]:
-    """With their interpolations, which mean something else elsewhere."""
+    """Returns overrides with unresolved interpolations, because these have other values in another run."""
     written: Any = OmegaConf.to_container(overrides, resolve=False)
     return [str(one) for one in written]
 

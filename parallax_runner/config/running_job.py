@@ -1,4 +1,4 @@
-"""Who set which key of the job that Hydra runs in this process, for a mistake that is found after its start."""
+"""Finds the origins of the running job's keys, for an error that is found after Hydra has started the job."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from parallax_runner.config.origins import COMMAND_LINE, Origins
 
 
 def origins_of_running_job() -> Origins | None:
-    """The origins of the running job's keys; None where Hydra runs none, as in a worker or a test."""
+    """Returns the origins of the running job's keys; None if Hydra runs no job, as in a worker or a test."""
     settings: Any = HydraConfig.instance().cfg
     if settings is None or not settings.hydra.job.config_name:
         return None

@@ -1,9 +1,9 @@
 """One frozen dataclass for each group of the configuration: types, units and ranges.
 
-A validated configuration is a `RunConfig`; `dataclasses.replace` makes one with other values. The values stand in
-`conf/`; those that all choices of `comm` share stand here. The comment that says what a field means stands beside the
-value: docs/configuration.md has both. A field's metadata holds what its type cannot say: `minimum` (the least value),
-`maximum`, `above` (a bound the value must exceed) or `choices`, which `validate.py` checks, and `unit`.
+A validated configuration is a `RunConfig`; `dataclasses.replace` returns one with other values. Default values are in
+`conf/`; defaults that all choices of `comm` share are here. The comment next to a default value gives the meaning of
+the field, and docs/configuration.md shows both. A field's metadata holds constraints that its type cannot express:
+`minimum`, `maximum`, `above` (an exclusive lower bound) or `choices`, which `validate.py` checks, and `unit`.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from omegaconf import MISSING
 
 from parallax_runner.config.objective import DIRECTIONS
 
-MOST_PROCESSES = 100_000  # of a kind: the driver has a list of them, and a slip of the finger must not fill its memory
+MOST_PROCESSES = 100_000  # per role; the driver keeps a list of them, and a typing error must not fill its memory
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Group `train`: how long, from which seed."""
+    """Group `train`: length of training, seed, and handling of failures."""
 
     steps: int | None = field(default=MISSING, metadata={"minimum": 1, "unit": "steps"})
     seed: int = field(default=MISSING, metadata={"minimum": 0})
@@ -35,44 +35,46 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """`steps`, where the model is no script."""
+        """`steps` of a model that is not a script."""
         assert self.steps is not None
         return self.steps
 
 
 @dataclass(frozen=True)
 class MpiConfig:
-    """`comm.mpi`: for the modes that start their workers with mpirun; under `ps` they exchange nothing over MPI."""
+    """`comm.mpi`: options of the modes that start workers with mpirun. Under `ps`, workers do not exchange data over
+    MPI."""
 
-    # Added to mpirun's command line: a string, split as a shell does, or a list of strings.
+    # Extra options for mpirun: a string, which is split like a shell command, or a list of strings.
     mpirun_options: str | tuple[str, ...] = ""
-    # Sparse gradients that stay with the ranks travel by MPI's Allgatherv, not by Horovod. With mpi and hybrid.
+    # Gather sparse gradients that no server handles with MPI's Allgatherv instead of Horovod. Only with mpi and hybrid.
     use_allgatherv: bool = False
 
 
 @dataclass(frozen=True)
 class PsConfig:
-    """`comm.ps`: for the modes that keep variables on servers."""
+    """`comm.ps`: options of the modes that keep variables on servers."""
 
-    # What TensorFlow's servers and workers speak; a build of TensorFlow may know others, such as grpc+verbs.
+    # Protocol of TensorFlow's servers and workers; some builds of TensorFlow support others, such as grpc+verbs.
     protocol: str = "grpc"
-    # A worker adds up its replicas' gradients and pushes once; false: each replica pushes its own.
+    # Each worker adds up the gradients of its replicas and pushes the sum; false: each replica pushes its own
+    # gradients.
     local_aggregation: bool = True
     # Each replica keeps a copy of dense variables, refreshed after every step. Needs sync=true.
     replicate_variables: bool = False
-    # Gradients are prepared for the update on their server; false: on the chief.
+    # Post-process gradients, such as clipping, on their server; false: on the chief.
     boundary_among_servers: bool = True
-    # Lookups and casts run where less travels for it; false: on the worker.
+    # Run lookups and casts on the worker or the server, whichever sends fewer bytes; false: on the worker.
     boundary_between_workers_and_servers: bool = True
-    # Steps that a worker may be ahead of the slowest one; null: any number. Needs sync=false.
+    # Maximum number of steps that a worker may be ahead of the slowest one; null: no limit. Needs sync=false.
     staleness: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
-    # A step is complete without this many workers; gradients that they bring late are dropped. Needs sync=true.
+    # Number of slowest workers that a step does not wait for; their late gradients are dropped. Needs sync=true.
     backup_workers: int = field(default=0, metadata={"minimum": 0, "unit": "workers"})
 
 
 @dataclass(frozen=True)
 class RoutesConfig:
-    """`comm.routes`: the route of gradients of each kind, by its name."""
+    """`comm.routes`: the name of the route for each kind of gradient."""
 
     dense: str = MISSING  # The route of dense gradients.
     sparse: str = MISSING  # The route of sparse gradients.
@@ -80,25 +82,28 @@ class RoutesConfig:
 
 @dataclass(frozen=True)
 class CommConfig:
-    """Group `comm`: how gradients travel. A choice's file has its name and what differs from the defaults here.
+    """Group `comm`: how gradients travel. The file of a choice has its name and the values that differ from these
+    defaults.
 
-    Without `routes` the cost model chooses one for each variable.
+    Without `routes`, the cost model chooses a route for each variable.
     """
 
-    name: str = MISSING  # The mode, as the choice is called.
+    name: str = MISSING  # The mode: the name of the choice.
     routes: RoutesConfig | None = None
-    # Every step waits for every worker; false, with ps: each worker applies its own gradients at once.
+    # Every step waits for all workers; false (only with ps): each worker applies its own gradients at once.
     sync: bool = True
-    # The mean over workers of sparse gradients; false: their sum.
+    # Average sparse gradients over the workers; false: sum them.
     average_sparse: bool = True
-    # Wire type of gradients and rows: half the bytes, rounded values. Ids are not compressed. Not with local.
+    # Wire dtype of gradients and rows. fp16 and bf16 halve the bytes and round the values. Ids are not compressed. Not
+    # available with local.
     compression: str = field(default="off", metadata={"choices": ("off", "fp16", "bf16")})
-    # A short trial measures which rows steps touch, and is kept for later runs. Servers are then balanced by the
-    # measured rows, not by bounds; the plan predicts bytes, and the time of synchronous steps of all workers; auto
-    # chooses routes by it.
+    # Measure the rows that steps touch in a short trial, whose result is cached for later runs. Servers are then
+    # balanced by measured rows instead of bounds, and the plan predicts bytes and, if every step waits for all workers,
+    # step time. auto uses the measurement to choose routes.
     measure_rows: bool = False
-    # Whether rows that are spread over the ranks are fetched while the step before runs, as far as it does not write
-    # them; the result is the same. auto: if workers are on several hosts.
+    # Fetch rows that are spread over the ranks during the previous step, if that step does not write them. The result
+    # is the same. auto: on if workers are on several hosts. 1: on, and gradients of rows that the next step does not
+    # touch travel during that step.
     lookahead: str = field(default="auto", metadata={"choices": ("auto", "off", "1")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)
@@ -106,7 +111,7 @@ class CommConfig:
 
 @dataclass(frozen=True)
 class PartitionConfig:
-    """Group `partition`: into how many shards the variables of sparse gradients are cut."""
+    """Group `partition`: the number of shards into which variables with sparse gradients are split."""
 
     # The choice.
     name: str = field(default=MISSING, metadata={"choices": ("off", "fixed", "search")})
@@ -119,7 +124,7 @@ class PartitionConfig:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Group `cluster`: which processes run, and where."""
+    """Group `cluster`: the processes of a run and their hosts."""
 
     workers: int = field(default=MISSING, metadata={"minimum": 1, "maximum": MOST_PROCESSES, "unit": "workers"})
     servers: int = field(default=MISSING, metadata={"minimum": 0, "maximum": MOST_PROCESSES, "unit": "servers"})
@@ -140,15 +145,16 @@ class ClusterConfig:
     submit: bool = True
     follow: bool = False
     sbatch_options: str | tuple[str, ...] = ""
-    # Where the driver and processes that somebody else starts find each other: file:///FOLDER, tcp://HOST:PORT or redis://HOST:PORT/PREFIX.
+    # Address at which the driver and the processes that you start find each other: file:///FOLDER, tcp://HOST:PORT or
+    # redis://HOST:PORT/PREFIX.
     rendezvous: str | None = None
-    # How long the driver waits for these processes; then it names those that are missing.
+    # How long the driver waits for these processes before it fails and lists the missing ones.
     rendezvous_timeout_secs: float = field(default=300.0, metadata={"above": 0, "unit": "seconds"})
 
 
 @dataclass(frozen=True)
 class CkptConfig:
-    """Group `ckpt`: when checkpoints are written, and what a run starts from."""
+    """Group `ckpt`: when checkpoints are written, and which one a run starts from."""
 
     enabled: bool = MISSING
     dir: str | None = None
@@ -159,14 +165,15 @@ class CkptConfig:
 
     @property
     def folder(self) -> str:
-        """`dir` where checkpoints are enabled."""
+        """`dir`, if checkpoints are enabled."""
         assert self.dir is not None
         return self.dir
 
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """Group `profile`: of which steps RunMetadata is taken; `steps` and `range` go with the choice of that name."""
+    """Group `profile`: the steps for which RunMetadata is recorded. `steps` and `range` belong to the choices of these
+    names."""
 
     # The choice.
     name: str = field(default=MISSING, metadata={"choices": ("off", "steps", "range")})
@@ -192,19 +199,19 @@ class TrackingConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """What concerns the jobs of a sweep together."""
+    """Settings for all jobs of a sweep."""
 
     fail_fast: bool = MISSING
-    # So many of the best jobs become one model that averages their predictions, in the sweep's folder.
+    # Number of best jobs to combine into one model in the sweep's folder, which averages their predictions.
     ensemble: int | None = field(default=None, metadata={"minimum": 2, "unit": "jobs"})
-    # Jobs that run at a time have a GPU each.
+    # Give each concurrent job its own GPU.
     device_per_job: bool = False
     dir: str | None = None
 
 
 @dataclass(frozen=True)
 class SimulateConfig:
-    """The cluster of action=simulate, beside cluster.workers."""
+    """The cluster of action=simulate, in addition to cluster.workers."""
 
     bandwidth_gbit_per_sec: float | None = field(default=None, metadata={"above": 0, "unit": "Gbit/s"})
     latency_us: float | None = field(default=None, metadata={"minimum": 0, "unit": "µs"})
@@ -214,7 +221,7 @@ class SimulateConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, as their files do."""
+    """The whole configuration. `model`, `data` and `optimizer` hold `_target_` and its arguments, like their files."""
 
     action: str = field(
         default=MISSING, metadata={"choices": ("train", "plan", "verify", "search", "simulate", "sync")}
@@ -238,5 +245,5 @@ class RunConfig:
 
 
 FREE_GROUPS = ("data", "optimizer", "model")
-# Keys of earlier versions, and what the message says of each.
-REMOVED_KEYS = {"comm.hot_rows": "this key was removed, since copies of hot rows made no step faster; leave it out"}
+# Keys of earlier versions, each with the error message for it.
+REMOVED_KEYS = {"comm.hot_rows": "this key was removed because copies of hot rows made no step faster; leave it out"}

@@ -1,4 +1,4 @@
-"""The nodes and tasks of the Slurm job that this process is in, as Slurm's variables tell them."""
+"""Reads the nodes and tasks of the current Slurm job from Slurm's environment variables."""
 
 import os
 import re
@@ -9,13 +9,13 @@ from parallax_runner.config.schema import ClusterConfig
 from parallax_runner.errors import ConfigError
 
 LAUNCHER = "slurm"
-# A name with at most one list of numbers in brackets at a time: «rack[1-2]-n[01-12,20]».
+# Matches one list of numbers in brackets; a name such as «rack[1-2]-n[01-12,20]» can have several.
 BRACKETS = re.compile(r"\[([0-9,-]+)\]")
 REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 def job_id(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The id of the job whose allocation this process is in, None outside of one."""
+    """Returns the id of the current job; None outside an allocation."""
     return environ.get("SLURM_JOB_ID")
 
 
@@ -36,14 +36,15 @@ def warning_signal(environ: Mapping[str, str] = os.environ) -> signal.Signals:
 
 
 def is_surplus_task(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether `srun` has started this process as another task beside the driver, which is the first one."""
+    """Returns whether `srun` has started this process as an additional task; the first task is the driver."""
     in_step = environ.get("SLURM_STEP_ID", "").isdecimal()
     return in_step and environ.get("SLURM_PROCID", "0") != "0"
 
 
 def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The allocation as lines of `cluster.resource_info`, one slot a task; outside an allocation the nodes that
-    `cluster.nodes` and `tasks_per_node` ask for. Raises ConfigError where Slurm's variables cannot be read."""
+    """Returns the allocation as lines of `cluster.resource_info`, with one slot per task. Outside an allocation,
+    returns the nodes that `cluster.nodes` and `tasks_per_node` request. Raises ConfigError if Slurm's variables cannot
+    be read."""
     if job_id(environ) is None:
         counts = [cluster.tasks_per_node] * cluster.nodes
         names = [f"node{number}" for number in range(1, cluster.nodes + 1)]
@@ -52,17 +53,17 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
         counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{len(names)})")
     if not names or len(names) != len(counts):
         told = {name: environ.get(name) for name in ("SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE")}
-        raise ConfigError(f"cluster.launcher=slurm: expected nodes and as many numbers of tasks, and Slurm says {told}")
+        raise ConfigError(f"cluster.launcher=slurm: expected a number of tasks for each node, but Slurm has {told}")
     return tuple(f"{name}: {','.join(map(str, range(count)))}" for name, count in zip(names, counts, strict=True))
 
 
 def expand(node_list: str) -> list[str]:
-    """The names in Slurm's short form, such as «n[1-3,07],gpu4»."""
+    """Returns the names in Slurm's short form, such as «n[1-3,07],gpu4»."""
     return [name for part in _parts(node_list) for name in _names(part)]
 
 
 def tasks_per_node(counts: str) -> list[int]:
-    """The numbers in Slurm's short form, such as «2(x3),1». Raises ConfigError."""
+    """Returns the numbers in Slurm's short form, such as «2(x3),1». Raises ConfigError."""
     found = [REPEATED.fullmatch(part) for part in counts.split(",")]
     if not all(found):
         raise ConfigError(f"SLURM_TASKS_PER_NODE={counts!r}: expected numbers such as «2(x3),1»")
@@ -70,7 +71,7 @@ def tasks_per_node(counts: str) -> list[int]:
 
 
 def _parts(node_list: str) -> Sequence[str]:
-    # Commas within brackets belong to a name.
+    # A comma inside brackets is part of a name.
     return re.findall(r"(?:[^,\[]|\[[^\]]*\])+", node_list)
 
 

@@ -1,4 +1,4 @@
-"""The schema as OmegaConf needs it to compose a configuration: mutable, with `list` and `dict`."""
+"""The schema in the form that OmegaConf needs: mutable, with `list` and `dict`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def mutable(schema: type[Any]) -> type[Any]:
-    """The dataclass with the same name, fields, defaults and metadata as a frozen one."""
+    """Returns a mutable dataclass with the name, fields, defaults and metadata of a frozen one."""
     return dataclasses.make_dataclass(schema.__name__, [_field(entry) for entry in dataclasses.fields(schema)])
 
 
@@ -25,7 +25,7 @@ def _field(entry: "dataclasses.Field[Any]") -> tuple[str, Any, Any]:
 
 
 def _known(kind: Any) -> Any:
-    """The type that OmegaConf has for this one; it knows no union with a list."""
+    """Returns OmegaConf's equivalent of a type. OmegaConf does not support a union with a list."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is tuple:
         return GenericAlias(list, arguments[:1])
@@ -38,7 +38,7 @@ def _known(kind: Any) -> Any:
 
 
 def group_in(kind: Any) -> type[Any] | None:
-    """The dataclass in the type of a group that may be null; None for any other type."""
+    """Returns the dataclass in the type of an optional group; None for any other type."""
     return next((cast(type[Any], one) for one in get_args(kind) if dataclasses.is_dataclass(one)), None)
 
 

@@ -1,4 +1,4 @@
-"""The keys of `sweep` that ask something of each job."""
+"""Checks the keys of `sweep` that affect each job."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.gpus import detect_gpus
@@ -7,7 +7,7 @@ from parallax_runner.config.schema import RunConfig
 
 
 def check_sweep_keys(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError where a job cannot do it."""
+    """Raises ConfigError if a job cannot provide what `sweep.ensemble` or `sweep.device_per_job` needs."""
     if config.sweep.ensemble is not None:
         _check_ensemble(config, origins)
     if config.sweep.device_per_job:
@@ -17,19 +17,19 @@ def check_sweep_keys(config: RunConfig, origins: Origins) -> None:
 def _check_ensemble(config: RunConfig, origins: Origins) -> None:
     key, count = "sweep.ensemble", config.sweep.ensemble
     if config.action != "train":
-        raise refusal(key, origins, "an ensemble is made of trained models: it goes with action=train", value=count)
+        raise refusal(key, origins, "an ensemble is made of trained models: it needs action=train", value=count)
     if not config.tracking.enabled or config.tracking.log_checkpoints == "none" or not config.ckpt.enabled:
-        needed = "it needs the jobs' models for serving: it goes with ckpt, and tracking.log_checkpoints=last or best"
+        needed = "it combines the jobs' models for serving: it needs ckpt, and tracking.log_checkpoints=last or best"
         raise refusal(key, origins, needed, value=count)
 
 
 def _check_device(config: RunConfig, origins: Origins) -> None:
     key, cluster = "sweep.device_per_job", config.cluster
     if cluster.resource_info is not None or cluster.launcher != "auto":
-        needed = "cluster says already where a job's processes are: it goes with cluster=local without resource_info"
+        needed = "the cluster settings already place a job's processes: it needs cluster=local without resource_info"
         raise refusal(key, origins, needed, value=True)
     if config.comm.name != "local" and cluster.workers * cluster.replicas_per_worker > 1:
-        needed = "a job that has one device has one worker: it goes with comm=local or cluster.workers=1"
+        needed = "a job with one device has one worker: it needs comm=local or cluster.workers=1"
         raise refusal(key, origins, needed, value=True)
     if not detect_gpus():
-        raise refusal(key, origins, "it shares out GPUs, and this machine has none: leave it out", value=True)
+        raise refusal(key, origins, "it assigns GPUs to jobs, but this machine has none: leave it out", value=True)

@@ -1,4 +1,4 @@
-"""Finds `action=sync` on a command line: it is done without Hydra, which would make a folder for a run."""
+"""Finds `action=sync` on a command line. It runs without Hydra, which would create a run folder."""
 
 import argparse
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from parallax_runner.errors import ConfigError
 
 @dataclass(frozen=True)
 class SyncCommand:
-    """The folder whose records are sent, the tracker that sends them, and the keys of the group `tracking` that
-    the command line sets."""
+    """The folder whose records are sent, the tracker that sends them, and the `tracking` keys that the command line
+    sets."""
 
     folder: Path
     tracker: str
@@ -23,7 +23,7 @@ class SyncCommand:
 
 
 def sync_command(arguments: argparse.Namespace) -> SyncCommand | None:
-    """What to send, None for another action; the command line was checked before.
+    """Returns what to send; None for another action. The command line must already be checked.
 
     Raises ConfigError for a sweep.
     """

@@ -1,4 +1,4 @@
-"""Words that other programs have for choices and keys of this one: what was probably meant by them."""
+"""Maps names that other programs use to this program's choices and keys, for hints in error messages."""
 
 CHOICES = {
     "model": {
@@ -46,12 +46,12 @@ _OWN_READER = (
     "no choice reads such files: write {group}/mine.yaml in a folder, with _target_: package.module.function, its "
     "arguments and batch_size, and give --config-dir FOLDER {group}=mine"
 )
-# Where no choice is what was meant.
+# Remedies for names without a matching choice.
 REMEDIES = {
     "data": dict.fromkeys(("csv", "tsv", "json", "jsonl", "parquet", "tfrecord", "tfrecords"), _OWN_READER),
     "hydra/launcher": {"submititslurm": "install what it needs: pip install 'parallax-runner[slurm]'"},
 }
-# By the last part of a key, which may stand in several groups.
+# Maps the last part of a key, which may occur in several groups.
 KEYS = {
     "lr": "learning_rate",
     "rate": "learning_rate",
@@ -77,21 +77,21 @@ KEYS = {
 
 
 def plain_word(word: str) -> str:
-    """In lower case, without what some put between the parts of a name."""
+    """Returns the word in lower case without underscores, dashes and spaces."""
     return word.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
 def choice_meant(group: str, word: str) -> str | None:
-    """The choice that another program calls so."""
+    """Returns the choice for another program's name; None if there is none."""
     return CHOICES.get(group, {}).get(plain_word(word))
 
 
 def remedy(group: str, word: str) -> str | None:
-    """What to do where a group has no such choice, and none that comes near."""
+    """Returns the remedy for a name that has no similar choice in the group; None if there is none."""
     told = REMEDIES.get(group, {}).get(plain_word(word))
     return None if told is None else told.format(group=group)
 
 
 def key_meant(name: str) -> str | None:
-    """The last part of the key that another program calls so."""
+    """Returns the last part of the key for another program's name; None if there is none."""
     return KEYS.get(plain_word(name))

@@ -1,4 +1,4 @@
-"""Which class records a run, by its name `tracking.tracker`, and what may be set for it."""
+"""Finds the tracker class that `tracking.tracker` names, and checks its settings."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ BASE = "parallax_runner.track.tracker.Tracker"
 
 
 def tracker_class(name: str) -> Any:
-    """The class of this name. Raises LookupError where there is none, with a sentence that says why."""
+    """Returns the class of this name. Raises LookupError, with the reason as a sentence, if there is none."""
     return find_class(name, built_in=BUILT_IN, group=ENTRY_POINTS, base=BASE)
 
 
 def check_tracking(config: RunConfig, origins: Origins) -> None:
-    """Refuses a tracker that there is not, options that it has not, and a password in its address."""
+    """Raises ConfigError for an unknown tracker, options that it does not have, or a password in its address."""
     if config.tracking.enabled:
         _check_tracker(config.tracking.tracker, origins)
         if config.tracking.tracker in BUILT_IN and config.tracking.experiment is None:
@@ -30,7 +30,7 @@ def check_tracking(config: RunConfig, origins: Origins) -> None:
     if uri is not None and has_credentials(uri):
         raise refusal("tracking.uri", origins, password_remedy(uri), value=masked_uri(uri))
     if config.tracking.tracker in BUILT_IN and uri is not None and (meant := corrected_sqlite(uri)) is not None:
-        reason = "a path stands behind three slashes, and an absolute one behind four"
+        reason = "a relative path follows three slashes, and an absolute path four"
         raise refusal("tracking.uri", origins, reason, value=uri, hint=f"tracking.uri={meant}")
 
 
@@ -43,4 +43,4 @@ def _check_tracker(name: str, origins: Origins) -> None:
         raise refusal(KEY, origins, str(error), value=name, hint=hint) from error
     for key in origins.given("tracking.options"):
         if name in BUILT_IN:
-            raise refusal(key, origins, f"it does nothing, since {KEY}={name} has no options")
+            raise refusal(key, origins, f"it has no effect, because {KEY}={name} has no options")

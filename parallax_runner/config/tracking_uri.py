@@ -1,20 +1,20 @@
-"""The address of a tracking store in the configuration: no password may stand in it, and SQLite's has three slashes."""
+"""Checks the address of a tracking store: it must not contain a password, and an SQLite address has three slashes."""
 
 import re
 
 from parallax_runner.files.credentials import WEB
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
-# SQLAlchemy takes a port for the begin of a password where an @ follows, even one in the options.
+# SQLAlchemy reads a port as the start of a password if an @ follows, even one in the options.
 _PORT_OR_PASSWORD = re.compile(r"\A(?!https?:)[A-Za-z][\w+.-]*://[^:/]*:\d{1,5}/.*@", re.IGNORECASE | re.DOTALL)
 
 _SQLITE = re.compile(r"\A(sqlite(?:\+\w+)?):(?!///)(?!//(?:\?|\Z))(/*)(.*)", re.DOTALL)
 
 
 def corrected_sqlite(uri: str) -> str | None:
-    """The address that was meant where slashes are missing, None where none are.
+    """Returns the corrected address if slashes are missing, otherwise None.
 
-    SQLAlchemy takes what stands behind two slashes for a host, and nothing behind them for a database in memory.
+    SQLAlchemy reads text after two slashes as a host, and an empty text as a database in memory.
     """
     match = _SQLITE.match(uri)
     if match is None:
@@ -24,7 +24,7 @@ def corrected_sqlite(uri: str) -> str | None:
 
 
 def password_remedy(uri: str) -> str:
-    """Why an address with a password is refused, and where the password belongs."""
+    """Returns the reason why an address with a password is refused, and where to put the password."""
     reason = "a password or token in it would be written to files and to MLflow"
     if WEB.match(uri):
         return (
@@ -33,7 +33,7 @@ def password_remedy(uri: str) -> str:
         )
     if _PORT_OR_PASSWORD.match(uri):
         reason = (
-            "SQLAlchemy reads what stands between the first colon and the last @ behind :// as a password; if that "
+            "SQLAlchemy reads the text between the first colon and the last @ after :// as a password; if it "
             f"begins with a port, write %40 for each @ in it; {reason}"
         )
     return f"{reason}: give tracking.uri=null, and set {TRACKING_URI} in the environment to the whole address"

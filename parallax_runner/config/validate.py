@@ -1,4 +1,4 @@
-"""What types cannot say: ranges, files that must exist, and which choices go together."""
+"""Checks that types cannot express: ranges, files that must exist, and combinations of choices."""
 
 import dataclasses
 import os
@@ -27,15 +27,14 @@ from parallax_runner.config.validate_epochs import check_epochs
 from parallax_runner.config.validate_partition import check_partition
 from parallax_runner.files.regular import kind_of
 
-KERNEL = (("/", "proc"), ("/", "sys"))  # where nobody can make a folder
-BELOW_BYTES = 256  # of a path, for what a run writes below its folder
+KERNEL = (("/", "proc"), ("/", "sys"))  # file systems in which no folder can be created
+BELOW_BYTES = 256  # of a path, reserved for files below a run's folder
 
 
 def validate(composed: DictConfig, origins: Origins) -> RunConfig:
-    """Checks a resolved configuration, and returns it as all others read it.
+    """Checks a resolved configuration, and returns it as a RunConfig.
 
-    Raises:
-        ConfigError: the first thing that is wrong.
+    Raises: ConfigError: for the first error found.
     """
     for group in FREE_GROUPS:
         _check_free_group(composed, group, origins)
@@ -65,12 +64,13 @@ def validate(composed: DictConfig, origins: Origins) -> RunConfig:
 def validate_sweep(
     config: RunConfig, origins: Origins, folders: MutableSet[Path], *, values_are_known: bool = True
 ) -> None:
-    """Refuses a job that would write where an earlier one of the same sweep does; `folders` grows by this one's.
+    """Raises ConfigError for a job that would write to the folder of an earlier job of the sweep.
 
-    Where a sweeper has yet to choose the job's values, they may be in the name of its run_dir.
+    Adds the job's folders to `folders`. If a sweeper has yet to choose the job's values (`values_are_known` is false),
+    run_dir is not checked, because its name may contain them.
     """
     run_dir = Path(config.run_dir).absolute()
-    # In a shared ckpt.dir a job would go on with what another has trained, and its logs would be taken for another's.
+    # In a shared ckpt.dir a job would resume from another job's checkpoint, and shared logs would be mixed up.
     writes = {
         "run_dir": config.run_dir if values_are_known else None,
         "ckpt.dir": config.ckpt.dir if config.ckpt.enabled and config.action == "train" else None,
@@ -83,7 +83,7 @@ def validate_sweep(
             continue
         folder = Path(path).absolute()
         if folder in folders and not (key != "run_dir" and folder.is_relative_to(run_dir)):
-            reason = "every job of a sweep needs a folder of its own, add ${hydra:job.num} to it"
+            reason = "every job of a sweep needs its own folder: add ${hydra:job.num} to it"
             raise refusal(key, origins, reason)
         folders.add(folder)
 
@@ -117,7 +117,7 @@ def _check_range(key: str, value: Any, entry: "dataclasses.Field[Any]", origins:
 
 
 def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
-    """Holds `model`, `data` and `optimizer` to the keys, and the kinds of values, of their own files."""
+    """Raises ConfigError if `model`, `data` or `optimizer` has keys or value types that its own file lacks."""
     declared: dict[str, Any] = {}
     for file in origins.files:
         if file.group == group:
@@ -138,7 +138,7 @@ def _check_free_group(config: DictConfig, group: str, origins: Origins) -> None:
 
 
 def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) -> None:
-    """A value is of the kind that the group's own file has for it; null stands for none of any kind."""
+    """Raises ConfigError if a value is not of the type that the group's own file has for it; null fits every type."""
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent)
     if OmegaConf.is_missing(node, name):
@@ -153,7 +153,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         dict: ("a mapping", (DictConfig,)),
     }
     reference = re.fullmatch(r"\$\{([\w.]+)\}", str(example))
-    if reference is not None:  # of the kind that it refers to
+    if reference is not None:  # use the type of the value that it refers to
         example = OmegaConf.select(config, reference[1])
         if OmegaConf.is_config(example):
             example = OmegaConf.to_container(example)
@@ -161,7 +161,7 @@ def _check_kind(config: DictConfig, key: str, example: Any, origins: Origins) ->
         return
     title, kind = kinds.get(type(example), ("a mapping", (DictConfig,)))
     if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-        raise refusal(key, origins, f"expected {title}, as its own file has {written(example)}", value=value)
+        raise refusal(key, origins, f"expected {title}, like {written(example)} in its own file", value=value)
 
 
 def _check_steps(config: RunConfig, origins: Origins) -> None:
@@ -170,31 +170,33 @@ def _check_steps(config: RunConfig, origins: Origins) -> None:
 
 
 def _check_unused(config: RunConfig, origins: Origins) -> None:
-    """What is set for something that is off would do nothing."""
+    """Raises ConfigError for settings of a group that is off, because they would have no effect."""
     for group, enabled in (("ckpt", config.ckpt.enabled), ("tracking", config.tracking.enabled)):
         if enabled:
             continue
         for key in origins.given(group):
             if key != f"{group}.enabled":
-                raise refusal(key, origins, f"it does nothing, since {group} is off", hint=f"{group} without off")
+                raise refusal(
+                    key, origins, f"it has no effect, because {group} is off", hint=f"to leave out {group}=off"
+                )
 
 
 def _check_comm(config: RunConfig, origins: Origins) -> None:
     comm = config.comm
     if not comm.sync and comm.name != "ps":
-        needed = f"asynchronous training needs servers: comm=ps, and this is comm={comm.name}"
+        needed = f"asynchronous training needs servers: comm=ps, but this is comm={comm.name}"
         raise refusal("comm.sync", origins, needed, value=False)
     if not comm.sync and config.action == "verify":
-        needed = "what comes of asynchronous training depends on who is first: there is nothing to compare it with"
+        needed = "the result of asynchronous training depends on timing, so there is nothing to compare it with"
         raise refusal("comm.sync", origins, f"{needed}; leave it out of action=verify", value=False)
     if not comm.sync and config.train.on_nan == "skip":
-        needed = "skipping a step needs the agreement of all workers: it goes with comm.sync=true"
+        needed = "skipping a step needs the agreement of all workers: it needs comm.sync=true"
         raise refusal("train.on_nan", origins, needed, value="skip")
     if config.model["_target_"] == SCRIPT and config.train.on_nan == "skip":
-        needed = "a script says itself what a step is, and may have several losses: it goes with models"
+        needed = "a script defines its own steps and may have several losses: skip needs a model"
         raise refusal("train.on_nan", origins, needed, value="skip")
     if comm.sync and comm.ps.staleness is not None:
-        needed = "in synchronous training no worker is ahead: it goes with comm=ps comm.sync=false"
+        needed = "in synchronous training no worker is ahead: it needs comm=ps comm.sync=false"
         raise refusal("comm.ps.staleness", origins, needed, value=comm.ps.staleness)
     options = comm.mpi.mpirun_options
     is_list = isinstance(options, tuple) and all(isinstance(one, str) for one in options)
@@ -207,36 +209,36 @@ def _check_comm(config: RunConfig, origins: Origins) -> None:
             reason = f"a shell cannot split it: {error}"
             raise refusal("comm.mpi.mpirun_options", origins, reason, value=options) from error
     if options and comm.name == "local":
-        raise refusal("comm.mpi.mpirun_options", origins, "comm=local starts nothing with mpirun, the other modes do")
+        raise refusal("comm.mpi.mpirun_options", origins, "comm=local does not use mpirun: leave it out")
     if comm.mpi.use_allgatherv and comm.name not in ("mpi", "hybrid"):
         may_gather = "may or may not gather" if comm.name == "auto" else "gathers nothing"
-        needed = f"comm={comm.name} {may_gather} among the workers: it goes with mpi and hybrid"
+        needed = f"comm={comm.name} {may_gather} among the workers: it needs comm=mpi or comm=hybrid"
         raise refusal("comm.mpi.use_allgatherv", origins, needed, value=True)
     if comm.ps.replicate_variables and not comm.sync:
-        needed = "a copy is refreshed when all have updated, and none waits for all: it goes with comm.sync=true"
+        needed = "copies are refreshed after all workers have updated: it needs comm.sync=true"
         raise refusal("comm.ps.replicate_variables", origins, needed, value=True)
     if config.cluster.replicas_per_worker > 1 and comm.name != "ps":
-        needed = f"under comm={comm.name} a worker is one replica: add workers, or choose comm=ps"
+        needed = f"under comm={comm.name} a worker has one replica: add workers, or choose comm=ps"
         raise refusal("cluster.replicas_per_worker", origins, needed, value=config.cluster.replicas_per_worker)
     _check_measured(config, origins)
     if comm.name == "local" and comm.compression != "off":
-        raise refusal("comm.compression", origins, "under comm=local nothing travels", value=comm.compression)
+        raise refusal("comm.compression", origins, "comm=local sends nothing: leave it out", value=comm.compression)
     if comm.name == "auto" and is_of_script(config):
-        needed = "a script feeds its data itself, so nobody knows which rows it touches: choose hybrid"
+        needed = "a script feeds its own data, so the rows it touches are unknown: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
     if comm.name == "sharded" and config.model["_target_"] == SCRIPT:
-        needed = "a script may run what one worker alone asks for, and rows of other ranks need them all: choose hybrid"
+        needed = "a script may run ops on one worker, but reading rows of other ranks needs all workers: choose hybrid"
         raise refusal("comm.name", origins, needed, value=comm.name)
 
 
 def _check_measured(config: RunConfig, origins: Origins) -> None:
     key, name = "comm.measure_rows", config.comm.name
     if config.comm.measure_rows and name == "local" and origins.wishes(key):
-        raise refusal(key, origins, "under comm=local nothing travels", value=True)
+        raise refusal(key, origins, "comm=local sends nothing: leave it out", value=True)
     if not config.comm.measure_rows and name == "auto" and origins.wishes(key):
-        raise refusal(key, origins, "comm=auto chooses by the rows that steps touch", value=False)
+        raise refusal(key, origins, "comm=auto chooses routes by measured rows: leave it out", value=False)
     if config.comm.measure_rows and name != "auto" and is_of_script(config):
-        needed = "a script feeds its data itself, so nobody knows which rows it touches: leave it out"
+        needed = "a script feeds its own data, so the rows it touches are unknown: leave it out"
         raise refusal(key, origins, needed, value=True)
 
 
@@ -252,7 +254,7 @@ def _check_data(config: RunConfig, origins: Origins) -> None:
         is_of_files = name in ("path", "cache_dir") or str(name).endswith("_path")
         if is_of_files and path is not None and not isinstance(path, str):
             hint = f"data.{name}=\"'{path}'\""
-            raise refusal(f"data.{name}", origins, "expected a path, and this is no text", hint=hint, value=path)
+            raise refusal(f"data.{name}", origins, "expected a path string", hint=hint, value=path)
         if isinstance(path, str) and name != "cache_dir" and is_of_files:
             reason = unreadable(os.path.expanduser(path))
             if reason:
@@ -269,14 +271,14 @@ def _check_resume(config: RunConfig, origins: Origins) -> None:
 def _check_simulate(config: RunConfig, origins: Origins) -> None:
     if config.action != "simulate":
         for key in origins.given("simulate"):
-            raise refusal(key, origins, f"it does nothing under action={config.action}", hint="action=simulate with it")
+            raise refusal(key, origins, f"it has no effect under action={config.action}", hint="to add action=simulate")
         return
     profile = config.simulate.profile
     reason = None if profile is None else unreadable(os.path.expanduser(profile))
     if reason:
         raise refusal("simulate.profile", origins, reason, value=profile)
     if profile is None and config.model["_target_"] == SCRIPT:
-        raise refusal("action", origins, "a script feeds its data itself: add simulate.profile=PATH", value="simulate")
+        raise refusal("action", origins, "a script feeds its own data: add simulate.profile=PATH", value="simulate")
 
 
 def _check_sync(config: RunConfig, origins: Origins) -> None:
@@ -285,7 +287,7 @@ def _check_sync(config: RunConfig, origins: Origins) -> None:
 
 
 def _check_folders(config: RunConfig, origins: Origins) -> None:
-    """What the run is going to write can be written, as far as that can be known without writing."""
+    """Raises ConfigError if a folder of the run cannot be written, as far as this can be checked without writing."""
     ckpt = config.ckpt
     key = "hydra.run.dir" if "hydra.run.dir" in origins.given() else "run_dir"
     reason = unwritable(config.run_dir)
@@ -305,38 +307,38 @@ def _check_folders(config: RunConfig, origins: Origins) -> None:
 
 
 def unwritable(path: str) -> str | None:
-    """Why a folder cannot be made or written at `path`; None if it looks as if it can."""
+    """Returns the reason why a folder cannot be created or written at `path`; None if it seems possible."""
     try:
         path.encode()
     except UnicodeEncodeError:
         return "it has a character that UTF-8 cannot encode"
     if path.startswith("~") and not os.path.lexists(path):
-        return f"~ stands for nothing here, write {os.path.expanduser(path)}"
+        return f"~ is not expanded here, write {os.path.expanduser(path)}"
     whole = nearest = os.path.abspath(path)
     while not os.path.lexists(nearest):
         nearest = os.path.dirname(nearest)
     if not os.path.isdir(nearest):
-        return f"expected a folder, and {nearest} is a file"
+        return f"expected a folder, but {nearest} is a file"
     most_bytes = os.pathconf(nearest, "PC_NAME_MAX")
     if any(len(os.fsencode(name)) > most_bytes for name in os.path.relpath(whole, nearest).split(os.sep)):
         return f"a name in it has more than {most_bytes} bytes"
     if len(os.fsencode(whole)) + BELOW_BYTES > os.pathconf(nearest, "PC_PATH_MAX"):
         return "the path is too long"
-    # Of a file system that is mounted for reading only this says so to root, too; of the kernel's own it does not.
+    # For a read-only file system, os.access is right even for root. For the kernel's file systems it is not.
     is_of_kernel = Path(os.path.realpath(nearest)).parts[:2] in KERNEL
     is_writable = not is_of_kernel and os.access(nearest, os.W_OK | os.X_OK)
     return None if is_writable else f"the folder {nearest} cannot be written"
 
 
 def unreadable(path: str) -> str | None:
-    """Why training data cannot be read from `path`, a file or a folder; None if it can."""
+    """Returns the reason why training data cannot be read from `path`, a file or a folder; None if it can."""
     if not os.path.exists(path):
         return f"no such file or folder, looked for {os.path.abspath(path)}"
     if os.path.isdir(path):
         if not os.access(path, os.R_OK | os.X_OK):
             return "this folder cannot be read"
         if not any(files for _, _, files in os.walk(path, followlinks=True)):
-            return "this folder has no file in it"
+            return "this folder has no files"
         return None
     kind = kind_of(path)
     if kind is not None:

@@ -1,4 +1,4 @@
-"""What `comm.ps.backup_workers` goes with."""
+"""Checks `comm.ps.backup_workers` against other settings."""
 
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal
@@ -9,17 +9,17 @@ KEY = "comm.ps.backup_workers"
 
 
 def check_backup(config: RunConfig, origins: Origins) -> None:
-    """Refuses backup workers where a step waits for all anyway, and where a step would wait for nobody."""
+    """Raises ConfigError if a step must wait for all workers, or would wait for none."""
     comm, backup_workers = config.comm, config.comm.ps.backup_workers
     if backup_workers == 0:
         return
     reason = None
     if comm.name in ("hybrid", "auto"):
-        reason = f"the allreduce of comm={comm.name} waits for every worker in each step: it goes with comm=ps"
+        reason = f"the allreduce of comm={comm.name} waits for every worker in each step: it needs comm=ps"
     elif comm.name != "ps":
-        reason = f"comm={comm.name} has no servers: it goes with comm=ps"
+        reason = f"comm={comm.name} has no servers: it needs comm=ps"
     elif not comm.sync:
-        reason = "with comm.sync=false no worker waits for another: it goes with comm.sync=true"
+        reason = "with comm.sync=false no worker waits for another: it needs comm.sync=true"
     if reason is not None:
         raise refusal(KEY, origins, reason, value=backup_workers)
     cluster = size_cluster(config).cluster
@@ -28,18 +28,18 @@ def check_backup(config: RunConfig, origins: Origins) -> None:
         raise refusal(KEY, origins, reason, value=backup_workers)
     if cluster.replicas_per_worker > 1:
         reason = (
-            f"a worker is late as a whole: expected 0 with cluster.replicas_per_worker={cluster.replicas_per_worker}"
+            f"only whole workers can be late: expected 0 with cluster.replicas_per_worker={cluster.replicas_per_worker}"
         )
         raise refusal(KEY, origins, reason, value=backup_workers)
     if comm.ps.replicate_variables:
-        reason = "copies are refreshed when all have updated: expected 0 with comm.ps.replicate_variables=true"
+        reason = "copies are refreshed after all workers have updated: expected 0 with comm.ps.replicate_variables=true"
         raise refusal(KEY, origins, reason, value=backup_workers)
     if config.action == "verify":
-        reason = "which workers make a step depends on who is first, one device has nothing to compare with"
+        reason = "which workers contribute to a step depends on timing, so there is nothing to compare with"
         raise refusal(KEY, origins, f"{reason}; leave it out of action=verify", value=backup_workers)
     if config.train.on_nan == "skip":
-        reason = f"skipping a step needs the agreement of all workers: it goes with {KEY}=0"
+        reason = f"skipping a step needs the agreement of all workers: it needs {KEY}=0"
         raise refusal("train.on_nan", origins, reason, value="skip")
     if config.train.validate_steps is not None:
-        reason = f"a validation between steps waits for all workers: with {KEY} there is one at the end, say null"
+        reason = f"a validation between steps waits for all workers: with {KEY} it is only at the end, set null"
         raise refusal("train.validate_steps", origins, reason, value=config.train.validate_steps)

@@ -1,4 +1,4 @@
-"""What goes with epochs: all ranks wait between two of them for what callbacks, or `train.patience`, decide."""
+"""Checks settings of runs with epochs, between which all ranks wait for a decision of callbacks or `train.patience`."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.frozen import FIT, has_epochs, is_of_script
@@ -7,27 +7,27 @@ from parallax_runner.config.schema import RunConfig
 
 
 def check_epochs(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError where ranks cannot wait for each other, or nothing is there to decide by."""
+    """Raises ConfigError if ranks cannot wait for each other, or if the decision has no basis."""
     _check_objective(config, origins)
     _check_patience(config, origins)
     if not has_epochs(config):
         return
     who = "fit" if config.model["_target_"] == FIT else "train.patience"
     if not config.comm.sync:
-        needed = f"with {who} all workers end at the same step: it goes with comm.sync=true"
+        needed = f"with {who} all workers end at the same step: it needs comm.sync=true"
         raise refusal("comm.sync", origins, needed, value=False)
     if config.comm.ps.backup_workers:
         needed = f"with {who} all workers end at the same step: leave it out"
         raise refusal("comm.ps.backup_workers", origins, needed, value=config.comm.ps.backup_workers)
     if config.partition.name == "search":
-        needed = f"with {who} the plan stays what it is: search in a run of its own, or choose fixed"
+        needed = f"with {who} the plan cannot change: search in a separate run, or choose fixed"
         raise refusal("partition.name", origins, needed, value="search")
 
 
 def _check_objective(config: RunConfig, origins: Origins) -> None:
     train = config.train
     if train.direction is not None and train.objective is None:
-        needed = "it goes with train.objective, the name of a metric"
+        needed = "it needs train.objective, the name of a metric"
         raise refusal("train.direction", origins, needed, value=train.direction)
 
 
@@ -36,8 +36,8 @@ def _check_patience(config: RunConfig, origins: Origins) -> None:
     if train.patience is None:
         return
     if is_of_script(config):
-        needed = "a script decides itself when it ends: give fit the callback keras.callbacks.EarlyStopping"
+        needed = "a script decides when it ends: give fit the callback keras.callbacks.EarlyStopping"
         raise refusal("train.patience", origins, needed, value=train.patience)
     if train.validate_steps is None:
-        needed = "it counts validations: it goes with train.validate_steps, the steps between two of them"
+        needed = "it counts validations: it needs train.validate_steps, the steps between two of them"
         raise refusal("train.patience", origins, needed, value=train.patience)

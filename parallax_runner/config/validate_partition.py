@@ -1,4 +1,4 @@
-"""Group `partition`: which settings go with which choice, and with which `comm`."""
+"""Checks group `partition`: which settings are valid for each choice, and for each `comm`."""
 
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.origins import Origins
@@ -6,7 +6,7 @@ from parallax_runner.config.schema import PartitionConfig, RunConfig
 
 
 def check_partition(config: RunConfig, origins: Origins) -> None:
-    """What is set for one choice of the group does nothing under another. Raises ConfigError."""
+    """Raises ConfigError for a setting that has no effect under the selected choice."""
     if config.partition.name == "off" and config.partition.num != 1:
         raise refusal(
             "partition.num",
@@ -25,20 +25,20 @@ def _check_search(config: RunConfig, origins: Origins) -> None:
     if partition.name != "search":
         for name, value in _of_search(partition).items():
             if value is not None:
-                needed = f"only a search reads it, and this is partition={partition.name}"
+                needed = f"only partition=search uses it, but this is partition={partition.name}"
                 raise refusal(f"partition.{name}", origins, needed, hint="partition=search", value=value)
         if config.action == "search":
-            raise refusal("action", origins, "it looks for a number of pieces: add partition=search", value="search")
+            raise refusal("action", origins, "it searches for a number of shards: add partition=search", value="search")
         return
     chosen = "partition" if origins.of("partition") else "partition.name"
     if config.comm.name == "auto":
-        needed = "a search measures one way to communicate, and comm=auto chooses among them: comm=hybrid or comm=ps"
+        needed = "a search measures one mode, but comm=auto chooses routes itself: choose comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
     if partition.num != 1:
         hint = f"partition=fixed partition.num={partition.num}"
-        raise refusal("partition.num", origins, "the search finds it", hint=hint, value=partition.num)
+        raise refusal("partition.num", origins, "the search finds the number", hint=hint, value=partition.num)
     if partition.cut != "by_bytes" and origins.wishes("partition.cut"):
-        raise refusal("partition.cut", origins, "a search cuts by bytes: leave it out", value=partition.cut)
+        raise refusal("partition.cut", origins, "a search splits by bytes: leave it out", value=partition.cut)
     for name, least in (("min", 1), ("steps_per_trial", 2)):
         if _of_search(partition)[name] is None:
             raise refusal(f"partition.{name}", origins, f"a search needs an integer, at least {least}")

@@ -1,1 +1,1 @@
-"""Reads training examples: NumPy only, no TensorFlow."""
+"""Reads training examples. Uses only NumPy, no TensorFlow."""

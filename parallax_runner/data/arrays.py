@@ -23,8 +23,9 @@ class ArrayDataset:
         validation_file: MappedFile | None = None,
         numbering: str = "",
     ) -> None:
-        """`train` and `validation` have the same features; within each, all arrays have equally many rows. The files
-        are those that the arrays are mapped from: they are looked after, and DataError is raised if one goes."""
+        """`train` and `validation` have the same features; within each, all arrays have the same number of rows.
+        `train_file` and `validation_file` are the files that the arrays are mapped from: reading a batch raises
+        DataError if the file has been deleted or truncated."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.words_per_example = words_per_example
         self.train_size = _rows(train)

@@ -1,4 +1,4 @@
-"""How Keras' (x, y, sample_weight) are made of features by name, and the other way."""
+"""Converts between Keras' (x, y, sample_weight) and features by name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from parallax_runner.errors import DataError
 
-# A feature's name, several in order, or by key; None: there is none.
+# The name of a feature, a tuple of names, names by key, or None if the part is missing.
 Names = str | tuple["Names", ...] | Mapping[str, "Names"] | None
 PARTS = ("x", "y", "sample_weight")
 
 
 @dataclass(frozen=True)
 class BatchStructure:
-    """Where each feature stands in a batch."""
+    """The position of each feature in a batch."""
 
     x: Names
     y: Names = None
@@ -23,11 +23,11 @@ class BatchStructure:
 
     @classmethod
     def of(cls, element: Any) -> BatchStructure:
-        """The structure of a data set's element: x, (x,), (x, y) or (x, y, sample_weight), each a leaf, or leaves in
-        tuples, lists and dicts.
+        """Returns the structure of a data set's element: x, (x,), (x, y) or (x, y, sample_weight), where each part is a
+        leaf or a nest of tuples, lists and dicts.
 
-        A leaf in a dict is named by its key, and otherwise by its place: «x», «y_0». Where two would have one name, the
-        part stands before it: «x_id», «y_id».
+        A leaf in a dict is named after its key, other leaves after their position: `x`, `y_0`. If two leaves would have
+        the same name, the part is prepended: `x_id`, `y_id`.
 
         Raises DataError for a tuple of another length.
         """
@@ -40,15 +40,15 @@ class BatchStructure:
 
     @property
     def names(self) -> list[str]:
-        """All features."""
+        """The names of all features."""
         return [name for part in (self.x, self.y, self.sample_weight) for name in leaves(part)]
 
     def as_batch(self, features: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        """(x, y, sample_weight) of the features by name; None where a part is not there."""
+        """Builds (x, y, sample_weight) from features by name; a missing part is None."""
         return _picked(self.x, features), _picked(self.y, features), _picked(self.sample_weight, features)
 
     def flatten(self, element: Any) -> dict[str, Any]:
-        """The features by name of an element of this structure."""
+        """Returns the features of an element of this structure by name."""
         found: dict[str, Any] = {}
         for names, part in zip((self.x, self.y, self.sample_weight), _parts(element), strict=True):
             found |= dict(_pairs(names, part))
@@ -56,7 +56,7 @@ class BatchStructure:
 
 
 def leaves(names: Names) -> Iterator[str]:
-    """The names, in their order."""
+    """Yields the names in order."""
     if isinstance(names, str):
         yield names
     elif names is not None:
@@ -65,12 +65,12 @@ def leaves(names: Names) -> Iterator[str]:
 
 
 def _parts(element: Any) -> tuple[Any, Any, Any]:
-    """As Keras divides an element: a list is one x."""
+    """Splits an element as Keras does: a list is a single x."""
     if not isinstance(element, tuple) or hasattr(element, "_fields"):
         return element, None, None
     if not 1 <= len(element) <= len(PARTS):
         raise DataError(
-            f"an element of the data is a tuple of {len(element)}: expected (x, y) or (x, y, sample_weight)"
+            f"an element of the data is a tuple of length {len(element)}: expected (x, y) or (x, y, sample_weight)"
         )
     x, y, sample_weight = (*element, None, None)[: len(PARTS)]
     return x, y, sample_weight
@@ -87,7 +87,7 @@ def _named(part: Any, name: str, prefix: str) -> Names:
 
 
 def _is_array(part: list[Any]) -> bool:
-    """Whether a list has numbers, and no arrays."""
+    """Tells whether a list contains numbers rather than arrays."""
     return not part or not hasattr(part[0], "shape")
 
 

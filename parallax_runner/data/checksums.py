@@ -1,4 +1,4 @@
-"""Checksums of the files of a folder that is written once: whether they still are what was written."""
+"""Writes and verifies checksums of the files in a folder that is written once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from parallax_runner.files.whole import write_whole
 
 SUMS = "checksums.json"
 CHECKED = "checked.json"
-# After this time the files are read again although nothing says that they have changed: disks lose bits in silence.
+# After this time unchanged files are verified again, because disks may lose bits without an error.
 CHECKED_FOR_SECS = 24 * 3600.0
 
 
 def write_sums(folder: Path) -> None:
-    """Notes the checksum of each file of a folder in the folder. Raises OSError."""
+    """Writes the checksum of each file in a folder to a file in it. Raises OSError."""
     sums = {path.name: _sum(path) for path in sorted(folder.iterdir())}
     write_whole(folder / SUMS, json.dumps(sums, indent=1) + "\n")
 
 
 def damage_of(folder: Path) -> str | None:
-    """What is wrong with the files, None where they are what was written; reads all of them.
+    """Verifies all files of a folder. Returns what is wrong with them, or None.
 
-    That is done once and not by each process of a run: a note tells which state of the files, to the time of their last
-    change, was found right. Raises PermissionError where they cannot be read.
+    The processes of a run verify a folder only once: a file in it records the state of the verified files, including
+    the times of their last changes. Raises PermissionError if the files cannot be read.
     """
     try:
         sums = _read_json(folder / SUMS)
@@ -46,7 +46,7 @@ def damage_of(folder: Path) -> str | None:
         raise
     except (OSError, ValueError, TypeError, AttributeError) as error:
         return str(error)
-    with suppress(OSError):  # a cache that is only for reading: then each process reads the files
+    with suppress(OSError):  # the cache is read-only, so each process verifies the files
         write_whole(folder / CHECKED, json.dumps({"time": time.time(), "states": states}) + "\n")
     return None
 
@@ -57,7 +57,7 @@ def _was_checked(folder: Path, states: dict[str, list[int]]) -> bool:
         age_secs = time.time() - checked["time"]
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return False
-    # A note from the future is of a clock that was set back since.
+    # A time in the future means that the clock was set back.
     return bool(checked.get("states") == states and 0 <= age_secs < CHECKED_FOR_SECS)
 
 
@@ -67,7 +67,7 @@ def _state(path: Path) -> list[int]:
 
 
 def _read_json(path: Path) -> Any:
-    """Raises OSError where it is no readable file, and ValueError where it is no JSON."""
+    """Reads a JSON file. Raises OSError if it is not a readable file, and ValueError if it is not JSON."""
     try:
         return json.loads(read_regular(path))
     except RecursionError as error:

@@ -1,4 +1,5 @@
-"""Clicks on advertisements, made from a seed: dense and categorical features in the layout of Criteo's data."""
+"""Synthetic clicks on advertisements, generated from a seed: dense and categorical features in the layout of Criteo's
+data."""
 
 from __future__ import annotations
 
@@ -14,21 +15,21 @@ from parallax_runner.errors import ConfigError
 
 FACTORS = 4  # latent factors of an id; pairs of ids in an example interact by their dot product
 MEAN_LOGIT = -1.2  # about a quarter of the examples are clicks
-ID_EFFECT = 0.5  # half the width of the range of an id's own effect on the logit
+ID_EFFECT = 0.5  # half the width of the range of a single id's effect on the logit
 FACTOR_RANGE = 0.3  # half the width of the range of a factor
-LARGEST_CARDINALITY = 2**48  # far below the 53 bits that a draw has
+LARGEST_CARDINALITY = 2**48  # far below the 53 bits of a draw
 
 
 def load(
     *, dense_features: int, cardinalities: Sequence[int], examples: int, validation_examples: int, seed: int
 ) -> Dataset:
-    """Return examples with features `dense`, float32 [dense_features], `categorical`, int64 [len(cardinalities)], and
-    `label`, float32, 0 or 1.
+    """Returns examples with the features `dense` (float32 [dense_features]), `categorical` (int64 [len(cardinalities)])
+    and `label` (float32, 0 or 1).
 
-    Dense features are exponential with mean 1, as logarithms of counts nearly are. Ids of categorical feature f are
-    below `cardinalities[f]` and follow Zipf's law; smaller ids are more frequent. The label is drawn from a logit that
-    is linear in the dense features and has an effect of each id and of each pair of ids. Raises ConfigError for a
-    number out of range.
+    Dense features are exponentially distributed with mean 1, approximately like logarithms of counts. Ids of
+    categorical feature f are below `cardinalities[f]` and follow Zipf's law; smaller ids are more frequent. The label
+    is drawn from a logit that is linear in the dense features, with an additional effect of each id and of each pair of
+    ids. Raises ConfigError for a number out of range.
     """
     if dense_features < 1:
         raise ConfigError(f"data.dense_features={dense_features}: expected 1 or more.")
@@ -62,7 +63,7 @@ class _Clicks:
         return cls(weights, np.array(cardinalities, dtype=np.int64), *others)
 
     def batch(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the examples with these numbers."""
+        """Returns the examples with these numbers."""
         dense = -np.log1p(-uniform(self.dense_key, columns(numbers, len(self.weights))))
         ids = log_uniform(uniform(self.id_key, columns(numbers, len(self.cardinalities))), self.cardinalities)
         logits = MEAN_LOGIT + (dense - 1) @ self.weights + self._effect_of_ids(ids)
@@ -70,12 +71,13 @@ class _Clicks:
         return {"dense": dense.astype(np.float32), "categorical": ids, "label": clicked.astype(np.float32)}
 
     def _effect_of_ids(self, ids: np.ndarray) -> np.ndarray:
-        """Effects are a function of the id: no table of 33 million ids is needed."""
+        """Returns the effects of ids on the logit. They are computed from the ids, which avoids a table of 33 million
+        ids."""
         first = np.cumsum(self.cardinalities) - self.cardinalities
         draws = 2 * uniform(self.factor_key, columns(first + ids, 1 + FACTORS)) - 1
         own = ID_EFFECT * draws[..., 0].sum(axis=1)
         factors = FACTOR_RANGE * draws[..., 1:]
-        # The sum over all pairs of their dot products, as factorisation machines compute it.
+        # The sum of the dot products of all pairs, as factorisation machines compute it.
         pairs = (factors.sum(axis=1) ** 2 - (factors**2).sum(axis=1)).sum(axis=1) / 2
         effect: np.ndarray = own + pairs
         return effect

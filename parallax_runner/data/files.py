@@ -12,10 +12,10 @@ from parallax_runner.files.regular import kind_of
 
 
 def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str] = ()) -> list[TextFile]:
-    """Return the files under `root` whose names end in `suffix`, sorted by name; hidden ones are left out. Links are
-    followed, each folder once.
+    """Returns the files under `root` whose names end in `suffix`, sorted by name, without hidden ones. Links are
+    followed, and each folder is read once.
 
-    Raises DataError for a directory that cannot be read, and for a FIFO, socket or device in it.
+    Raises DataError for a directory that cannot be read or that contains a FIFO, socket or device.
     """
 
     def refuse(error: OSError) -> None:
@@ -39,7 +39,7 @@ def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str]
 
 
 def refuse_special(path: Path) -> None:
-    """Raises DataError for a FIFO, socket or device: reading it might never end, and each process reads it."""
+    """Raises DataError for a FIFO, socket or device, because reading it might never end."""
     kind = kind_of(path)
     if kind is not None:
-        raise DataError(f"{path}: it is {kind}. Expected files and folders alone; take it out.")
+        raise DataError(f"{path}: it is {kind}. Expected only files and folders. Remove it.")

@@ -1,4 +1,4 @@
-"""Arrays, as Keras' `fit` takes them, as a data set."""
+"""Makes a data set from arrays, which Keras' `fit` accepts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from parallax_runner.errors import DataError
 
 
 class Arrays:
-    """Implements `Dataset` for arrays of equally many rows, by name; its stream is pass after pass over all whole
-    batches of `global_batch` examples. `structure` makes Keras' batch of the features."""
+    """Implements `Dataset` for named arrays with the same number of rows. Its stream repeats passes over all full
+    batches of `global_batch` examples. `structure` turns features into Keras' batches."""
 
     words_per_example: int | None = None
 
@@ -29,32 +29,33 @@ class Arrays:
         shuffle: bool,
         seed: int = 0,
     ) -> None:
-        """With `shuffle` the order changes in each pass, by `seed`. Raises DataError where no whole batch is there."""
+        """With `shuffle`, each pass has a different order, which depends on `seed`. Raises DataError if there is no
+        full batch."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in train.items()}
         self.structure, self.global_batch = structure, global_batch
         self._rows = _rows(train, "x")
         self.train_size = self._rows // global_batch * global_batch
         self.validation_size = _rows(validation, "validation_data") if validation else 0
         if not self.train_size:
-            raise DataError(f"batch_size={global_batch}: there are {self._rows} examples, less than one batch")
+            raise DataError(f"batch_size={global_batch}: there are {self._rows} examples, fewer than one batch")
         self._train, self._validation = train, validation
         self._shuffle, self._seed = shuffle, seed
         self._orders: dict[int, np.ndarray] = {}
 
     def with_seed(self, seed: int) -> Arrays:
-        """The same arrays in other orders."""
+        """Returns the same arrays in the orders of another seed."""
         found = copy.copy(self)
         found._seed, found._orders = seed, {}
         return found
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is left out."""
+        """Messages about examples that are not used."""
         left = self._rows - self.train_size
-        return (f"{left} examples are left out of each epoch: they make no whole batch",) if left else ()
+        return (f"{left} examples are left out of each epoch, because they do not fill a batch",) if left else ()
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """Examples [start, start + size) of the stream, which lie in one pass."""
+        """Returns examples [start, start + size) of the stream. The range must lie within one pass."""
         number, first = divmod(start, self.train_size)
         rows = self._order(number)[first : first + size]
         return {name: array[rows] for name, array in self._train.items()}
@@ -82,9 +83,10 @@ def arrays_dataset(
     shuffle: bool,
     validation: Any = None,
 ) -> Arrays:
-    """The data set of arrays, or of dicts, tuples and lists of them; `validation` is (x, y) or (x, y, sample_weight).
+    """Makes a data set from arrays, or from dicts, tuples and lists of arrays. `validation` is (x, y) or (x, y,
+    sample_weight).
 
-    Raises DataError where lengths differ, or `validation` has another structure.
+    Raises DataError if lengths differ, or if `validation` has another structure.
     """
     given = (x, y, sample_weight)
     structure = BatchStructure.of(given)
@@ -93,10 +95,10 @@ def arrays_dataset(
     if validation is not None:
         own = BatchStructure.of(validation)
         if (own.x, own.y) != (structure.x, structure.y):
-            raise DataError(f"validation_data has the parts {own.names}, and the training data {structure.names}")
+            raise DataError(f"validation_data has the parts {own.names}, but the training data has {structure.names}")
         held_back = _arrays(own, validation)
         if structure.sample_weight is not None and own.sample_weight is None:
-            # Weights of classes are of the training examples only.
+            # class_weight applies only to training examples.
             held_back["sample_weight"] = np.ones_like(train["sample_weight"], shape=_rows(held_back, "validation_data"))
     return Arrays(train, held_back, structure, global_batch=batch_size, shuffle=shuffle)
 
@@ -106,13 +108,13 @@ def _arrays(structure: BatchStructure, element: Any) -> dict[str, np.ndarray]:
 
 
 def _array(value: Any) -> np.ndarray:
-    """As Keras casts it: numbers of 64 bits with a point become float32."""
+    """Casts as Keras does: float64 becomes float32."""
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def _rows(arrays: dict[str, np.ndarray], what: str) -> int:
-    """How many examples there are. Raises DataError where arrays differ."""
+    """Returns the number of examples. Raises DataError if arrays have different lengths."""
     lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:
         told = ", ".join(f"«{name}» {length}" for name, length in lengths.items())

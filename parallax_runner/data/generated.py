@@ -1,4 +1,4 @@
-"""A data set whose examples are computed when they are read: none is kept in memory."""
+"""A data set whose examples are computed when they are read, and not kept in memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from parallax_runner.data.memory import check_fits
 from parallax_runner.data.stream import ShuffledStream
 from parallax_runner.errors import ConfigError
 
-_BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the draws that one is sorted by
+_BYTES_PER_EXAMPLE = 3 * 8  # the orders of two epochs, and the sort keys of one
 
 
 class GeneratedDataset:
-    """Implements `Dataset` for a function of examples' numbers."""
+    """Implements `Dataset` for a function of example numbers."""
 
     words_per_example: int | None = None
 
@@ -27,8 +27,8 @@ class GeneratedDataset:
         validation_size: int,
         seed: int,
     ) -> None:
-        """`make` turns example numbers, int64 [size], into a batch. Training has numbers below `train_size`, validation
-        those that follow."""
+        """`make` turns example numbers, int64 [size], into a batch. Training examples have the numbers below
+        `train_size`; validation examples have the numbers after them."""
         self.features = {name: Feature(array.shape[1:], array.dtype.name) for name, array in make(_NO_NUMBERS).items()}
         self.train_size = train_size
         self.validation_size = validation_size
@@ -48,7 +48,7 @@ _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 
 def check_sizes(examples: int, validation_examples: int) -> None:
-    """Raises ConfigError for a number of examples that is out of range, or whose order no memory holds."""
+    """Raises ConfigError if a number of examples is out of range, or if their order does not fit into memory."""
     if examples < 1:
         raise ConfigError(f"data.examples={examples}: expected at least 1 example to train on.")
     if validation_examples < 0:

@@ -1,4 +1,5 @@
-"""Small images made from a seed: each class has a pattern of its own, under noise; for measurements and trials."""
+"""Small synthetic images, generated from a seed: each class has its own pattern plus noise. For benchmarks and
+trials."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ CHANNELS = 3
 
 
 def load(*, image_size: int, classes: int, noise: float, examples: int, validation_examples: int, seed: int) -> Dataset:
-    """Return images with features `image`, float32 [image_size, image_size, 3], and `label`, int32, below `classes`.
+    """Returns images with the features `image` (float32 [image_size, image_size, 3]) and `label` (int32, below
+    `classes`).
 
-    `noise` is the standard deviation of what is added to every pixel; patterns have one of 1. Raises ConfigError for
-    a number out of range.
+    `noise` is the standard deviation of the noise added to each pixel; that of the patterns is 1. Raises ConfigError
+    for a number out of range.
     """
     for name, number, least in (
         ("image_size", image_size, 1),

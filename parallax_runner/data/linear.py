@@ -1,4 +1,4 @@
-"""Points near the line y = 10 x - 5: the smallest thing that can be learned."""
+"""Points near the line y = 10 x - 5: a minimal data set to learn from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ INTERCEPT = -5.0
 
 
 def load(*, examples: int, validation_examples: int, noise: float, seed: int) -> Dataset:
-    """Return points with features `x` and `y`, float32 scalars; x is uniform in [-1, 1).
+    """Returns points with the features `x` and `y`, float32 scalars. x is uniform in [-1, 1).
 
-    `noise` is the standard deviation of what is added to y. Raises DataError without examples, ConfigError for a
+    `noise` is the standard deviation of the noise added to y. Raises DataError without examples, ConfigError for a
     negative count or deviation.
     """
     if examples < 1:
@@ -25,7 +25,7 @@ def load(*, examples: int, validation_examples: int, noise: float, seed: int) ->
         raise ConfigError(f"data.validation_examples={validation_examples}: expected 0 (no validation) or more.")
     if noise < 0:
         raise ConfigError(f"data.noise={noise}: expected a standard deviation, 0 or more.")
-    # x and y while they are made, float64, and the order of an epoch.
+    # Intermediate float64 values of x and y, and the order of an epoch.
     check_fits(4 * 8 * (examples + validation_examples), examples=examples, validation_examples=validation_examples)
     train_generator, validation_generator = np.random.default_rng(seed).spawn(2)
     return ArrayDataset(

@@ -1,4 +1,4 @@
-"""A file that is read through memory: what becomes of it while a run goes on."""
+"""Checks that a memory-mapped file stays intact during a run."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from parallax_runner.errors import DataError
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A file as it was when it was mapped, `size_bytes` long."""
+    """A memory-mapped file, with its size when it was mapped."""
 
     path: Path
     size_bytes: int
 
     @classmethod
     def of(cls, path: Path) -> MappedFile:
-        """Raises OSError where there is no such file."""
+        """Records a file and its size. Raises OSError if the file does not exist."""
         return cls(path, path.stat().st_size)
 
     def check(self) -> None:
-        """Raises DataError where the file is gone or shorter: to read on would kill the process (SIGBUS), or train on
-        what no resumed run will find again. Costs one system call."""
+        """Raises DataError if the file has been deleted or has become shorter. Reading a truncated file would kill the
+        process (SIGBUS), and a resumed run could not read a deleted one. Costs one system call."""
         try:
             size_bytes = os.stat(self.path).st_size
         except OSError as error:
-            raise DataError(f"{self.path}: this data is gone while it is trained on: {error.strerror}.") from error
+            raise DataError(f"{self.path}: this data disappeared during training: {error.strerror}.") from error
         if size_bytes < self.size_bytes:
             raise DataError(
-                f"{self.path}: this data was cut while it is trained on, from {self.size_bytes} bytes to {size_bytes}."
+                f"{self.path}: this data was truncated during training, from {self.size_bytes} bytes to {size_bytes}."
             )

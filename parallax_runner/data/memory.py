@@ -1,4 +1,4 @@
-"""Whether data that are made in memory can fit there, asked before they are made."""
+"""Checks that generated data fit into memory before they are generated."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from parallax_runner.errors import ConfigError
 
 
 def check_fits(needed_bytes: int, **sizes: int) -> None:
-    """`sizes` are the keys of `data` that decide how much is needed. Raises ConfigError where this machine has less:
-    NumPy would fail with a MemoryError, or the kernel would end the process after minutes."""
+    """Raises ConfigError if this machine has less memory than `needed_bytes`. Otherwise NumPy would fail with a
+    MemoryError, or the kernel would kill the process after minutes. `sizes` are the keys of `data` that determine the
+    size."""
     has_bytes = psutil.virtual_memory().total
     if needed_bytes > has_bytes:
         named = ", ".join(f"data.{key}={size}" for key, size in sizes.items())
         raise ConfigError(
-            f"{named}: these data take {needed_bytes / 1e9:,.0f} GB, and this machine has {has_bytes / 1e9:,.0f} GB of "
-            "memory: expected less"
+            f"{named}: these data need {needed_bytes / 1e9:,.0f} GB, but this machine has {has_bytes / 1e9:,.0f} GB of "
+            "memory. Give smaller values"
         )

@@ -1,4 +1,4 @@
-"""Pairs of a query and an item that was chosen for it, made from a seed: what a retrieval model learns from."""
+"""Synthetic training data for a retrieval model, generated from a seed: pairs of a query and the item chosen for it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def load(
     validation_examples: int,
     seed: int,
 ) -> Dataset:
-    """Return pairs with features `query` and `item`, int64, and `item_probability`, float32: that of the item in all
-    pairs, which a loss with negatives from the batch corrects for.
+    """Returns pairs with the features `query` and `item` (int64) and `item_probability` (float32), the probability of
+    the item over all pairs. A loss with in-batch negatives uses it as a correction.
 
-    Queries and items follow Zipf's law; smaller ids are more frequent. Each query belongs to one of `clusters`, item i
-    to cluster i % clusters. In a share `affinity` of the pairs the item is of the query's cluster; in the others it is
-    any item. Raises ConfigError for a number out of range.
+    Queries and items follow Zipf's law; smaller ids are more frequent. Each query belongs to one of `clusters`, and
+    item i belongs to cluster i % clusters. In a fraction `affinity` of the pairs, the item is from the query's cluster;
+    in the others it is any item. Raises ConfigError for a number out of range.
     """
     for name, number in (("queries", queries), ("items", items), ("clusters", clusters)):
         if number < 1:
@@ -36,7 +36,7 @@ def load(
     if items % clusters:
         raise ConfigError(f"data.items={items}: expected a multiple of data.clusters={clusters}.")
     if not 0 <= affinity <= 1:
-        raise ConfigError(f"data.affinity={affinity}: expected a share, 0 to 1.")
+        raise ConfigError(f"data.affinity={affinity}: expected a fraction from 0 to 1.")
     check_sizes(examples, validation_examples)
     check_fits(4 * 8 * (queries + items), queries=queries, items=items)
     return GeneratedDataset(
@@ -68,10 +68,10 @@ class _Pairs:
         return cls(cluster_of, probability_of.ravel().astype(np.float32), clusters, affinity, *others)
 
     def batch(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the pairs with these numbers."""
+        """Returns the pairs with these numbers."""
         query = log_uniform(uniform(self.query_key, numbers), len(self.cluster_of))
         anyone = log_uniform(uniform(self.item_key, numbers), len(self.probability_of))
-        # The items of a block are about equally frequent: one in each cluster.
+        # A block has one item of each cluster, and its items are about equally frequent.
         alike = anyone - anyone % self.clusters + self.cluster_of[query]
         item = np.where(uniform(self.choice_key, numbers) < self.affinity, alike, anyone)
         return {"query": query, "item": item, "item_probability": self.probability_of[item]}

@@ -1,4 +1,4 @@
-"""Whether data are what they were: by the files that their configuration names."""
+"""Detects changed data by the state of the files that the configuration names."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from parallax_runner.data.files import find_files
 
 
 def drawn_from(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides how data are on the whole: all but the seed, which decides the order, or what is drawn."""
+    """Returns the settings that determine the distribution of the data: all except the seed, which determines the order
+    or the draws."""
     return {key: value for key, value in data.items() if key != "seed"}
 
 
 def state_of(data: Mapping[str, Any]) -> list[list[int]]:
-    """Of each file or folder that `path` or a `…_path` names, bytes and time of change in ns of all its files."""
+    """Returns, for each file or folder under a key `path` or `…_path`, the sizes in bytes and modification times in ns
+    of its files."""
     named = [value for key, value in data.items() if key == "path" or key.endswith("_path")]
     return [_files(Path(value).expanduser()) for value in named if isinstance(value, str)]
 

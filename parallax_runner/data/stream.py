@@ -1,4 +1,4 @@
-"""The order in which examples are seen: an endless stream, shuffled anew in each epoch."""
+"""The order of examples: an endless stream, shuffled again in each epoch."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 class ShuffledStream:
     """Example i of the stream is element `order(i // size)[i % size]` of the data.
 
-    Nothing but (seed, epoch) decides an epoch's order, so any process can start reading anywhere.
+    The order of an epoch depends only on (seed, epoch), so any process can start reading anywhere.
     """
 
     def __init__(self, *, size: int, seed: int) -> None:
-        """`size`: examples in an epoch, at least 1. `seed`: 0 or more."""
+        """`size` is the number of examples in an epoch, at least 1. `seed` is 0 or more."""
         self._size = size
         self._seed = seed
         self._orders: dict[int, np.ndarray] = {}
 
     def elements(self, start: int, count: int) -> np.ndarray:
-        """Return which elements of the data are examples [start, start + count): int64 [count]."""
+        """Returns the indices into the data of examples [start, start + count), int64 [count]."""
         numbers = np.arange(start, start + count, dtype=np.int64)
         epochs, positions = np.divmod(numbers, self._size)
         elements = np.empty(count, dtype=np.int64)
@@ -29,17 +29,17 @@ class ShuffledStream:
 
     def _order(self, epoch: int) -> np.ndarray:
         if epoch not in self._orders:
-            # Ranks near a border alternate between two epochs; an older one is not needed again.
+            # Near the end of an epoch, ranks alternate between two epochs. Older ones are not needed again.
             self._orders = {kept: order for kept, order in self._orders.items() if abs(kept - epoch) == 1}
             self._orders[epoch] = epoch_order(size=self._size, seed=self._seed, epoch=epoch)
         return self._orders[epoch]
 
 
 def epoch_order(*, size: int, seed: int, epoch: int) -> np.ndarray:
-    """Return a permutation of range(size), int64 [size], that depends on the arguments only.
+    """Returns a permutation of range(size), int64 [size], that depends only on the arguments.
 
-    NumPy promises the raw output of its bit generators across releases, but not that of `permutation`, and a run may
-    be resumed under another release. A repeated 64-bit draw is harmless: the sort is stable.
+    NumPy guarantees the raw output of its bit generators across releases, but not the output of `permutation`, and a
+    run may be resumed with another release. A repeated 64-bit draw is harmless, since the sort is stable.
     """
     draws = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(size)
     return np.argsort(draws, kind="stable")

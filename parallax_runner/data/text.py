@@ -1,4 +1,4 @@
-"""Text in the layout of the One Billion Word benchmark: a sentence a line, tokens between white space."""
+"""Text in the layout of the One Billion Word benchmark: one sentence per line, tokens separated by white space."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ def load(
     lowercase: bool = False,
     cache_dir: str | None = None,
 ) -> Dataset:
-    """Return windows of the text at `path`, a UTF-8 file or a directory of them; names in .gz are unpacked.
+    """Returns windows of the text at `path`, a UTF-8 file or a directory of such files. Files that end in .gz are
+    decompressed.
 
-    Validation reads `validation_path`; without it about 5 % of the files, or of the lines of a single file. Sizes are
-    in words, words a window, windows. Raises DataError for a path that cannot be read, text without words and a cache
-    that cannot be written, ConfigError for a size out of range.
+    Validation reads `validation_path`, or else about 5 % of the files, or of the lines if there are few files.
+    `vocab_size` is in words, `sequence_length` in words per window, `validation_examples` in windows. Raises DataError
+    for a path that cannot be read, text without words and a cache that cannot be written, ConfigError for a size out of
+    range.
     """
     corpus = load_corpus(
         _text_files(path, key="data.path"),
@@ -54,7 +56,7 @@ def _text_files(path: str, *, key: str) -> list[TextFile]:
     if root.is_dir():
         files = find_files(root)
         if not files:
-            raise DataError(f"{key}={path}: an empty directory. Expected text files, plain or packed by gzip.")
+            raise DataError(f"{key}={path}: an empty directory. Expected text files, plain or gzipped.")
         return files
     refuse_special(root)
     if root.is_file():

@@ -1,4 +1,4 @@
-"""Keeps tokenised text in the user's cache directory, so that only the first run on a corpus reads the text."""
+"""Caches tokenised text in the user's cache directory, so that only the first run on a corpus reads the text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parallax_runner.files.cache import cache_key, cache_root
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3  # changes with the files below, and with how text is divided and words are numbered
+FORMAT = 3  # increase when the file layout, the split or the numbering of words changes
 
 
 def load_corpus(
@@ -32,19 +32,19 @@ def load_corpus(
     cache_dir: str | None,
     source: str,
 ) -> Corpus:
-    """Return the tokens of `files`, memory mapped; see `tokenize_files` for the arguments it shares.
+    """Returns the tokens of `files`, memory-mapped. See `tokenize_files` for the arguments that both functions have.
 
-    `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. Processes that miss the
-    cache together each write a folder of their own; the first to rename it wins. What is damaged is made anew.
+    `cache_dir` defaults to $XDG_CACHE_HOME/parallax_runner, or ~/.cache/parallax_runner. If several processes miss the
+    cache at the same time, each writes its own folder, and the first to rename it wins. Damaged folders are rebuilt.
 
-    Raises DataError when `source` (for the message) holds no text or the cache cannot be written.
+    Raises DataError if there is no text or the cache cannot be written. `source` is for the message.
     """
     key = fingerprint(files, validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
     folder = cache_root(cache_dir) / key
     if not _is_whole(folder):
         corpus = tokenize_files(files, validation_files=validation_files, tokenizer=tokenizer, vocab_size=vocab_size)
         if len(corpus.train) == 0:
-            raise DataError(f"{source}: no text in it to train on. Expected a sentence a line, words between spaces.")
+            raise DataError(f"{source}: no text to train on. Expected one sentence per line, words between spaces.")
         _publish(corpus, folder)
     return _read(folder)
 
@@ -56,11 +56,12 @@ def fingerprint(
     tokenizer: Tokenizer,
     vocab_size: int,
 ) -> str:
-    """Return 32 hexadecimal digits that change with anything the tokens depend on.
+    """Returns 32 hexadecimal digits that change with anything the tokens depend on.
 
-    Names, sizes and modification times stand for contents, which would take as long to read as to tokenise.
+    It uses names, sizes and modification times instead of contents, because reading the contents takes as long as
+    tokenising them.
 
-    Raises DataError for a file that is not there.
+    Raises DataError for a file that does not exist.
     """
     described = [FORMAT, tokenizer.name, vocab_size, _describe(files), _describe(validation_files or ())]
     return cache_key(described)
@@ -75,11 +76,11 @@ def _describe(files: Sequence[TextFile]) -> list[tuple[str, int, int]]:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether the tokens are there as they were written; what is there and damaged is removed."""
+    """Tells whether the folder exists and is intact. Removes a damaged folder."""
     try:
         if not folder.exists():
             return False
-        # Of processes that come together one reads all of it, and none removes what another has just made anew.
+        # Under the lock, only one process verifies the folder, and none removes a folder that another has just rebuilt.
         with _alone_at(folder):
             damage = _damage_of(folder) if folder.exists() else "another process has removed it"
             if damage is not None:
@@ -98,8 +99,8 @@ def _damage_of(folder: Path) -> str | None:
 
 @contextmanager
 def _alone_at(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder. There is none in a cache that is only for reading, where nobody removes anything, and
-    none on a file system without locks, where processes that find damage together each make it anew."""
+    """Holds the lock of a folder. In a read-only cache there is no lock, since nothing can be removed. On a file system
+    without locks, processes that find damage at the same time each rebuild the folder."""
     try:
         lock = open(folder.with_name(f".{folder.name}.lock"), "a", encoding="utf-8")  # noqa: SIM115
     except OSError:
@@ -114,7 +115,7 @@ def _alone_at(folder: Path) -> Iterator[None]:
 
 
 def _remove(folder: Path, damage: str) -> None:
-    """Moves it out of the way first: whoever looks finds all of it or nothing."""
+    """Removes a damaged folder. Renames it first, so that other processes see either a complete folder or none."""
     moved = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
         folder.rename(moved)
@@ -122,7 +123,7 @@ def _remove(folder: Path, damage: str) -> None:
         return
     except OSError as error:
         raise DataError(f"{folder}: damaged cache of tokenised text: {damage}. Delete the directory.") from error
-    log.warning("%s: damaged cache of tokenised text, made anew: %s", folder, damage)
+    log.warning("%s: damaged cache of tokenised text, rebuilding it: %s", folder, damage)
     if moved.is_dir():
         shutil.rmtree(moved, ignore_errors=True)
     else:
@@ -130,15 +131,15 @@ def _remove(folder: Path, damage: str) -> None:
 
 
 def _unusable(folder: Path, error: OSError) -> DataError:
-    # NumPy's own errors have a message and no number.
+    # NumPy's own errors have a message but no errno.
     return DataError(
-        f"{folder.parent}: cannot keep tokenised text there: {error.strerror or error}. "
+        f"{folder.parent}: cannot write tokenised text: {error.strerror or error}. "
         "Set data.cache_dir or XDG_CACHE_HOME to a directory that can be written."
     )
 
 
 def _publish(corpus: Corpus, folder: Path) -> None:
-    """Write beside `folder` and rename, so that a reader sees all of it or nothing."""
+    """Writes to a temporary folder and renames it to `folder`, so that a reader sees either all files or none."""
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     try:
         unfinished.mkdir(parents=True)
@@ -157,7 +158,7 @@ def _rename_unless_there(unfinished: Path, folder: Path) -> None:
     try:
         unfinished.rename(folder)
     except OSError:
-        if not folder.exists():  # else another process was first, with the same contents
+        if not folder.exists():  # otherwise another process was first, with the same contents
             raise
 
 
@@ -178,6 +179,6 @@ def _read(folder: Path) -> Corpus:
 
 def _of_another_user(error: PermissionError) -> DataError:
     return DataError(
-        f"{error.filename}: cannot be read, another user keeps it. Set data.cache_dir or XDG_CACHE_HOME to a "
-        "directory of your own, or have it made readable."
+        f"{error.filename}: cannot be read, because it belongs to another user. Set data.cache_dir or "
+        "XDG_CACHE_HOME to your own directory, or have the file made readable."
     )

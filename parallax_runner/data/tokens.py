@@ -1,4 +1,5 @@
-"""Text files to arrays of word ids: split lines into tokens, count, number by frequency, divide for validation."""
+"""Turns text files into arrays of word ids: splits lines into tokens, numbers words by frequency, and holds out
+validation data."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from parallax_runner.errors import ConfigError, DataError
 
 END_OF_SENTENCE = "</s>"
 UNKNOWN = "<unk>"
-VALIDATION_SHARE = 0.05  # of the files, or of the blocks of lines where there are too few files to take so many
+VALIDATION_SHARE = 0.05  # of the files, or of the blocks of lines if there are too few files
 LINES_PER_BLOCK = 50
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file to read; `name` is its path relative to where the search began, equal on every machine."""
+    """A file to read. `name` is its path relative to the root of the search, which is the same on every machine."""
 
     name: str
     path: Path
@@ -32,7 +33,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """How a line becomes tokens; `name` changes whenever the tokens do."""
+    """Splits lines into tokens. `name` must change whenever the tokens change."""
 
     name: str
     split: Callable[[str], list[str]]
@@ -41,27 +42,29 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Word ids, int32 [tokens], in reading order; `vocabulary[id]` is the word, the most frequent first."""
+    """Word ids, int32 [tokens], in reading order. `vocabulary[id]` is the word; the most frequent words come first."""
 
     train: np.ndarray
     validation: np.ndarray
     vocabulary: Sequence[str]
-    train_file: MappedFile | None = None  # where the arrays are mapped from, if they are
+    train_file: MappedFile | None = None  # the file that the array is mapped from, if any
     validation_file: MappedFile | None = None
 
 
 def tokenize_files(
     files: Sequence[TextFile], *, validation_files: Sequence[TextFile] | None, tokenizer: Tokenizer, vocab_size: int
 ) -> Corpus:
-    """Read, divide and number. Words are counted where they are trained on, so that validation stays unseen.
+    """Reads, splits and numbers the words of files. Only words in the training part are counted, so that validation
+    stays unseen.
 
-    Without `validation_files`, about 5 % of the files are kept for validation, or of the lines of less than 20 files.
+    Without `validation_files`, about 5 % of the files are held out for validation, or of the lines if there are fewer
+    than 20 files.
 
     Raises DataError for an unreadable file and for text without a single token, ConfigError for a small `vocab_size`.
     """
     if vocab_size < 3:
         raise ConfigError(
-            f"data.vocab_size={vocab_size}: expected at least 3, {UNKNOWN}, {END_OF_SENTENCE} and a word."
+            f"data.vocab_size={vocab_size}: expected at least 3, for {UNKNOWN}, {END_OF_SENTENCE} and a word."
         )
     first_seen: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     pieces = _read_pieces(files, tokenizer, first_seen)
@@ -78,9 +81,9 @@ def tokenize_files(
 
 
 def split_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Divide names into (train, validation), each in the given order, by a hash of the name alone.
+    """Splits names into (train, validation), each in the given order, by a hash of the name.
 
-    Of two names or more at least one goes to each side, for a directory may hold few files.
+    With two or more names, each side gets at least one, since a directory may have few files.
     """
     by_hash = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     count = max(round(VALIDATION_SHARE * len(names)), 1) if len(names) > 1 else 0
@@ -89,10 +92,10 @@ def split_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def number_by_frequency(words: Sequence[str], counts: np.ndarray, vocab_size: int) -> tuple[list[str], np.ndarray]:
-    """Return the vocabulary, at most `vocab_size` words, and the id of each of `words`, int32 [len(words)].
+    """Returns the vocabulary, at most `vocab_size` words, and the id of each of `words`, int32 [len(words)].
 
-    Ids descend in frequency, ties by word, as a log-uniform candidate sampler expects. `<unk>` counts what it
-    replaces and takes its place in the order; it and `</s>` are always in the vocabulary.
+    Words are sorted by descending frequency, then alphabetically, as a log-uniform candidate sampler expects. The count
+    of `<unk>` is that of the words it replaces. The vocabulary always contains `<unk>` and `</s>`.
     """
     count_of = {UNKNOWN: 0, END_OF_SENTENCE: 0} | dict(zip(words, counts.tolist(), strict=True))
     ordinary = [word for word, count in count_of.items() if count > 0 and word not in (UNKNOWN, END_OF_SENTENCE)]
@@ -108,7 +111,8 @@ def number_by_frequency(words: Sequence[str], counts: np.ndarray, vocab_size: in
 def _read_pieces(
     files: Sequence[TextFile], tokenizer: Tokenizer, first_seen: defaultdict[str, int]
 ) -> dict[str, np.ndarray]:
-    """Return what can be divided, by name: whole files, or the lines of few, one of which may be most of the text."""
+    """Returns the pieces to split between training and validation, by name: whole files, or blocks of lines if there
+    are few files, since one file may be most of the text."""
     if len(files) * VALIDATION_SHARE < 1:
         return {
             f"{file.name}:{number}": block
@@ -119,7 +123,7 @@ def _read_pieces(
 
 
 def _read_blocks(file: TextFile, tokenizer: Tokenizer, first_seen: defaultdict[str, int]) -> Iterator[np.ndarray]:
-    """Yield the tokens of each block of lines, numbered in the order in which words are first seen, int32."""
+    """Yields the tokens of each block of lines, numbered in the order in which words are first seen, int32."""
     for lines in _line_blocks(file, tokenizer.decode_errors):
         tokens: list[str] = []
         for line in lines:
@@ -137,11 +141,9 @@ def _line_blocks(file: TextFile, decode_errors: str) -> Iterator[list[str]]:
             while lines := list(itertools.islice(stream, LINES_PER_BLOCK)):
                 yield lines
     except UnicodeDecodeError as error:
-        raise DataError(f"{file.path}: expected UTF-8 text, found {error}. Convert it, or leave it out.") from error
+        raise DataError(f"{file.path}: expected UTF-8 text, found {error}. Convert or remove it.") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file.path}: cannot be read: {error}. Expected a text file, or one packed by gzip."
-        ) from error
+        raise DataError(f"{file.path}: cannot be read: {error}. Expected a text file, plain or gzipped.") from error
 
 
 def _join(arrays: Iterator[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Token arrays to a data set for language models: predict each next word of a window."""
+"""Turns token arrays into a data set for language models, which predict each next word of a window."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from parallax_runner.errors import ConfigError, DataError
 def language_model_dataset(
     corpus: Corpus, *, sequence_length: int, validation_examples: int, seed: int, source: str
 ) -> Dataset:
-    """Return windows of the corpus with features `words` and `next_words`, both int32 [sequence_length].
+    """Returns windows of the corpus with the features `words` and `next_words`, both int32 [sequence_length].
 
-    Window i reads tokens [i * sequence_length, (i + 1) * sequence_length] of the stream: each token is predicted once.
-    At most `validation_examples` windows of the validation tokens are kept, spread evenly over them.
+    Window i has the tokens [i * sequence_length, (i + 1) * sequence_length] of the stream, including both ends, so each
+    token is predicted once. At most `validation_examples` windows of the validation tokens are used, evenly spaced.
 
-    Raises ConfigError for a length or count out of range, DataError when `source` holds no window to train on.
+    Raises ConfigError for a length or count out of range, DataError if `source` has no window to train on.
     """
     if sequence_length < 1:
         raise ConfigError(f"data.sequence_length={sequence_length}: expected at least 1 word.")
@@ -31,7 +31,7 @@ def language_model_dataset(
     if len(train) == 0:
         raise DataError(
             f"{source}: {len(corpus.train)} tokens to train on are fewer than one example needs, "
-            f"{sequence_length + 1}. Give it more text or lower data.sequence_length."
+            f"{sequence_length + 1}. Provide more text or lower data.sequence_length."
         )
     validation = spread(cut_windows(corpus.validation, sequence_length), validation_examples)
     return ArrayDataset(
@@ -50,13 +50,13 @@ def _digest(vocabulary: Sequence[str]) -> str:
 
 
 def cut_windows(tokens: np.ndarray, sequence_length: int) -> np.ndarray:
-    """Return windows [n, sequence_length + 1] of `tokens` [t], a view; neighbours share one token."""
+    """Returns windows [n, sequence_length + 1] of `tokens` [t] as a view. Adjacent windows share one token."""
     if len(tokens) <= sequence_length:
         return np.empty((0, sequence_length + 1), tokens.dtype)
     return np.lib.stride_tricks.sliding_window_view(tokens, sequence_length + 1)[::sequence_length]
 
 
 def spread(examples: np.ndarray, count: int) -> np.ndarray:
-    """Return `count` evenly spaced rows of `examples`, or all when there are fewer."""
+    """Returns `count` evenly spaced rows of `examples`, or all rows if there are fewer."""
     count = min(count, len(examples))
     return examples[np.arange(count) * len(examples) // max(count, 1)]

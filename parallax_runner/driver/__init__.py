@@ -1,1 +1,1 @@
-"""The process that a person starts: plans, launches, supervises, records, and prints what became of a run."""
+"""The process that the user starts. It plans, launches, supervises and records a run, and prints the outcome."""

@@ -1,4 +1,4 @@
-"""What a run hands to its tracker beside numbers: its record, images, checkpoints, and the model for serving."""
+"""The files that a run gives to its tracker: its record, logs, plots, checkpoints, and the model for serving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class RunArtifacts:
-    """Make it before anything is launched: checkpoints that are there already are another run's."""
+    """The artifacts of one run. Make this object before the launch: checkpoints that exist by then belong to another
+    run."""
 
     def __init__(self, config: RunConfig, run_dir: Path, tracker: Tracker) -> None:
         self._run_dir, self._tracker, self._is_tracked = run_dir, tracker, config.tracking.enabled
@@ -31,11 +32,12 @@ class RunArtifacts:
         self._checkpoints = CheckpointArtifacts(which, ckpt_dir, run_dir, tracker.log_checkpoint)
 
     def on_checkpoint(self, prefix: Path) -> None:
-        """Takes note of a checkpoint that was written."""
+        """Records a checkpoint that was written."""
         self._checkpoints.on_checkpoint(prefix)
 
     def close(self, summary_path: Path, saved_model: str | None, keras_model: str | None = None) -> None:
-        """Hands over what there is at the end, small things first; `saved_model` is a folder, `keras_model` a file."""
+        """Logs all artifacts at the end of the run, small ones first. `saved_model` is a folder, `keras_model` a
+        file."""
         if not self._is_tracked:
             return
         record = (self._run_dir / frozen.FILE_NAME, self._run_dir / "plan.json", summary_path)
@@ -61,6 +63,6 @@ class RunArtifacts:
 
         try:
             return [self._run_dir / plots.FOLDER] if plots.plot_run(self._run_dir, self._tracker.history()) else []
-        except Exception as error:  # Whatever a font cache or a disk has against it: the numbers are there.
+        except Exception as error:  # such as a broken font cache or a full disk; the numbers are recorded anyway
             log.warning("no plots: %s: %s", type(error).__name__, error)
             return []

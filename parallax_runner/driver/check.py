@@ -1,4 +1,4 @@
-"""Validates every job of a command line, before Hydra runs the first."""
+"""Validates all jobs of a command line before Hydra runs the first one."""
 
 import argparse
 import sys
@@ -22,8 +22,8 @@ from parallax_runner.planning.routes.check import check_routes, unused
 
 @dataclass(frozen=True)
 class CheckedJob:
-    """One job: `config` is resolved, and without Hydra's node; `overrides` are all but those of that node, `title` has
-    those that differ among the jobs."""
+    """One job. `config` is resolved and has no `hydra` node. `overrides` are all overrides except those of that node.
+    `title` has the overrides that differ among the jobs."""
 
     config: RunConfig
     title: str
@@ -34,10 +34,10 @@ class CheckedJob:
 class CheckedSweep:
     """A sweep whose jobs are all valid, in the folder `dir`.
 
-    `jobs` is empty where a sweeper chooses values as it goes. `first` is the first one's configuration, or what is
-    common to those to come. `swept` has each key that is swept over with what was said of it, such
-    as `mpi,ps`. `more_lines` are overrides that Hydra must be given to compose the same. Several jobs may run at a time
-    where it `is_parallel`, as jobs of Slurm where it `is_on_slurm`.
+    `jobs` is empty if a sweeper chooses values during the sweep. `first` is the configuration of the first job, or the
+    common part of the jobs to come. `swept` maps each swept key to its values on the command line, such as `mpi,ps`.
+    `more_lines` are the additional overrides with which Hydra composes the same jobs. If the sweep `is_parallel`,
+    several jobs may run at a time, as jobs of Slurm if it `is_on_slurm`.
     """
 
     dir: Path
@@ -50,26 +50,26 @@ class CheckedSweep:
 
     @property
     def dir_line(self) -> str:
-        """The override with which a command line goes on with this sweep."""
+        """The override with which a command line continues this sweep."""
         return self.more_lines[0]
 
 
 def check(arguments: argparse.Namespace) -> CheckedSweep | None:
-    """Composes and validates every job of Hydra's parsed command line; returns the sweep if it is one.
+    """Composes and validates all jobs of Hydra's parsed command line. Returns the sweep, or None for a single job.
 
     Raises:
-        ConfigError: the first thing that is wrong, in one message.
-        SystemExit: with status 0, in a task of Slurm that is not the driver.
+        ConfigError: for the first error, in one message.
+        SystemExit: with status 0, in a Slurm task that is not the driver.
     """
     composer = Composer(arguments.config_name or CONFIG_NAME, arguments.config_path, arguments.config_dir)
-    if arguments.cfg is not None:  # it only shows: what the values mean does not matter yet
+    if arguments.cfg is not None:  # the command only shows the configuration, so the values need not be valid
         composer.job(arguments.overrides)
         return None
     command = composer.command(arguments.overrides, multirun=arguments.multirun)
     if isinstance(command, Job):
         (checked,) = _validated([command])
         if checked.config.cluster.launcher == slurm_allocation.LAUNCHER and slurm_allocation.is_surplus_task():
-            raise SystemExit(0)  # srun has started several of us, and the first one is the driver
+            raise SystemExit(0)  # srun has started several tasks; the first one is the driver
         return None
     reason = unwritable(command.dir)
     if reason is not None:
@@ -88,7 +88,7 @@ def check(arguments: argparse.Namespace) -> CheckedSweep | None:
 
 
 def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError where a sweeper would look for the worst job."""
+    """Raises ConfigError if a sweeper would optimise in the wrong direction."""
     objective, wanted = config.train.objective, config.train.direction
     if wanted is None and objective not in (None, "loss", PERPLEXITY.metric):
         raise refusal(
@@ -104,16 +104,16 @@ def _check_direction(direction: Any, config: RunConfig, origins: Origins) -> Non
     if objective is None:
         known = ", ".join(one.name for one in (PERPLEXITY, VALIDATION_LOSS, TRAINING_LOSS))
         needed = (
-            f"the objective, which is the first of these that a run has, is minimized: {known}; leave it out, or name "
+            f"the default objective, the first of these that a run has, is minimized: {known}; leave it out, or name "
             "another objective with train.objective and train.direction"
         )
     else:
-        needed = f"expected that of train.objective={objective}, {wanted or 'minimize'}"
+        needed = f"expected {wanted or 'minimize'}, the direction of train.objective={objective}"
     raise refusal("hydra.sweeper.direction", origins, needed, value=name)
 
 
 def validated(job: Job) -> RunConfig:
-    """The resolved configuration of a job. Raises ConfigError with the first thing that is wrong."""
+    """Returns the resolved configuration of a job. Raises ConfigError for the first error."""
     config = validate(resolve(job), job.origins)
     check_routes(config, job.origins)
     check_choice_names(job.origins)
@@ -123,7 +123,7 @@ def validated(job: Job) -> RunConfig:
 def _validated(jobs: Iterable[Job], *, needs_objective: bool = False) -> list[CheckedJob]:
     folders: set[Path] = set()
     checked = []
-    notes: dict[str, str] = {}  # by key: of many jobs one is told
+    notes: dict[str, str] = {}  # by key: a note that many jobs share is printed once
     for job in jobs:
         title, overrides = as_typed(job.config.hydra)
         direction = job.config.hydra.sweeper.get("direction")

@@ -1,4 +1,4 @@
-"""The cost model of what a plan is asked for, and the constants that are known of a configuration's cluster."""
+"""The cost model for a requested plan, and the constants of a configuration's cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from parallax_runner.planning.plan_request import PlanRequest
 
 
 def cost_model(request: PlanRequest, known: Constants) -> CostModel:
-    """Of the processes that are asked for: each counts as a host, as the constants are of processes too."""
+    """Returns the cost model for the requested processes. Each process counts as a host, because the constants are per
+    process, too."""
     return CostModel(
         cluster=Cluster(request.workers, request.servers),
         constants=known,
@@ -35,15 +36,15 @@ def cost_model(request: PlanRequest, known: Constants) -> CostModel:
 
 
 def constants_of(config: RunConfig) -> Constants:
-    """Those that scripts/calibrate has measured on this cluster, or else the defaults."""
+    """Returns the constants that scripts/calibrate measured on this cluster, or else the defaults."""
     try:
         return constants.load(constants_path(config))
-    except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
+    except (OSError, ValueError, KeyError, TypeError):  # no file, or a file of another version
         return DEFAULTS
 
 
 def constants_path(config: RunConfig) -> Path:
-    """Where the constants of the configuration's cluster are kept: it is told by its hosts and their cores."""
+    """Returns the path of the constants of the configuration's cluster. Hosts and their cores identify the cluster."""
     lines, threads = config.cluster.resource_info, config.cluster.threads_per_worker
     described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), threads]
     return cache_root() / "calibration" / f"{cache_key(described)}.json"

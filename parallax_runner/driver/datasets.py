@@ -1,4 +1,4 @@
-"""What a tracker is told of the data that a run reads."""
+"""The facts about a run's data that a tracker records."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ DIGEST_CHARS = 16
 
 
 def dataset_facts(config: RunConfig, dataset: Dataset) -> list[DatasetFacts]:
-    """The training data and, if there are any, the validation data; nothing where a script reads its data itself.
+    """Returns the facts about the training data and the validation data, if any. Returns none for a script, which reads
+    its data itself.
 
-    The digest is of the configuration of the data, of the features' shapes and dtypes, and of what the data says of its
-    numbers. The examples are not read for it.
+    The digest covers the configuration of the data, the features' shapes and dtypes, and the numbering of the examples.
+    The examples are not read for it.
     """
     target = config.model["_target_"]
     if target == SCRIPT:

@@ -1,4 +1,4 @@
-"""Ends and begins epochs: between two of them all ranks wait for what callbacks decide."""
+"""Ends and begins epochs. Between two epochs all ranks wait for the decisions of callbacks."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from parallax_runner.track.run_record import RunRecord
 
 
 class EpochCalls(Protocol):
-    """What is called between steps, in the process that drives the run. Epochs are counted from 0 on."""
+    """The callbacks between epochs, in the driver's process. Epochs are counted from 0."""
 
     def begin(self, epoch: int) -> None:
-        """Before the first step of an epoch."""
+        """Called before the first step of an epoch."""
 
     def end(self, epoch: int) -> None:
-        """After the last step of an epoch, when its checkpoint is written and its validation is done."""
+        """Called after the last step of an epoch, when its checkpoint is written and its validation is done."""
 
     @property
     def stops(self) -> bool:
-        """Whether the training is to end now."""
+        """Whether training must end now."""
 
     @property
     def learning_rate(self) -> float | None:
-        """What the next steps are to use; None where nothing has changed it."""
+        """The learning rate of the next steps, or None if nothing has changed it."""
 
 
 @dataclass
 class Epochs:
-    """The epochs of one run, of `steps` steps each; `first` is the number of the first one."""
+    """The epochs of one run, with `steps` steps each. `first` is the number of the first epoch."""
 
     steps: int
     calls: EpochCalls
@@ -37,16 +37,16 @@ class Epochs:
     first: int = 0
     _begun: int | None = None
     _ended: int | None = None
-    _rates: dict[int, float | None] = field(default_factory=dict)  # by epoch, for one that is repeated
+    _rates: dict[int, float | None] = field(default_factory=dict)  # by epoch, for epochs that a restart repeats
     _waiting: set[int] = field(default_factory=set)
 
     def restart(self) -> None:
-        """All ranks begin again, from a checkpoint: none waits any more."""
+        """Resets the waiting ranks when all ranks start again from a checkpoint."""
         self._waiting = set()
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """The order to all ranks, when the last of them has come to `step`. What is called for an epoch is called once,
-        also where a restart repeats its steps."""
+        """Returns the order to all ranks when the last rank has reached `step`, otherwise None. The callbacks of an
+        epoch are called once, even if a restart repeats its steps."""
         del step_secs
         self._waiting.add(rank)
         if len(self._waiting) < self.workers:
@@ -64,7 +64,7 @@ class Epochs:
         return {"plan": None, "until": until, "ends": self.calls.stops, "learning_rate": rate}
 
     def finish(self, step: int) -> None:
-        """After the run: `step` steps are done."""
+        """Ends the last epoch if it is complete. Call it after the run, when `step` steps are done."""
         if step % self.steps == 0 and step > 0:
             self._end(self.first + step // self.steps - 1)
 
@@ -74,5 +74,5 @@ class Epochs:
             self.calls.end(epoch)
 
 
-# Makes, of a run's record, what is asked between epochs.
+# Makes the epochs of a run from its record.
 MakeEpochs = Callable[[RunRecord], Epochs]

@@ -1,4 +1,4 @@
-"""What a run is compared by: as `train.objective` says, else as the model does, else by its loss."""
+"""The metric by which runs are compared: `train.objective`, else the model's `validation_metric`, else the loss."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> Goal:
-    """The goal of a run.
+    """Returns the goal of a run.
 
-    Raises ConfigError where the configuration names what no validation finds, and PlanError where the model does.
+    Raises ConfigError if the configuration names a metric that validations do not compute, and PlanError if the model
+    does.
     """
     by_model = _named_by_model(single)
     if config.train.objective is None:
@@ -30,14 +31,15 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
 
 
 def _goals_of(single: SingleDeviceGraph) -> dict[str, Goal | None]:
-    """What a validation finds, by name; None where nobody knows which values are better."""
+    """Returns the goals that a validation computes, by name. The goal is None if it is unknown which values are
+    better."""
     directions = {} if single.validation_metrics is None else single.validation_metrics.directions
     found = {name: None if direction is None else Goal(name, name, direction) for name, direction in directions.items()}
     return {"loss": VALIDATION_LOSS, **found}
 
 
 def _named_by_model(single: SingleDeviceGraph) -> Goal:
-    """What the model's own `validation_metric` names."""
+    """Returns the goal that the model's `validation_metric` names."""
     name = single.validation_metric
     if name is None:
         return VALIDATION_LOSS
@@ -52,7 +54,7 @@ def _named_by_model(single: SingleDeviceGraph) -> Goal:
     goal = goals[name]
     if goal is None:
         raise PlanError(
-            f"the model's validation_metric={name!r}: nobody knows which of its values are better: give the metric a "
+            f"the model's validation_metric={name!r}: it is unknown which of its values are better: give the metric a "
             "direction"
         )
     return goal
@@ -64,18 +66,18 @@ def _named_by_user(config: RunConfig, goals: dict[str, Goal | None]) -> Goal:
         close = difflib.get_close_matches(name.removeprefix("val_").removeprefix("validation_"), goals, n=1)
         hint = f"; did you mean train.objective={close[0]}?" if close else ""
         known = ", ".join(sorted(goals))
-        raise ConfigError(f"train.objective={name}: no validation of this model finds it; it finds {known}{hint}")
+        raise ConfigError(f"train.objective={name}: validations of this model compute only {known}{hint}")
     goal = goals[name]
     if goal is None and direction is None:
         raise ConfigError(
-            f"train.objective={name}: nobody knows which of its values are better: add train.direction=maximize, or "
+            f"train.objective={name}: it is unknown which of its values are better: add train.direction=maximize, or "
             "minimize"
         )
     if goal is None:
         return Goal(name, name, _direction(direction))
     if direction not in (None, goal.direction):
         raise ConfigError(
-            f"train.direction={direction}: expected {goal.direction}, which {name} says of itself; leave it out"
+            f"train.direction={direction}: expected {goal.direction}, the direction of {name}; leave it out"
         )
     return goal
 

@@ -1,4 +1,5 @@
-"""A Keras model and a training step have an optimizer of their own; the group `optimizer` is for other models."""
+"""Handles models with their own optimizer: Keras models and training steps. The group `optimizer` is for other
+models."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.errors import ConfigError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
-# What conf/config.yaml chooses where nobody else does.
+# The default choice of conf/config.yaml.
 DEFAULT = "adagrad"
 
 
 def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig:
-    """The configuration without its group `optimizer`, where the model has its own.
+    """Returns the configuration without its group `optimizer` if the model has its own optimizer.
 
-    Raises ConfigError where somebody has chosen one.
+    Raises ConfigError if the configuration chooses an optimizer for such a model.
     """
     if not single.has_optimizer:
         return config
@@ -28,7 +29,7 @@ def without_optimizer(config: RunConfig, single: SingleDeviceGraph) -> RunConfig
     if plain(config.optimizer) != default:
         raise ConfigError(
             f"optimizer._target_={config.optimizer['_target_']}: model._target_={config.model['_target_']} makes a "
-            "Keras model or a training step, which has an optimizer of its own: remove optimizer=…, and add "
+            "Keras model or a training step, which has its own optimizer: remove optimizer=…, and add "
             "an argument to the model's function for each value to change (model.learning_rate=…)"
         )
     return dataclasses.replace(config, optimizer={})

@@ -1,4 +1,4 @@
-"""What a search for the number of pieces leaves: fields of `summary.json`, metrics, a plot."""
+"""The results of a search for the number of shards: fields of `summary.json`, metrics and a plot."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PLOTS = "plots"
 
 @dataclass(frozen=True)
 class SearchSummary:
-    """The search in `summary.json`, under the names that the file has: the trials, the curve and the choice. Steps and
-    seconds are of trials that were part of the training."""
+    """The search in `summary.json`, with the field names of the file: the trials, the curve and the choice. Steps and
+    seconds count only trials that were part of training."""
 
     partition_candidates: tuple[int, ...]
     partition_step_ms: tuple[float, ...]
@@ -33,7 +33,7 @@ class SearchSummary:
 
     @classmethod
     def of(cls, trials: Sequence[Trial], choice: Choice | None) -> SearchSummary:
-        """What trials and choice say."""
+        """Returns the summary of trials and choice."""
         curve = None if choice is None else choice.curve
         return cls(
             partition_candidates=tuple(trial.partitions for trial in trials),
@@ -47,9 +47,9 @@ class SearchSummary:
 
 
 def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_dir: Path) -> None:
-    """Times against pieces, as metrics whose step is the number of pieces, and as a plot. Metrics only once the search
-    has come to its end: a tracker takes steps in ascending order only, and a search that goes on tries smaller numbers,
-    too."""
+    """Logs the step times, as a plot and as metrics whose step is the number of shards. Metrics are logged only when
+    the search has ended: a tracker accepts steps only in ascending order, and a continued search may also try smaller
+    numbers."""
     if not trials:
         return
     if choice is not None:
@@ -58,7 +58,7 @@ def track(trials: Sequence[Trial], choice: Choice | None, tracker: Tracker, run_
     path = run_dir / PLOTS / plot.FILE_NAME
     try:
         plot.draw(trials, choice, path)
-    except Exception as error:  # a font cache, a disk: the numbers are there
+    except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved anyway
         log.warning("no plot of the search: %s: %s", type(error).__name__, error)
         return
     tracker.log_artifact(path, PLOTS)

@@ -1,5 +1,4 @@
-"""`partition=search`: into how many pieces sparse variables are best cut, found in short trials that are part of the
-training."""
+"""`partition=search`: finds the best number of shards of sparse variables in short trials that are part of training."""
 
 from __future__ import annotations
 
@@ -33,30 +32,30 @@ log = logging.getLogger(__name__)
 
 
 def planned(config: RunConfig, plan: Plan) -> Plan:
-    """The plan with what is to be said of the search. Raises PlanError where it cannot be made."""
+    """Returns the plan with notes about the search. Raises PlanError if a search is impossible."""
     if config.partition.name != "search":
         return plan
     allowed = _range(config, plan)
     notes = []
     if allowed is None:
         if config.action == "search":
-            raise PlanError("action=search: no sparse variable is on a server, so there is nothing to cut in pieces")
-        notes.append("partition=search searches for nothing: no sparse variable is on a server")
+            raise PlanError("action=search: no sparse variable is on a server, so there is nothing to shard")
+        notes.append("partition=search has no effect: no sparse variable is on a server")
     elif config.action == "plan":
         notes.append(f"partition=search begins with {allowed.start} and tries {allowed.least} to {allowed.most} pieces")
     return dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
 def is_due(config: RunConfig, plan: Plan) -> bool:
-    """Whether the number of pieces is to be found."""
+    """Whether this run must search for the number of shards."""
     return config.partition.name == "search" and config.action != "plan" and _range(config, plan) is not None
 
 
 class PartitionSearch:
-    """The search of one run: the plan to go by next, and what trials have said.
+    """The search of one run: the next plan, and the results of the trials.
 
-    Trials and choice are kept in the run's folder and in the user's cache, and taken up from there if they were made
-    for the same graph, data and cluster; under `action=search` only those of a search that was not finished.
+    Trials and choice are saved in the run's folder and in the user's cache. A later search for the same graph, data and
+    cluster continues from them. With `action=search`, only an unfinished search is continued.
     """
 
     def __init__(
@@ -89,13 +88,13 @@ class PartitionSearch:
 
     @property
     def trial_steps(self) -> int:
-        """Of one trial, warm-up included."""
+        """The number of steps of one trial, including warm-up."""
         steps = self._config.partition.steps_per_trial
         assert steps is not None  # config/validate_partition.py
         return WARM_UP_STEPS + steps
 
     def next_plan(self) -> Plan:
-        """The plan to go by now: of the next number to try, or of the choice, which is made where nothing is left."""
+        """Returns the plan for the next number to try. If no number is left, makes the choice and returns its plan."""
         if self.choice is None:
             number = next_partitions(self.trials, self._allowed)
             if number is None:
@@ -112,11 +111,11 @@ class PartitionSearch:
         return self.plan
 
     def begin(self, config: RunConfig) -> RunConfig:
-        """What an attempt is to begin with: leaves `plan.json` and `config.yaml`, and returns the configuration."""
+        """Prepares an attempt: writes `plan.json` and `config.yaml`, and returns the configuration."""
         self._by_rank = {}
         plans.save(self.next_plan(), self._run_dir / plans.FILE_NAME)
         begun = with_partitions(config, self.partitions if self.choice is not None else config.partition.num)
-        if config.action == "search":  # it ends when the choice is made
+        if config.action == "search":  # the run ends when the choice is made
             steps = MOST_TRIALS * self.trial_steps + 1
             train = dataclasses.replace(begun.train, steps=steps, log_every=steps)
             begun = dataclasses.replace(begun, train=train)
@@ -124,7 +123,8 @@ class PartitionSearch:
         return begun
 
     def on_segment(self, rank: int, step: int, step_secs: Sequence[float]) -> dict[str, Any] | None:
-        """The order to all ranks, when the last of them tells what the segment up to `step` took."""
+        """Records a rank's step times of the segment up to `step`. Returns the order to all ranks when the last rank
+        has reported, otherwise None."""
         self._by_rank[rank] = step_secs
         if len(self._by_rank) < self.plan.workers:
             return None
@@ -141,34 +141,34 @@ class PartitionSearch:
         }
 
     def on_recut(self, rank: int, secs: float) -> None:
-        """The ranks have changed to another plan."""
+        """Counts the time that the ranks took to change to another plan."""
         self._count(0, secs)
-        log.info("search: cut anew in %s in %.1f s", _counted(self.partitions), secs)
+        log.info("search: resharded into %s in %.1f s", _counted(self.partitions), secs)
 
     def take(self, trial: Trial) -> None:
-        """Notes what a trial has measured."""
+        """Records the measurement of a trial."""
         self.trials = (*self.trials, trial)
         times = f"{1000 * trial.secs:.4g} ms a step ± {1000 * trial.error_secs:.2g}"
         tell(f"{_counted(trial.partitions)}: {times}")
         self._keep()
 
     def summary(self) -> SearchSummary:
-        """What `summary.json` says of it."""
+        """Returns the fields of `summary.json` about the search."""
         found = SearchSummary.of(self.trials, self.choice)
         if self._has_counted:
             found = dataclasses.replace(found, partition_search_steps=self.steps, partition_search_secs=self.secs)
         return found
 
     def close(self) -> None:
-        """Records what came of the search, also where it was interrupted."""
+        """Records the outcome of the search, also if it was interrupted."""
         if not self._was_tracked:
             track(self.trials, self.choice, self._tracker, self._run_dir)
         if self.choice is None:
-            kept = f"{len(self.trials)} trials are kept for a run that goes on"
+            kept = f"{len(self.trials)} trials are saved for a resumed run"
             tell(f"not finished: {kept}; a trial takes {self.trial_steps} steps")
 
     def _take_up(self) -> None:
-        """What an earlier search has left, in this folder or elsewhere."""
+        """Continues from the trials and choice of an earlier search, in this folder or in the cache."""
         for path in self._paths:
             found = record.load(self._made_for, path)
             if not found.trials or (found.choice is not None and self._config.action == "search"):
@@ -177,9 +177,9 @@ class PartitionSearch:
             where = self._run_dir if path == self._paths[0] else path
             if found.choice is None:
                 known = ", ".join(str(trial.partitions) for trial in found.trials)
-                tell(f"goes on with the trials of an earlier run, in {where}: {known}")
+                tell(f"continues with the trials of an earlier run, in {where}: {known}")
             else:
-                tell(f"{_counted(found.choice.partitions)}, as an earlier run has found, in {where}")
+                tell(f"{_counted(found.choice.partitions)}, found by an earlier run, in {where}")
             self._was_tracked = found.choice is not None and path == self._paths[0]
             self._keep()
             return
@@ -201,26 +201,27 @@ class PartitionSearch:
         try:
             record.save(self.trials, self.choice, self._made_for, self._paths[1])
         except OSError as error:  # the next run searches again
-            log.warning("the search is not kept: %s", error)
+            log.warning("the search is not cached: %s", error)
 
     def _count(self, steps: int, secs: float) -> None:
         self.steps, self.secs, self._has_counted = self.steps + steps, self.secs + secs, True
 
 
 def with_partitions(config: RunConfig, partitions: int) -> RunConfig:
-    """The configuration with another number of pieces."""
+    """Returns the configuration with another number of shards."""
     partition = dataclasses.replace(config.partition, num=partitions, cut=Cut.BY_BYTES.value)
     return dataclasses.replace(config, partition=partition)
 
 
 def _range(config: RunConfig, plan: Plan) -> Range | None:
-    """What may be tried; None where the plan cuts nothing. Raises PlanError where a variable has too few rows."""
+    """Returns the range of numbers to try, or None if the plan shards no variable. Raises PlanError if a variable has
+    too few rows."""
     assert config.partition.min is not None  # config/validate_partition.py
     return range_of(plan, least=config.partition.min, most=config.partition.max)
 
 
 def _made_for(config: RunConfig, plan: Plan) -> dict[str, Any]:
-    """What a choice holds for: the same graph, data, cluster, way to communicate, and search."""
+    """Returns the key of a choice: it is valid for the same graph, data, cluster, communication mode and search."""
     content = frozen.plain(config)
     asked = {key: value for key, value in content["partition"].items() if key not in ("num", "cut")}
     return {
@@ -239,6 +240,6 @@ def _counted(partitions: int) -> str:
 
 
 def tell(line: str) -> None:
-    """A line of the search, on the terminal and in the driver's log."""
+    """Prints a line about the search on the terminal and in the driver's log."""
     log.info("search: %s", line)
     print(f"search: {line}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`train.patience`: ends a training whose validations find nothing better any more."""
+"""`train.patience`: ends training when validations no longer improve."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Patience:
-    """Implements `EpochCalls`, where an epoch is what lies between two validations. `most` of them in a row may find no
-    better value of the record's goal. A run that is started again by hand counts anew."""
+    """Implements `EpochCalls`. An epoch is the time between two validations. Training ends after `most` consecutive
+    validations without a better value of the record's goal. A run that is restarted by hand counts from zero."""
 
     record: RunRecord
     most: int
@@ -25,10 +25,10 @@ class Patience:
     _without: int = 0
 
     def begin(self, epoch: int) -> None:
-        """Nothing is to be done before."""
+        """Does nothing."""
 
     def end(self, epoch: int) -> None:
-        """Looks at the validation that the epoch ended with."""
+        """Checks the validation at the end of the epoch."""
         goal = self.record.goal
         value = goal.in_validation(self.record.validation)
         if value is None or not math.isfinite(value):
@@ -38,16 +38,16 @@ class Patience:
         else:
             self._without += 1
         if self.stops:
-            log.info("validation %d: no better %s in %d validations: the end", epoch + 1, goal.name, self._without)
+            log.info("validation %d: no better %s in %d validations: stopping", epoch + 1, goal.name, self._without)
 
     @property
     def stops(self) -> bool:
-        """Whether it has lasted long enough."""
+        """Whether `most` consecutive validations found no better value."""
         return self._without >= self.most
 
 
 def epochs_of(config: RunConfig) -> MakeEpochs | None:
-    """What makes epochs that end with a validation; None where the training does not end before its last step."""
+    """Returns the function that makes epochs that end with a validation, or None if there is no patience limit."""
     most, steps = config.train.patience, config.train.validate_steps
     if config.action != "train" or most is None or steps is None:
         return None

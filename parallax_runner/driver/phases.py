@@ -1,4 +1,4 @@
-"""What a run does between its plan and its first step, in a line each."""
+"""The phases of a run between its plan and its first step, in one line each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from parallax_runner.plan.plan import Plan
 
-# The stages of the chief's start that take long, by the names under which it reports them (process/stage_times.py).
+# The slow stages of the chief's start, by the names under which it reports them (process/stage_times.py).
 PHASES = {
     "import TensorFlow": "loading TensorFlow",
     "graph": "building the graph",
@@ -18,13 +18,13 @@ RESTORING = "restoring step {step}"
 
 
 def starting(plan: Plan) -> str:
-    """`starting 2 workers and 1 server`."""
+    """Returns for example "starting 2 workers and 1 server"."""
     servers = f" and {_counted(plan.servers, 'server')}" if plan.servers else ""
     return f"starting {_counted(plan.workers, 'worker')}{servers}"
 
 
 def on_stage(show: Callable[[str], None], step: int) -> Callable[..., Mapping[str, Any] | None]:
-    """What hears of a rank's stages, for ranks that start from `step`."""
+    """Returns the handler that shows the stages of ranks that start from `step`."""
 
     def heard(rank: int, name: str) -> None:
         phase = RESTORING.format(step=step) if name == "initialize" and step else PHASES.get(name)

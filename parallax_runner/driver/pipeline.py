@@ -1,4 +1,4 @@
-"""All stages on one screen: what the driver does with a configuration.
+"""All stages of the driver, from a configuration to the record of a run.
 
 config → data → captured graph → analysis → plan → launch (rank.py runs in each worker) → record
 """
@@ -73,21 +73,21 @@ BALANCED_BY_BOUNDS = (
 
 
 def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None = None) -> Objective | None:
-    """Runs one job to its end and returns its objective, None where the action has none.
+    """Runs one job to its end. Returns its objective, or None if the action has none.
 
-    `source` has the graph and the data; they are the configuration's own unless a script brings them. `epochs` makes,
-    of the run's record, what is asked between epochs.
+    `source` provides the graph and the data, from the configuration or from a script. `epochs` makes, from the run's
+    record, the object that is called between epochs.
 
-    Raises ParallaxError where the configuration, data, graph or plan is at fault, and SystemExit with the run's status
-    where a run failed or was stopped.
+    Raises ParallaxError if the configuration, data, graph or plan is at fault, and SystemExit with the run's status if
+    a run failed or was stopped.
     """
-    # TensorFlow's notes on its build are of no use here; its errors still come through.
+    # Hides TensorFlow's notes about its build, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     run_dir = Path(config.run_dir).resolve()
     config = size_cluster(config)
     state = RunState.begun(config)
     if config.action == "sync":
-        raise ConfigError("action=sync does not run a job: give it plainly, as in action=sync run_dir=runs/first")
+        raise ConfigError("action=sync does not run a job: use it alone, as in action=sync run_dir=runs/first")
     more = slurm_job.ending_signals(config)
     with Interrupts(*more) as interrupts, slurm_job.started_again(interrupts), _alone_in(run_dir):
         try:
@@ -101,7 +101,7 @@ def drive(config: RunConfig, source: Source = MODEL, epochs: MakeEpochs | None =
             reason = str(told) if isinstance(told, ParallaxError) else f"{type(told).__name__}: {told}"
             report.leave_summary(run_dir, dataclasses.replace(state.known(), status="failed", error=reason))
             raise told from told.__cause__
-    if state.job_script is not None:  # it starts in this folder, perhaps at once
+    if state.job_script is not None:  # the job may start in this folder at once, so the lock must be released
         slurm_job.hand_over(config, state.job_script)
     return objective
 
@@ -129,7 +129,7 @@ def _drive(
     stages.tell("start of Python", stages.process_age_secs())
     recovery.forget_failure(run_dir)
     before = read_summary(run_dir)
-    # An earlier run's must not be taken for this one's.
+    # The summary of an earlier run must not be mistaken for this run's.
     (run_dir / SUMMARY).unlink(missing_ok=True)
     if (recorder := tracker_class(config)) is not None:
         recorder.check(frozen.plain(config))
@@ -178,7 +178,7 @@ def _drive(
 
 
 def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Path) -> None:
-    """What workers need beside the configuration to build the same graph, or to say where theirs differs."""
+    """Writes the files that workers need to build the same graph, or to report where theirs differs."""
     from parallax_runner.graph import fingerprint, generators
 
     fingerprint.Outline.of(single.meta_graph.graph_def).save(run_dir / fingerprint.FILE_NAME)
@@ -189,9 +189,10 @@ def _leave_for_workers(config: RunConfig, single: SingleDeviceGraph, run_dir: Pa
 def _measured(
     config: RunConfig, source: Source, single: SingleDeviceGraph, run_dir: Path, interrupts: Interrupts
 ) -> Measured | None:
-    """Which rows steps touch: by a trial where it is wanted, otherwise if an earlier run has measured it.
+    """Returns the measurement of the rows that steps touch: by a trial if the configuration asks for it, otherwise from
+    an earlier run, if any.
 
-    Of a script nothing is known beforehand, since it feeds its data itself: then the plan has bounds.
+    Returns None for a script, which feeds its data itself. The plan then uses upper bounds.
     """
     if source is not MODEL:
         return None
@@ -215,7 +216,7 @@ def _measure(config: RunConfig, source: Source, run_dir: Path, interrupts: Inter
 
 
 def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
-    """The plan of one process with one replica, which waits for nobody."""
+    """Returns the plan of a single process with one replica, which waits for no other process."""
     from parallax_runner.graph.devices import without_tasks
 
     ps = dataclasses.replace(config.comm.ps, staleness=None, backup_workers=0)
@@ -230,7 +231,7 @@ def plan_alone(config: RunConfig, single: SingleDeviceGraph) -> Plan:
 
 @stage("plan")
 def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured | None = None) -> Plan:
-    """The plan for this graph and cluster; `measured` is what is known of the rows that steps touch."""
+    """Returns the plan for this graph and cluster. `measured` has the rows that steps touch, if they are known."""
     from parallax_runner.analysis.classify import classify
     from parallax_runner.analysis.devices import check_devices
     from parallax_runner.analysis.held_back import check_held_back
@@ -270,7 +271,7 @@ def _advice(config: RunConfig, single: SingleDeviceGraph, plan: Plan, measured: 
 
 @stage("find a checkpoint")
 def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, run_dir: Path) -> RunConfig:
-    """The configuration with `ckpt.resume` settled: a checkpoint's prefix, or `never`."""
+    """Returns the configuration with `ckpt.resume` resolved to a checkpoint's prefix or `never`."""
     from parallax_runner.checkpoints.best import fault_of_best
     from parallax_runner.checkpoints.folder import prepare
     from parallax_runner.checkpoints.start import find_start
@@ -280,14 +281,14 @@ def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, 
         model = {**model, "first_process": str(run_dir)}
     if profile.dir is not None:
         profile = dataclasses.replace(profile, dir=str(Path(profile.dir).resolve()))
-    if config.action == "search":  # it leaves a choice behind, and nothing trained
+    if config.action == "search":  # the result is a choice, not a trained model
         ckpt = dataclasses.replace(ckpt, enabled=False)
     if ckpt.enabled:
         ckpt = dataclasses.replace(ckpt, dir=os.path.realpath(ckpt.folder))
         folder = Path(ckpt.folder)
         notes = prepare(folder)
         found = find_start(config.ckpt.resume, folder)
-        # `prepare` and `find_start` both tidy the folder, and each tells what it cannot remove.
+        # `prepare` and `find_start` both clean up the folder, and each reports what it cannot remove.
         for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
             log.warning("%s", note)
             print(f"parallax_runner: {note}", file=sys.stderr)
@@ -305,7 +306,7 @@ def _with_start(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset, 
 
 
 def _check_repeats(config: RunConfig) -> None:
-    """A verification that repeats no step would find everything equal."""
+    """Raises ConfigError for a verification without steps, which would find everything equal."""
     done = recovery.step_of(config)
     if config.action == "verify" and config.train.steps is not None and done >= config.train.steps:
         raise ConfigError(
@@ -362,7 +363,7 @@ def _run(
                     plan = search.plan
                     search.close()
             if config.action == "search":
-                record = None  # its steps have served, and are forgotten
+                record = None  # the steps of a search are not part of the result
         summary = dataclasses.replace(state.known(), status=result.status)
         if record is not None:
             record.end()
@@ -381,7 +382,7 @@ def _run(
         summary_path = report.leave_summary(run_dir, summary)
         if config.action == "train" and result.status == "finished":
             report.leave_outcome(plan, summary, _last_words(result), run_dir)
-        # The run has ended; who is in a hurry now does not wait for the tracker.
+        # The run has ended. A signal from now on means: do not wait for the tracker.
         was_interrupted = interrupts.received
         with interrupts.noted():
             report.tell_profile(config.profile)
@@ -399,18 +400,18 @@ def _run(
         if interrupts.received:
             _end_interrupted(run_dir, state.summary, interrupts, start.command(ckpt_path))
         raise
-    # A verification that found a difference has ended well: there is nothing to go on with.
+    # A verification that found a difference has run to its end, so there is nothing to resume.
     ended_early = result.status != "finished"
     report.tell_end(summary, result.failure, run_dir, start.command(summary.ckpt_path) if ended_early else None)
     if summary.status != "finished":
         raise SystemExit(interrupts.exit_status if result.status == "interrupted" else result.exit_status or 1)
     if config.action != "train" or validation.lacks_examples(config, single, dataset):
-        return None  # a loss is not to be compared with what other batches have been validated by
+        return None  # the training loss is not comparable with the validation loss of other runs
     return summary.objective
 
 
 def _last_words(result: RunResult) -> dict[int, dict[str, Any]]:
-    """What each rank has said at its end."""
+    """Returns the last message of each rank."""
     return {rank: fields for (role, rank), fields in result.done.items() if role == "worker"}
 
 

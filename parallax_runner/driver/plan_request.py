@@ -1,4 +1,4 @@
-"""From a configuration to what a plan is asked for."""
+"""Builds the request for a plan from a configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parallax_runner.planning.presets import preset_of
 def plan_request(
     config: RunConfig, variables: Sequence[VariableInfo], fingerprint: str, measured: Measured | None
 ) -> PlanRequest:
-    """The plan of a run; under comm=auto the choice of routes is still missing."""
+    """Returns the request for the plan of a run. With comm=auto the choice of routes is still missing."""
     return PlanRequest(
         comm=config.comm.name,
         variables=tuple(variables),
@@ -37,5 +37,5 @@ def plan_request(
 
 
 def cut_of(config: RunConfig) -> Cut:
-    """How sparse variables share the configured number of pieces."""
+    """Returns how sparse variables share the configured number of shards."""
     return Cut.BY_BYTES if config.partition.name == "search" else Cut(config.partition.cut)

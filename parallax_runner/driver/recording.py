@@ -17,7 +17,7 @@ from parallax_runner.track.tracker import NoTracker, RunInfo, Start, Tracker, fi
 
 
 def tracker_class(config: RunConfig) -> type[Tracker] | None:
-    """The class that records a job of this configuration, None where nothing is recorded."""
+    """Returns the class that records a job of this configuration, or None if nothing is recorded."""
     if not config.tracking.enabled or config.action in ("plan", "simulate"):
         return None
     return find_tracker(config.tracking.tracker)
@@ -25,7 +25,8 @@ def tracker_class(config: RunConfig) -> type[Tracker] | None:
 
 @stage("tracking")
 def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[str, Any]) -> Tracker:
-    """The record of this job, with its parameters; or nothing where tracking is off. `summary` is what is known."""
+    """Opens the record of this job and logs its parameters. Returns a `NoTracker` if tracking is off. `summary` has the
+    summary so far."""
     cls = tracker_class(config)
     if cls is None:
         return NoTracker()
@@ -46,7 +47,7 @@ def open_tracker(config: RunConfig, plan: Plan, run_dir: Path, summary: Mapping[
 
 
 def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> str:
-    """What a run is, and when it began: `lm-hybrid-2w-20261124-083000`."""
+    """Returns a name with the kind and start time of a run, for example `lm-hybrid-2w-20261124-083000`."""
     action = () if config.action == "train" else (config.action,)
     return "-".join(
         (*action, name_of_model(config), plan.comm, f"{plan.workers}w", time.strftime("%Y%m%d-%H%M%S", now))
@@ -54,7 +55,7 @@ def default_run_name(config: RunConfig, plan: Plan, now: time.struct_time) -> st
 
 
 def name_of_model(config: RunConfig) -> str:
-    """As the choice of `model` is called, or a script that brings its own."""
+    """Returns the name of the chosen `model`, or of the script that brings its own model."""
     if config.model["_target_"] == SCRIPT:
         return Path(config.model["path"]).stem
     return config.model_name

@@ -1,4 +1,4 @@
-"""How a run goes on after a failure: by itself from which checkpoint, and by hand with what `failure.json` says."""
+"""Recovery after a failure: the checkpoint for an automatic restart, and `failure.json` for a restart by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAILURE = "failure.json"
 
 @dataclass
 class Restarts:
-    """How often the processes of a run were started again after a failure: `done` times, at most `most`."""
+    """Counts the restarts of a run after failures: `done` so far, `most` allowed."""
 
     most: int
     done: int = 0
@@ -40,8 +40,9 @@ class Restarts:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What must be known of a run before it begins: `config` with `ckpt.resume` settled, `resume` as it was asked for,
-    and the number of the newest checkpoint that the folder held already. Those up to it are not this run's."""
+    """The facts about a run that must be recorded before it begins. `config` has `ckpt.resume` resolved, and `resume`
+    is the user's original value. `before` is the write number of the newest checkpoint in the folder: checkpoints up to
+    it are not this run's."""
 
     run_dir: Path
     config: RunConfig
@@ -50,17 +51,17 @@ class Recovery:
 
     @classmethod
     def of(cls, config: RunConfig, resume: str) -> Recovery:
-        """For a run that is about to begin."""
+        """Returns the facts for a run that is about to begin."""
         before = newest_write_number(Path(config.ckpt.folder)) if config.ckpt.enabled else 0
         return cls(Path(config.run_dir), config, resume, before)
 
     @property
     def first_step(self) -> int:
-        """Steps that were done before the run began."""
+        """The number of steps that were done before the run began."""
         return step_of(self.config)
 
     def newest_own(self) -> Path | None:
-        """The newest checkpoint that this run has written and that is whole."""
+        """Returns the newest complete checkpoint that this run has written, or None."""
         if not self.config.ckpt.enabled:
             return None
         try:
@@ -74,7 +75,7 @@ class Recovery:
         return start.prefix if is_own else None
 
     def newest(self) -> Path | None:
-        """The checkpoint from which the run can go on: its newest whole one, or the one from which it began."""
+        """Returns the checkpoint from which the run can continue: its newest complete one, or the one it began from."""
         began = self.config.ckpt.resume
         return self.newest_own() or (None if began == "never" or not self.config.ckpt.enabled else Path(began))
 
@@ -82,11 +83,11 @@ class Recovery:
         try:
             is_here = os.path.samefile(prefix.parent, self.config.ckpt.folder)
             return is_here and read_sidecar(prefix).write_number > self.before
-        except (CheckpointError, OSError):  # the disk may be what failed
+        except (CheckpointError, OSError):  # a broken disk may be the failure
             return False
 
     def again(self) -> RunConfig:
-        """The configuration for another attempt: from the newest checkpoint, where there is one."""
+        """Returns the configuration for another attempt. It starts from the newest checkpoint, if there is one."""
         newest = self.newest()
         if newest is None:
             return self.config
@@ -94,12 +95,12 @@ class Recovery:
         return dataclasses.replace(self.config, ckpt=ckpt)
 
     def command(self, ckpt_path: str | None) -> str | None:
-        """What a person types to go on with this run, whose newest checkpoint is at `ckpt_path`."""
+        """Returns the command with which the user continues this run. Its newest checkpoint is at `ckpt_path`."""
         has_own = ckpt_path is not None and self.config.ckpt.enabled and self._has_written(Path(ckpt_path))
         return resume_command(self.run_dir, has_own_checkpoint=has_own, resume=self.resume)
 
     def leave_failure(self, failure: Failure, *, step: int, restarts: int, ckpt_path: str | None) -> None:
-        """Writes `failure.json`; `ckpt_path` is where the run can go on."""
+        """Writes `failure.json`. The run can continue from `ckpt_path`."""
         fields: dict[str, Any] = {
             "reason": str(failure),
             "first": {
@@ -123,16 +124,17 @@ class Recovery:
         try:
             write_whole(path, json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
         except OSError as error:
-            # The cause is told on the terminal all the same.
+            # The terminal shows the cause of the failure in any case.
             print(f"parallax_runner: {path} cannot be written: {error.strerror}", file=sys.stderr)
 
 
 def forget_failure(run_dir: Path) -> None:
-    """Removes what an earlier run in this folder left, as a new one begins."""
+    """Removes the `failure.json` of an earlier run in this folder."""
     (run_dir / FAILURE).unlink(missing_ok=True)
 
 
 def step_of(config: RunConfig) -> int:
-    """Steps that are done where a run with this settled configuration begins."""
+    """Returns the number of steps that are done when a run with this configuration begins. `ckpt.resume` is
+    resolved."""
     resume = config.ckpt.resume
     return 0 if resume == "never" else read_sidecar(Path(resume)).step

@@ -1,4 +1,4 @@
-"""What the driver tells people: the plan, `summary.json`, and the last lines on the terminal."""
+"""The driver's output for people: the plan, `summary.json`, and the last lines on the terminal."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from parallax_runner.track.run_record import SUMMARY, write_summary
 
 log = logging.getLogger(__name__)
 
-PLAIN_WIDTH = 140  # columns of tables where there is no terminal
+PLAIN_WIDTH = 140  # columns of tables if stderr is not a terminal
 
 
 def show_plan(plan: Plan, *, constants: Constants | None = None, advice: str | None = None) -> None:
-    """Prints the table of variables, the plan's notes and the advice; between table and notes, if the cost model's
-    `constants` are given and it knows such plans, what each route would cost, and them."""
+    """Prints the table of variables, the plan's notes and the advice. If the cost model's `constants` are given and the
+    plan has costs, also prints the cost of each route and the constants."""
     console = wide_console(PLAIN_WIDTH)
     console.print(plan_table(plan))
     if constants is not None and plan.workers > 1 and any(variable.costs for variable in plan.variables):
@@ -46,14 +46,14 @@ def show_plan(plan: Plan, *, constants: Constants | None = None, advice: str | N
 
 
 def wide_console(plain_width: int) -> Console:
-    """On stderr; `plain_width` columns wide where that is no terminal."""
+    """Returns a console on stderr. It is `plain_width` columns wide if stderr is not a terminal."""
     console = Console(stderr=True)
     return console if console.is_terminal else Console(stderr=True, width=plain_width)
 
 
 def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[str, Any]], run_dir: Path) -> None:
-    """Writes what the plan predicted beside what was measured; shows it where rows were measured.
-    `done` has the ranks' last words."""
+    """Writes the plan's predictions beside the measured values. Also prints them if rows were measured. `done` has the
+    last messages of the ranks."""
     sent = [entry["sent_bytes_by_variable"] for entry in done.values() if entry.get("sent_bytes_by_variable")]
     found = outcome.Outcome.of(plan, sent, step_ms=summary.step_ms_p50, sent_bytes=summary.sent_bytes_per_step)
     try:
@@ -65,23 +65,24 @@ def leave_outcome(plan: Plan, summary: RunSummary, done: Mapping[int, Mapping[st
 
 
 def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
-    """The error itself, or, where the disk and not the program is at fault, one that says which file and what to do.
-    An error without a name may be of any file."""
+    """Returns the error itself, or a StorageError with the file and the remedy if the disk is at fault. An error
+    without a file name may come from any file."""
     if not isinstance(error, OSError) or not (
         is_of_storage(error) or Path(error.filename or "").is_relative_to(run_dir)
     ):
         return error
     what = "a file" if error.filename is None else f"{error.filename}:"
     told = StorageError(
-        f"{what} cannot be written: {error.strerror}; make room or give the run another folder with hydra.run.dir=… "
-        f"than {run_dir}"
+        f"{what} cannot be written: {error.strerror}; make room, or give the run another folder than {run_dir} with "
+        "hydra.run.dir=…"
     )
     told.__cause__ = error
     return told
 
 
 def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
-    """Writes `summary.json`; where even that is impossible, says so, for the reason of the run's end matters more."""
+    """Writes `summary.json`. If that fails, prints a message and does not raise: the reason of the run's end matters
+    more."""
     try:
         return write_summary(run_dir, masked_values(summary.flat()))
     except OSError as error:
@@ -90,29 +91,29 @@ def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
 
 
 def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int) -> None:
-    """One line: who died, and from where the run goes on."""
+    """Prints one line: which process died, and from which step the run continues."""
     line = f"{failure}; restart {restart} of {max_restarts} from step {step}"
     log.warning("%s", line)
     print(line, file=sys.stderr)
 
 
 def tell_stall(news: str) -> None:
-    """One line when no step ends for long."""
+    """Prints one line when no step ends for long."""
     print(f"parallax_runner: {news}", file=sys.stderr)
 
 
 def tell_skipped(step: int) -> None:
-    """One line for a step that changed nothing, because a loss or gradient was not finite."""
+    """Prints one line for a step that changed nothing because a loss or gradient was not finite."""
     print(f"parallax_runner: step {step} skipped: its loss or gradients are NaN or infinite", file=sys.stderr)
 
 
 def tell_printed(rank: int, stream: str, line: str) -> None:
-    """A line that the script has printed in a worker, to the same stream here."""
+    """Prints a line that the script printed in a worker, to the same stream."""
     print(f"[worker {rank}] {line}", file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
 
 
 def tell_profile(profile: ProfileConfig) -> None:
-    """Makes a trace and tables of what the ranks have profiled, and tells in one line what came of it."""
+    """Makes a trace and tables from the ranks' profiles, and prints one line about the result."""
     if profile.name == "off":
         return
     from parallax_runner.profile.end_of_run import summarize_profile
@@ -126,20 +127,20 @@ def _repeated(summary: RunSummary) -> str:
 
 
 def _saved(ckpt_path: str | None) -> str:
-    """Nothing where it is not known: a run that is stopped early has not looked yet."""
+    """Returns how many steps are saved, or an empty string if that is unknown, as in a run that was stopped early."""
     try:
         return "" if ckpt_path is None else f"{step_of(Path(ckpt_path))} steps are saved; "
-    except ValueError:  # a checkpoint that somebody has renamed
+    except ValueError:  # the checkpoint was renamed
         return ""
 
 
 def tell_end(summary: RunSummary, failure: Failure | None, run_dir: Path, resume_command: str | None = None) -> None:
-    """The last lines on the terminal: how the run ended; where a process failed, what it said last, and what the
-    others waited in; and how to go on."""
+    """Prints the last lines on the terminal: how the run ended and how to resume it. After a failure, also prints the
+    last output of the failed process and what the others were doing."""
     if failure is not None:
         last_lines = "".join(f"    {line}\n" for line in failure.last_lines)
         said = f"its last lines:\n{last_lines}" if last_lines else "it said nothing\n"
-        if failure.recurs:  # it has said what was wrong in its own words; its traceback is in the log
+        if failure.recurs:  # the message explains the error; the traceback is in the log
             said = ""
         others = "".join(f"    {line}\n" for line in describe(failure.others))
         meanwhile = f"meanwhile:\n{others}" if others else ""

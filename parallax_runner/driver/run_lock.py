@@ -1,4 +1,4 @@
-"""Keeps a second driver out of a run directory in which one is at work."""
+"""Keeps a second driver out of a run directory that is in use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def alone_in(run_dir: Path) -> Iterator[None]:
-    """Makes the directory and locks it; the kernel unlocks it when the process ends, however it does.
+    """Makes the directory and locks it. The kernel unlocks it when the process ends in any way.
 
-    Raises ConfigError where another process has it, before anything is written there, and OSError where the directory
+    Raises ConfigError if another process has locked it, before anything is written there, and OSError if the directory
     cannot be made.
     """
     run_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the driver knows of a run while it goes on; the summary is made of it, whatever ends the run."""
+"""The state of a run in the driver. The summary is made from it, whatever ends the run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from parallax_runner.driver.run_summary import RunSummary
 
 @dataclass
 class RunState:
-    """`summary` has what stages have found; `restarts` and `search` keep their own account."""
+    """The state of one run. `summary` has the results of the stages; `restarts` and `search` are tracked separately."""
 
     summary: RunSummary
     restarts: Restarts
     search: PartitionSearch | None = None
-    job_script: Path | None = None  # of a run that a batch system is to start
+    job_script: Path | None = None  # set if a batch system will start the run
 
     @classmethod
     def begun(cls, config: RunConfig) -> RunState:
-        """Of a run that is about to begin."""
+        """Returns the state of a run that is about to begin."""
         return cls(RunSummary.begun(config), Restarts(config.train.max_restarts if config.action == "train" else 0))
 
     def known(self) -> RunSummary:
-        """The summary as far as it is known."""
+        """Returns the summary so far."""
         search = None if self.search is None else self.search.summary()
         return dataclasses.replace(self.summary, restarts=self.restarts.done, search=search)

@@ -1,4 +1,4 @@
-"""`summary.json` as an object, and how it is made of what a run's ranks report."""
+"""`summary.json` as an object, built from the reports of a run's ranks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from parallax_runner.track.origin import program
 from parallax_runner.track.run_record import RunRecord, counts_of, histogram_of
 from parallax_runner.track.tracker import Status
 
-# What the chief says at its end, under the names of the summary.
+# The fields of the chief's last message that have the same names in the summary.
 OF_CHIEF = ("steps", "skipped_steps", "steps_per_sec", "step_ms_p50", "step_ms_p90", "ckpt_path")
 
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """The folder of the model for serving, or why there is none."""
+    """The folder of the model for serving, or the reason why there is none."""
 
     saved_model: str | None
     saved_model_error: str | None
@@ -29,7 +29,7 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class ObjectiveSummary:
-    """What the run is compared by, its value, and which values are better."""
+    """The metric by which the run is compared, its value, and which values are better."""
 
     objective: str
     objective_value: float | None
@@ -38,7 +38,7 @@ class ObjectiveSummary:
 
 @dataclass(frozen=True)
 class KerasSummary:
-    """The `.keras` file of a Keras model, or why there is none."""
+    """The `.keras` file of a Keras model, or the reason why there is none."""
 
     keras_model: str | None
     keras_model_error: str | None
@@ -46,7 +46,7 @@ class KerasSummary:
 
 @dataclass(frozen=True)
 class VerifySummary:
-    """Of action=verify; a difference that is no finite number is text."""
+    """The result of action=verify. A difference that is not a finite number is given as text."""
 
     verified: bool
     max_difference: float | str | None
@@ -54,11 +54,11 @@ class VerifySummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in their order; a part that is made
-    of several fields stands among the others. What is `optional` and None is left out.
+    """All fields of `summary.json` (docs/concepts.md, «What a run leaves behind»), in the order of the file. A part
+    with several fields is flattened in its place. A field that is `optional` and None is left out.
 
-    `version` and `commit` are this program's. `observed` are counts of staleness and dropped gradients, `training` the
-    metrics of the last training steps, `validation` the last validation's numbers.
+    `version` and `commit` are this program's. `observed` has the counts of staleness and dropped gradients, `training`
+    the metrics of the last training steps, and `validation` the results of the last validation.
     """
 
     status: Status
@@ -97,7 +97,7 @@ class RunSummary:
 
     @property
     def objective(self) -> Objective:
-        """What the run is compared by; the training loss where nothing else was found."""
+        """The metric by which the run is compared. It is the training loss if there is no other."""
         found = self.compared
         if found is None:
             return Objective(TRAINING_LOSS.name, self.loss_last, TRAINING_LOSS.direction)
@@ -105,7 +105,7 @@ class RunSummary:
 
     @classmethod
     def begun(cls, config: RunConfig) -> RunSummary:
-        """Of a run of which nothing else is known yet."""
+        """Returns the summary of a run that has just begun."""
         return cls(
             status="failed",
             action=config.action,
@@ -118,24 +118,25 @@ class RunSummary:
         )
 
     def flat(self) -> dict[str, Any]:
-        """As the file has it."""
+        """Returns the fields as the file has them."""
         return _flat(self)
 
 
 def global_batch(config: RunConfig, contributors: int) -> int | None:
-    """Examples in a step of so many replicas; None where a script feeds them, and only it knows how many."""
+    """Returns the number of examples in a step of `contributors` replicas. None for a script, because only the script
+    knows how many it feeds."""
     return None if config.model["_target_"] == SCRIPT else int(config.data["batch_size"]) * contributors
 
 
 def with_training(
     summary: RunSummary, record: RunRecord, done: Mapping[int, Mapping[str, Any]], before: Mapping[str, Any]
 ) -> RunSummary:
-    """The summary with what the run's record and its ranks' last words (`done`, by rank) say of the steps; `before` is
-    that of an earlier run in the same folder."""
+    """Returns the summary with the results of training, from the run's record and the ranks' last messages (`done`, by
+    rank). `before` is the summary of an earlier run in the same folder."""
     chief = done.get(0, {})
     steps, loss_first, loss_last = chief.get("steps", record.last_step), record.loss_first, record.loss_last
     if loss_last is None and before.get("steps") == steps:
-        # The run before had done all steps, and was killed at its end.
+        # The earlier run did all steps and was killed at its end.
         loss_first, loss_last = before.get("loss_first"), before.get("loss_last")
     observed = histogram_of(record.staleness)
     if record.contributors is not None:
@@ -163,7 +164,7 @@ def with_training(
 
 
 def _compared(record: RunRecord, loss_last: float | None) -> ObjectiveSummary:
-    """By the goal of the run if its last validation has found a value, else by the training loss."""
+    """Compares by the goal of the run if its last validation computed a value, otherwise by the training loss."""
     value = record.goal.in_validation(record.validation)
     if value is None:
         return ObjectiveSummary(TRAINING_LOSS.name, loss_last, TRAINING_LOSS.direction)
@@ -171,14 +172,14 @@ def _compared(record: RunRecord, loss_last: float | None) -> ObjectiveSummary:
 
 
 def with_verification(summary: RunSummary, comparison: Mapping[str, Any]) -> RunSummary:
-    """The summary of `action=verify`: a run that is not what one device does has failed."""
+    """Returns the summary of `action=verify`. The run has failed if its result differs from training on one device."""
     verification = VerifySummary(comparison["ok"], comparison["max_relative"])
     summary = dataclasses.replace(summary, verification=verification)
     if verification.verified:
         return summary
     missing = [f"«{name}» is missing" for name in comparison["missing"]]
     reason = comparison["first_difference"] or "; ".join(missing) or "nothing to compare"
-    return dataclasses.replace(summary, status="failed", error=f"not what one device does: {reason}")
+    return dataclasses.replace(summary, status="failed", error=f"not the result of training on one device: {reason}")
 
 
 def _named_flat(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

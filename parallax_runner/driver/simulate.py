@@ -1,4 +1,4 @@
-"""`action=simulate`: what each way to communicate would do on a cluster that is not there."""
+"""`action=simulate`: predicts how fast each communication mode would be on a cluster that need not exist."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 FILE_NAME = "simulation.json"
 MARKDOWN = "simulation.md"
 PLOT = "plots/simulation.png"
-PLAIN_WIDTH = 160  # columns of the table where there is no terminal
+PLAIN_WIDTH = 160  # columns of the table if stderr is not a terminal
 
 
 def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measured]) -> Simulation:
-    """Simulates 1 to cluster.workers ranks from a file's measurement, or else what `measure` finds; leaves a table as
-    JSON and Markdown and a plot in `run_dir`. Raises ConfigError where the file is none."""
+    """Simulates 1 to cluster.workers ranks, from a measurement in a file or else from `measure`. Writes a table as JSON
+    and Markdown and a plot into `run_dir`. Raises ConfigError if the file is not a measurement."""
     found = _given(config.simulate.profile) if config.simulate.profile is not None else measure()
     constants = constants_of(config).with_link(
         gbit_per_sec=config.simulate.bandwidth_gbit_per_sec, latency_us=config.simulate.latency_us
@@ -47,7 +47,7 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
     write_whole(run_dir / MARKDOWN, show.markdown(simulation))
     try:
         show.draw(simulation, run_dir / PLOT, _title(config, constants))
-    except Exception as error:  # a font cache, a disk: the numbers are there
+    except Exception as error:  # such as a broken font cache or a full disk; the numbers are saved anyway
         log.warning("no plot of the simulation: %s: %s", type(error).__name__, error)
     console = wide_console(PLAIN_WIDTH)
     console.print(show.table(simulation))
@@ -58,12 +58,12 @@ def run_simulation(config: RunConfig, run_dir: Path, measure: Callable[[], Measu
 
 
 def _title(config: RunConfig, constants: Constants) -> str:
-    """`lm, links of 10 Gbit/s and 20 µs, 1 worker a host`."""
+    """Returns for example "lm, links of 10 Gbit/s and 20 µs, 1 worker per host"."""
     profile, workers = config.simulate.profile, config.simulate.workers_per_host
     model = name_of_model(config) if profile is None else Path(profile).name
     link = constants.allreduce
     speed = f"{1 / (link.secs_per_byte * GBIT_BYTES):.3g} Gbit/s and {link.latency_secs * 1e6:.3g} µs"
-    return f"{model}, links of {speed}, {workers} worker{'s' * (workers > 1)} a host"
+    return f"{model}, links of {speed}, {workers} worker{'s' * (workers > 1)} per host"
 
 
 def _given(path: str) -> Measured:
@@ -72,5 +72,5 @@ def _given(path: str) -> Measured:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"simulate.profile={path}: not a measurement ({error}): expected a file such as measured.json, which "
-            "a run that measures rows leaves in its run_dir"
+            "a run that measures rows writes into its run_dir"
         ) from error

@@ -1,4 +1,4 @@
-"""A job of Slurm for a run that is not in one yet: its script, its submission, and how it ends."""
+"""Submits a run to Slurm: writes the job script, submits it, follows the job and reports how it ends."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from parallax_runner.plan.plan import Plan
 SCRIPT = "job.sbatch"
 LOG = "slurm-{job}.log"
 SUBMITTED_ACTIONS = ("train", "verify", "search")
-# Before the time limit: a last step and a checkpoint must fit.
+# The time between Slurm's warning and the time limit. It must suffice for a last step and a checkpoint.
 WARNING_SECS = 120
-# Of the predicted time, and what a run takes before its first step and after its last one.
+# The time limit is this multiple of the predicted time, plus the time before the first step and after the last one.
 TIME_MARGIN = 2.0
 START_AND_END_SECS = 600
-# What a process with TensorFlow takes without variables, and how often the chief has each variable, with its slots, in
-# memory: the value, a gradient, and a copy for the checkpoint.
+# The memory of a process with TensorFlow and no variables, and the number of copies of each variable and its slots in
+# the chief's memory: the value, a gradient, and a copy for the checkpoint.
 PROCESS_MIB = 1500
 COPIES = 3
 POLL_SECS = 1.0
@@ -39,19 +39,19 @@ WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPEND
 
 
 def is_to_submit(config: RunConfig) -> bool:
-    """Whether this run belongs into a job of Slurm, and is in none."""
+    """Whether this run must be submitted to Slurm and is not in a job yet."""
     return config.cluster.launcher == LAUNCHER and job_id() is None and config.action in SUBMITTED_ACTIONS
 
 
 def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
-    """Writes `job.sbatch`, which runs `command` in the folder that we are in; returns its path.
+    """Writes `job.sbatch`, which runs `command` in the current folder, and returns its path.
 
-    Raises LaunchError where nobody knows the command, as for a script that has called parallel_run.
+    Raises LaunchError if the command is unknown, as for a script that called parallel_run, or for a job of a sweep.
     """
     if command is None or config.sweep.dir is not None:
         raise LaunchError(
-            "cluster=slurm: neither a script nor a job of a sweep is submitted by itself: start the script in a job of "
-            "your own by sbatch, the sweep with hydra/launcher=submitit_slurm"
+            "cluster=slurm: a script or a job of a sweep is not submitted automatically: start the script in your own "
+            "job with sbatch, the sweep with hydra/launcher=submitit_slurm"
         )
     path = run_dir / SCRIPT
     write_whole(path, script(config, plan, run_dir, command))
@@ -59,7 +59,7 @@ def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | No
 
 
 def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
-    """The text of `job.sbatch`; where the user's own options say the same, theirs come last, and count."""
+    """Returns the text of `job.sbatch`. The user's own options come last and override the others."""
     cluster = config.cluster
     options = {
         "job-name": run_dir.name,
@@ -78,14 +78,14 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     lines.append("#SBATCH --requeue")
     own = cluster.sbatch_options
     lines += [f"#SBATCH {shlex.quote(word)}" for word in (shlex.split(own) if isinstance(own, str) else own)]
-    # A job that Slurm starts again goes on where it was, whatever it began from.
+    # A requeued job resumes from its own checkpoint, even if its first start resumed from another one.
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
-    words = command.split(" ", 1)[1]  # «python»: this one, whatever the job's PATH says
+    words = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever its PATH says
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {words}{again}", ""])
 
 
 def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
-    """The limit that follows from the predicted time of a step; None where nothing is predicted."""
+    """Returns the time limit that follows from the predicted step time, or None if there is no prediction."""
     step_ms, steps = plan.predicted.step_ms, config.train.steps
     if step_ms is None or steps is None:
         return None
@@ -93,14 +93,14 @@ def predicted_minutes(config: RunConfig, plan: Plan) -> int | None:
 
 
 def memory_mib(tasks: int, plan: Plan) -> int:
-    """What a node needs for its workers, a server, and the driver that the first node has."""
+    """Returns the memory for a node's workers and server, and for the driver on the first node, in MiB."""
     variables = sum(one.size_bytes * (1 + len(one.slots)) for one in plan.variables)
     processes = tasks // plan.replicas_per_worker + (1 if plan.servers else 0)
     return (processes + 1) * PROCESS_MIB + math.ceil(processes * COPIES * variables / 2**20)
 
 
 def submit(path: Path) -> str:
-    """Hands the script to Slurm; returns the job's id. Raises LaunchError with what sbatch says."""
+    """Submits the script to Slurm and returns the job's id. Raises LaunchError with sbatch's error message."""
     try:
         done = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
     except OSError as error:
@@ -111,13 +111,13 @@ def submit(path: Path) -> str:
 
 
 def hand_over(config: RunConfig, path: Path) -> None:
-    """Submits the script, if it is to be, and follows the job, if that is asked for.
+    """Submits the script if `cluster.submit` is set, and follows the job if `cluster.follow` is set.
 
-    Raises SystemExit with the job's status where it has not ended well, and KeyboardInterrupt on Ctrl-C, after which
-    the job goes on.
+    Raises SystemExit with the job's status if the job failed, and KeyboardInterrupt on Ctrl-C, which does not end the
+    job.
     """
     if not config.cluster.submit:
-        print(f"parallax_runner: written, and not submitted: {path}", file=sys.stderr)
+        print(f"parallax_runner: written but not submitted: {path}", file=sys.stderr)
         return
     job = submit(path)
     log = path.parent / LOG.format(job=job)
@@ -127,7 +127,7 @@ def hand_over(config: RunConfig, path: Path) -> None:
 
 
 def follow(job: str, log: Path) -> int:
-    """Copies the job's log to stderr until the job has ended; returns its exit status."""
+    """Copies the job's log to stderr until the job has ended, and returns its exit status."""
     shown = 0
     while True:
         state, exit_status = standing(job)
@@ -145,7 +145,8 @@ def follow(job: str, log: Path) -> int:
 
 
 def standing(job: str) -> tuple[str, int]:
-    """State and exit status of a job, as far as the controller remembers it: accounting may not exist."""
+    """Returns a job's state and exit status from Slurm's controller, because there may be no accounting. The controller
+    forgets old jobs."""
     argv = ["scontrol", "show", "job", "--oneliner", job]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode and "Invalid job id" in done.stderr:
@@ -157,7 +158,8 @@ def standing(job: str) -> tuple[str, int]:
 
 
 def status_of(state: str, exit_code: str) -> int:
-    """What a shell would show: the status, or 128 and the signal; 1 where Slurm has ended a job without either."""
+    """Returns the exit status that a shell would show: the status, or 128 plus the signal. It is 1 if Slurm ended the
+    job without either."""
     status, _, number = exit_code.partition(":")
     if state == ENDED_WELL:
         return 0
@@ -165,15 +167,15 @@ def status_of(state: str, exit_code: str) -> int:
 
 
 def ending_signals(config: RunConfig) -> tuple[signal.Signals, ...]:
-    """What ends a run in a job of Slurm beside the usual signals."""
+    """Returns the signals that end a run in a Slurm job in addition to the usual signals."""
     is_warned = config.cluster.launcher == LAUNCHER and job_id() is not None
     return (warning_signal(),) if is_warned or sweep_job_id() is not None else ()
 
 
 @contextmanager
 def started_again(interrupts: Interrupts) -> Iterator[None]:
-    """After a run that SIGUSR1 has ended, which its script's --signal sends before the time limit, the job is queued
-    again. A job of a sweep sees to that itself."""
+    """Requeues the job after a run that was ended by SIGUSR1, which Slurm sends before the time limit (--signal). A job
+    of a sweep requeues itself."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Runs the processes of a plan to their end, listens to what they report, and starts them again after a failure."""
+"""Runs the processes of a plan to their end, handles their reports, and starts them again after a failure."""
 
 from __future__ import annotations
 
@@ -58,10 +58,11 @@ def supervise(
     search: PartitionSearch | None = None,
     epochs: MakeEpochs | None = None,
 ) -> tuple[RunRecord, processes.RunResult]:
-    """Returns what was reported and how it ended, after as many attempts as `restarts` allows.
+    """Runs the processes, with as many restarts as `restarts` allows. Returns the record and how the run ended.
 
-    With `search` the plan changes on the way; where that is all that was asked for, nothing of the training is
-    recorded. `goal` is what validations are compared by. `epochs` makes, of the record, what is asked between epochs.
+    With `search` the plan changes during the run. With `action=search` the tracker gets no training metrics. `goal` is
+    the metric by which validations are compared. `epochs` makes, from the record, the object that is called between
+    epochs.
     """
     config, run_dir = start.config, start.run_dir
     only_searches = config.action == "search"
@@ -131,7 +132,7 @@ def _listener(
     search: PartitionSearch | None,
     epochs: Epochs | None,
 ) -> processes.OnMessage:
-    """Hands what a rank reports to who wants to know."""
+    """Returns the function that passes each report of a rank to its handler."""
 
     def on_progress(rank: int, **fields: Any) -> None:
         if record.startup_secs is None:
@@ -164,14 +165,14 @@ def _listener(
         try:
             given = inspect.signature(handler).bind(message.index, **message.fields)
         except TypeError as error:
-            raise LaunchError(f"a report {message.kind!r} that is not as expected: {error}") from error
+            raise LaunchError(f"report {message.kind!r} has unexpected fields: {error}") from error
         return handler(*given.args, **given.kwargs)
 
     return on_message
 
 
 def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] | None:
-    """What notes each validation beside the checkpoints, so that the best of them is kept."""
+    """Returns the function that records each validation beside the checkpoints, so that the best checkpoint is kept."""
     if not config.ckpt.enabled or config.action != "train":
         return None
     from parallax_runner.checkpoints.best import note_validated
@@ -179,16 +180,16 @@ def _best_keeper(config: RunConfig, goal: Goal) -> Callable[[int, float], None] 
     def keep(step: int, value: float) -> None:
         try:
             note_validated(Path(config.ckpt.folder), step, value, goal)
-        except CheckpointError as error:  # of use to some, needed by none: training goes on
+        except CheckpointError as error:  # training does not depend on this record, so it goes on
             log.warning("%s", error)
 
     return keep
 
 
 def launch_spec(config: RunConfig, plan: Plan, run_dir: Path, *, module: str = WORKER) -> LaunchSpec:
-    """What to start for a plan; `module` is what each worker runs. Raises LaunchError where the way to another host is
-    not known."""
-    # Slurm signals all processes of a job at once, and only the driver is to act on it.
+    """Returns the launch specification of a plan. Each worker runs `module`. Raises LaunchError if there is no route to
+    another host."""
+    # Slurm signals all processes of a job at once. Only the driver must act on it.
     deafness = {} if sweep_job_id() is None else {wire.DEAF: "1"}
     return LaunchSpec(
         job=Job(

@@ -1,4 +1,4 @@
-"""The parameters that a tracker records of a run: what its configuration says, without what it does not use."""
+"""The parameters that a tracker records for a run: its configuration without the parts that it does not use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def used_params(config: RunConfig) -> dict[str, Any]:
-    """Nested, without null. Of a group that is switched off only the key that says so is left. The number of partitions
-    is left out where it is yet to be found, since a parameter never changes."""
+    """Returns the parameters as nested dictionaries without null. A disabled group keeps only the key that disables it.
+    Before a search the number of partitions is left out, because a recorded parameter cannot change."""
     params = plain(config)
     comm, partition = params["comm"], params["partition"]
     if not uses_servers(config):

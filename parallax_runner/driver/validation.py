@@ -1,4 +1,4 @@
-"""Whether a run can validate its model, and whether it does: not with fewer examples than a batch has."""
+"""Decides whether a run can validate its model. With less than a batch of validation examples it does not."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) 
 
 
 def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Whether a model that could be validated is not, since what there is to validate on is less than a batch."""
+    """Whether a model with a validation loss is not validated because there is less than a batch of examples."""
     return (
         single.validation_loss is not None and dataset.validation_size > 0 and not is_possible(config, single, dataset)
     )
 
 
 def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: Dataset) -> Plan:
-    """The plan with a note where nothing will be validated.
+    """Returns the plan, with a note if nothing will be validated.
 
-    Raises ConfigError where validation was asked for, and PlanError where the model cannot be validated as it says.
+    Raises ConfigError if the configuration asks for a validation that is impossible, and PlanError if the model's
+    validation loss is invalid.
     """
     _check_batch(config, plan, dataset)
     if single.validation_loss is not None:
@@ -48,10 +49,10 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
 
 def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
-    """A `tf.data.Dataset` has batches of all workers together."""
+    """Checks the batch size of a `tf.data.Dataset`, whose batches are for all workers together."""
     whole, size = getattr(dataset, "global_batch", None), config.data["batch_size"]
     if whole is not None and size * plan.replicas != whole:
-        part = f"{whole // plan.replicas}" if whole % plan.replicas == 0 else "none, since that is no whole number"
+        part = f"{whole // plan.replicas}" if whole % plan.replicas == 0 else "impossible, as it is not a whole number"
         raise ConfigError(
             f"data.batch_size={size}: the data has batches of {whole} examples for all {plan.replicas} workers "
             f"together; expected {whole} / {plan.replicas}: {part}"
@@ -59,7 +60,7 @@ def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
 
 
 def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> str:
-    """Why nothing can be validated."""
+    """Returns why nothing can be validated."""
     return "the model has no validation_loss" if single.validation_loss is None else _too_few(config, dataset)
 
 

@@ -1,1 +1,1 @@
-"""What a run leaves for others: the trained model for serving, and its checkpoints as artifacts."""
+"""Exports the results of a run: the trained model for serving, and its checkpoints as artifacts."""

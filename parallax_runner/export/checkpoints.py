@@ -1,4 +1,5 @@
-"""Which of a run's checkpoints become artifacts (`tracking.log_checkpoints`), and where they wait to be sent."""
+"""Chooses which of a run's checkpoints become artifacts (`tracking.log_checkpoints`), and holds them until they are
+sent."""
 
 from __future__ import annotations
 
@@ -27,10 +28,10 @@ OUTBOX = ".outbox"
 
 
 class CheckpointArtifacts:
-    """Chooses among the checkpoints that appear in `ckpt_dir` after it was made: make it before anything is launched.
+    """Chooses among the checkpoints that appear in `ckpt_dir` after its creation. Create it before the launch.
 
-    `which` is `last`, `best`, `all` or `none`. `send` gets a folder of `run_dir` with one whole checkpoint, which stays
-    there, whatever becomes of the original, until whoever sent it removes it.
+    `which` is `last`, `best`, `all` or `none`. `send` gets a folder of `run_dir` with one whole checkpoint. The folder
+    stays there until the sender removes it, whatever happens to the original.
     """
 
     def __init__(self, which: str, ckpt_dir: Path, run_dir: Path, send: Callable[[Path], None]) -> None:
@@ -39,12 +40,12 @@ class CheckpointArtifacts:
         self._sent: dict[Path, Sidecar] = {}
 
     def on_checkpoint(self, prefix: Path) -> None:
-        """Takes note of one that was written: with `all`, before it can be deleted."""
+        """Handles a new checkpoint. With `all`, it is sent before it can be deleted."""
         if self._which == "all":
             self._give(prefix)
 
     def close(self) -> None:
-        """Sends what is to be sent at the end, however the run ended."""
+        """Sends the checkpoints that are chosen at the end, however the run ended."""
         if self._which == "all":
             for prefix in self._new():
                 self._give(prefix)
@@ -74,23 +75,23 @@ class CheckpointArtifacts:
     def _give(self, prefix: Path) -> None:
         try:
             held = self._outbox / prefix.name
-            # Whoever wrote it may have put it there at once, and deleted the original since.
+            # The writer may have put it there at once, and deleted the original since then.
             sidecar = read_sidecar(prefix if os.path.lexists(sidecar_path(prefix)) else held / prefix.name)
             if self._sent.get(prefix) == sidecar:
                 return
             if not _holds(held, sidecar):
                 hold(prefix, self._outbox)
         except (OSError, CheckpointError) as error:
-            log.warning("checkpoint %s does not become an artifact: %s", prefix, error)
+            log.warning("checkpoint %s is not logged as an artifact: %s", prefix, error)
             return
         self._sent[prefix] = sidecar
         self._send(held)
 
 
 def hold(prefix: Path, outbox: Path) -> Path:
-    """Puts a checkpoint in a folder of its own in `outbox`, by links where it can, and returns the folder.
+    """Puts a checkpoint in a separate folder in `outbox`, by links if possible, and returns the folder.
 
-    TensorFlow finds the checkpoint there (`latest_checkpoint`), and so does `ckpt.resume`.
+    TensorFlow (`latest_checkpoint`) and `ckpt.resume` find the checkpoint there.
     """
     partial, folder = outbox / f".{prefix.name}", outbox / prefix.name
     shutil.rmtree(partial, ignore_errors=True)

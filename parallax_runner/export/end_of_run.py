@@ -1,4 +1,4 @@
-"""The last thing that the chief does: leaves its run's model for others, and never fails the run for it."""
+"""Exports the model as the chief's last action. A failure here never fails the run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from parallax_runner.process.stage_times import stage
 
 log = logging.getLogger(__name__)
 
-# What an export leaves in the run's folder.
+# The names of the exports in the run's folder.
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "model.keras"
 WHAT = {"saved_model": "SavedModel", "keras_model": "model.keras"}
-# The driver notes the last validation as soon as all ranks have reported it.
+# The driver records the last validation as soon as all ranks have reported it.
 BEST_PATIENCE_SECS = 5.0
 
 
@@ -35,16 +35,16 @@ def export_at_end(
     last: Path,
     run_dir: Path,
 ) -> dict[str, str | None]:
-    """Writes the SavedModel of the best checkpoint, where `log_checkpoints` is `best`, else of `last`, to `run_dir`;
-    then, of a Keras model, the same checkpoint as `model.keras`.
+    """Writes a SavedModel to `run_dir`, and for a Keras model also `model.keras`, from the same checkpoint.
 
-    `single` and `rebuild` are `export_saved_model`'s. Returns what the summary says: in `saved_model` the folder, or
-    None and in `saved_model_error` the reason; of a Keras model likewise `keras_model` and `keras_model_error`.
+    The checkpoint is the best one if `log_checkpoints` is `best`, otherwise `last`. `single` and `rebuild` are as in
+    `export_saved_model`. Returns the summary's fields: `saved_model` is the folder, or None with the reason in
+    `saved_model_error`. For a Keras model, `keras_model` and `keras_model_error` are set in the same way.
     """
     try:
         prefix = (_best(last, single) if log_checkpoints == "best" else None) or last
-    except Exception as error:  # the file that names the best one may be damaged in any way
-        log.warning("the best checkpoint is not known, the last one is exported: %s", error, exc_info=True)
+    except Exception as error:  # the file that names the best checkpoint may be damaged in any way
+        log.warning("the best checkpoint is unknown, so the last one is exported: %s", error, exc_info=True)
         prefix = last
 
     def saved_model() -> Path:
@@ -60,7 +60,7 @@ def export_at_end(
 def _tried(name: str, export: Callable[[], Path]) -> dict[str, str | None]:
     try:
         return {name: str(export()), f"{name}_error": None}
-    except Exception as error:  # Whatever keeps a model from being exported, it has been trained.
+    except Exception as error:  # whatever goes wrong, the model has been trained
         reason = f"{type(error).__name__}: {error}"
         log.warning("no %s: %s", WHAT[name], reason, exc_info=True)
         return {name: None, f"{name}_error": reason}

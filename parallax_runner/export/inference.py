@@ -1,4 +1,4 @@
-"""Cuts out of a training graph what is needed to compute a model's outputs: no gradient, no slot, no update."""
+"""Extracts the part of a training graph that computes a model's outputs, without gradients, slots and updates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from parallax_runner.errors import ExportError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variable
 
 WRITES = re.compile(r"Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign)\w*")
-# They name ops that are left out, a build's own counters, or shapes that are inferred again.
+# These attributes name ops that are left out, counters of one build, or shapes that are inferred again.
 DROPPED_ATTRS = ("_class", "_gradient_op_type", "_output_shapes")
 
 
 @dataclass(frozen=True)
 class InferenceGraph:
-    """What serving needs of a `SingleDeviceGraph`: `inputs` and `outputs` map names to names of tensors.
+    """The part of a `SingleDeviceGraph` that serving needs.
 
-    `inputs` are those features that an output depends on. `variables` may be pieces of a partitioned one.
+    `inputs` and `outputs` map names to names of tensors. `inputs` are the features that an output depends on.
+    `variables` may be pieces of a partitioned variable.
     """
 
     graph_def: Any = field(repr=False)
@@ -31,17 +32,17 @@ class InferenceGraph:
 
 
 def inference_graph(single: SingleDeviceGraph) -> InferenceGraph:
-    """The part of a training graph that its outputs need.
+    """Returns the part of a training graph that its outputs need.
 
-    A model that names no outputs gives its validation loss, or else its loss. Raises ExportError where an output
-    depends on no feature, on an update of a variable, or on a variable that checkpoints do not hold.
+    If the model names no outputs, its output is the validation loss, or the loss if there is none. Raises ExportError
+    if the outputs depend on no feature, on an update of a variable, or on a variable that checkpoints do not hold.
     """
     outputs = single.outputs or _loss_of(single)
     graph_def = _cut(single.meta_graph.graph_def, [_op_of(tensor) for tensor in outputs.values()])
     kept = {node.name for node in graph_def.node}
     inputs = {name: tensor for name, tensor in single.evaluated_by.items() if _op_of(tensor) in kept}
     if not inputs:
-        raise ExportError(f"the outputs {sorted(outputs)} depend on no feature: there is nothing to serve")
+        raise ExportError(f"the outputs {sorted(outputs)} depend on no feature, so there is nothing to serve")
     _refuse_updates(graph_def)
     return InferenceGraph(graph_def, inputs, outputs, _variables(single, graph_def))
 
@@ -57,7 +58,7 @@ def _op_of(tensor: str) -> str:
 
 
 def _cut(graph_def: tf.GraphDef, ops: Iterable[str]) -> tf.GraphDef:
-    """A copy with only the nodes that `ops` need, on no device, and the functions that these call."""
+    """Returns a copy with only the nodes that `ops` need and the functions that these nodes call. Removes devices."""
     source = {node.name: node for node in graph_def.node}
     kept: set[str] = set()
     stack = list(ops)
@@ -99,7 +100,8 @@ def _refuse_updates(graph_def: tf.GraphDef) -> None:
     for node in _all_nodes(graph_def):
         if WRITES.fullmatch(node.op):
             raise ExportError(
-                f"an output depends on «{node.name}» ({node.op}), which changes a variable: a served model only reads"
+                f"an output depends on «{node.name}» ({node.op}), which changes a variable. A served "
+                "model may only read variables"
             )
 
 

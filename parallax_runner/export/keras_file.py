@@ -15,19 +15,18 @@ from parallax_runner.plan.format_bytes import format_bytes
 
 
 def write_keras_file(model: Any, *, prefix: Path, path: Path) -> Path:
-    """Writes the model with the values of the checkpoint `prefix`, optimizer included, to `path`; returns `path`.
+    """Writes the model with the values of the checkpoint `prefix`, including its optimizer, to `path`. Returns `path`.
 
-    The model has these values afterwards. They take memory for all variables, slots too, and Keras serializes them in
-    memory where it finds room. A chief that runs out of memory would fail its run, so too little memory is an error.
-
-    Raises ExportError where memory does not suffice, CheckpointError where the checkpoint does not fit the model, and
-    what Keras raises where it cannot serialize the model.
+    The model has these values afterwards. All variables, including slots, are loaded into memory, and Keras may
+    serialize them there too. Running out of memory would fail the chief's run, so too little memory is an error. Raises
+    ExportError if there is not enough memory, CheckpointError if the checkpoint does not fit the model, and any error
+    that Keras raises when it cannot serialize the model.
     """
     needed_bytes, available_bytes = 2 * _variables_bytes(model), psutil.virtual_memory().available
     if needed_bytes > available_bytes:
         raise ExportError(
             f"a .keras file of «{model.name}» needs {format_bytes(needed_bytes)} of memory, twice its variables, and "
-            f"{format_bytes(available_bytes)} are available; load_into_keras reads the checkpoint elsewhere"
+            f"{format_bytes(available_bytes)} are available. Use load_into_keras on a machine with more memory"
         )
     partial = path.with_name(f".partial-{path.name}")
     try:

@@ -1,4 +1,4 @@
-"""Loads a run's checkpoint into a plain Keras model, optimizer state included, which then goes on training in Keras."""
+"""Loads a run's checkpoint into a plain Keras model, including the optimizer state, to continue training in Keras."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from parallax_runner.files.plain import reason_of
 def load_into_keras(model: Any, checkpoint: str | os.PathLike[str]) -> Path:
     """Assigns all variables of a built `keras.Model`, and of its optimizer if it is compiled, from a checkpoint.
 
-    `checkpoint` is a prefix (`…/ckpt/model.ckpt-300`), a folder of checkpoints, or the directory of a run; of a folder
-    the newest whole checkpoint is loaded. Names in the checkpoint are Keras' own (`variable.path`). What else the
-    checkpoint holds is ignored. Returns the prefix of the checkpoint.
+    `checkpoint` is a prefix (`…/ckpt/model.ckpt-300`), a folder of checkpoints, or a run directory. The newest
+    checkpoint of a folder that is not damaged is loaded. Names in the checkpoint are those of Keras (`variable.path`).
+    Other values in the checkpoint are ignored. Returns the prefix of the checkpoint.
 
-    Raises CheckpointError, before any variable is changed, where there is no whole checkpoint, where the model is not
-    built, and where a variable is missing in the checkpoint or has another shape there.
+    Raises CheckpointError, before any variable is changed, if there is no undamaged checkpoint, if the model is not
+    built, or if a variable is missing in the checkpoint or has another shape there.
     """
     prefix = _prefix(Path(checkpoint))
     variables = variables_by_path(model)
@@ -51,7 +51,7 @@ def _prefix(path: Path) -> Path:
                     return found
             raise CheckpointError(
                 f"{path}: no checkpoint there; give the prefix of one (…/model.ckpt-300), a folder of checkpoints, or "
-                "the directory of a run"
+                "a run directory"
             )
         # Plain TensorFlow writes no sidecar.
         fault = damage(path) if os.path.lexists(sidecar_path(path)) else None
@@ -60,18 +60,18 @@ def _prefix(path: Path) -> Path:
     if fault is not None:
         raise CheckpointError(f"checkpoint {path} is damaged: {fault}")
     if is_pattern(path.name):
-        raise CheckpointError(f"checkpoint {path}: TensorFlow takes «{path.name}» for a pattern; rename its files")
+        raise CheckpointError(f"checkpoint {path}: TensorFlow treats «{path.name}» as a pattern; rename its files")
     return path
 
 
 def variables_by_path(model: Any) -> dict[str, Any]:
-    """Variables by path, the optimizer's after the model's. Builds an optimizer that has not seen a batch yet.
+    """Returns variables by path, first the model's, then the optimizer's. Builds the optimizer if it is not built yet.
 
-    Raises CheckpointError where the model is not built, or two variables have one path.
+    Raises CheckpointError if the model is not built, or if two variables have the same path.
     """
     if not model.built:
         raise CheckpointError(
-            f"model «{model.name}» is not built, so it has no variables to load into: call it on a batch first"
+            f"model «{model.name}» is not built, so it has no variables to load into. Call it on a batch first"
         )
     variables = list(model.variables)
     optimizer = getattr(model, "optimizer", None)
@@ -83,7 +83,7 @@ def variables_by_path(model: Any) -> dict[str, Any]:
     for variable in variables:
         if found.setdefault(variable.path, variable) is not variable:
             raise CheckpointError(
-                f"two variables of model «{model.name}» are called «{variable.path}»: give layers names of their own"
+                f"two variables of model «{model.name}» are called «{variable.path}»: give the layers different names"
             )
     return found
 
@@ -91,8 +91,10 @@ def variables_by_path(model: Any) -> dict[str, Any]:
 def _matched(
     prefix: Path, variables: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], optimizer: Any
 ) -> dict[str, Any]:
-    """Variables by their names in the checkpoint. Raises CheckpointError for one that it does not have, or in another
-    shape."""
+    """Returns variables by their names in the checkpoint.
+
+    Raises CheckpointError if the checkpoint lacks a variable or has it with another shape.
+    """
     found = {}
     for path, variable in variables.items():
         name = path if path in shapes else _other_name(path, optimizer)
@@ -100,7 +102,7 @@ def _matched(
             raise CheckpointError(f"checkpoint {prefix} has no variable «{path}»{_hint(path, list(shapes))}")
         if shapes[name] != tuple(variable.shape):
             raise CheckpointError(
-                f"checkpoint {prefix}: variable «{name}» has shape {list(shapes[name])}, and in the model "
+                f"checkpoint {prefix}: variable «{name}» has shape {list(shapes[name])}, but in the model "
                 f"{list(variable.shape)}"
             )
         found[name] = variable
@@ -108,8 +110,11 @@ def _matched(
 
 
 def _other_name(path: str, optimizer: Any) -> str:
-    """Slots of an optimizer in a `LossScaleOptimizer` are below its name if the first step has built it, and not if
-    `build` was called."""
+    """Returns the other name that a slot may have in the checkpoint.
+
+    For an optimizer inside a `LossScaleOptimizer`, slot names begin with the optimizer's name if the first step has
+    built it, but not if `build` was called.
+    """
     above = f"{optimizer.name}/" if optimizer is not None else ""
     return path.removeprefix(above) if path.startswith(above) else above + path
 
@@ -118,6 +123,6 @@ def _hint(path: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(path, names, n=1)
     nearest = f"; the nearest is «{close[0]}»" if close else ""
     return (
-        f"{nearest}. Keras numbers the names of layers and optimizers within a process: call "
-        "keras.utils.clear_session() before the model is made, or give them names"
+        f"{nearest}. Keras numbers the names of layers and optimizers within a process. Call "
+        "keras.utils.clear_session() before you make the model, or name them"
     )

@@ -23,8 +23,8 @@ from parallax_runner.graph.single_device_graph import SingleDeviceGraph, Variabl
 log = logging.getLogger(__name__)
 
 SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-EXAMPLES = 2  # of the input example, where the model takes any number
-# TensorFlow leaves what it does not know in this folder of a SavedModel alone.
+EXAMPLES = 2  # in the input example, if the model takes any number
+# TensorFlow ignores unknown files in this folder of a SavedModel.
 DESCRIPTION = Path("assets.extra") / "serving.json"
 
 
@@ -38,9 +38,9 @@ def export_saved_model(
 ) -> Path:
     """Writes the SavedModel of the checkpoint `prefix` to `folder`, which it replaces, and returns `folder`.
 
-    `rebuild` builds the graph `single` again for batches of any size. Where the model cannot do that, or then differs
-    in its variables, the SavedModel takes batches of the size that was trained with, and its description says so.
-    Opens a session of its own, on the CPU. Raises ExportError where there is no way to serve the model.
+    `rebuild` builds the graph `single` again for batches of any size. If the model cannot do that, or then has other
+    variables, the SavedModel takes only batches of the training size, and its description says so. Opens a separate
+    session on the CPU. Raises ExportError if the model cannot be served.
     """
     written = None
     trained = inference_graph(single)
@@ -48,14 +48,14 @@ def export_saved_model(
         served = inference_graph(rebuild())
         unlike = set(served.variables) ^ set(trained.variables)
         if unlike:
-            raise ExportError(f"built again, the model has other variables: {sorted(one.name for one in unlike)}")
+            raise ExportError(f"when built again, the model has other variables: {sorted(one.name for one in unlike)}")
         written = _write(served, dataset, EXAMPLES, prefix, folder, note=None)
     except (ParallaxError, tf.errors.OpError) as error:
         found = _batch_size(trained, dataset.features)
         if found is None:
-            raise ExportError(f"it cannot be built for batches of any size: {_reason(error)}") from error
+            raise ExportError(f"the model cannot be built for batches of any size: {_reason(error)}") from error
         size = found
-        note = f"takes batches of {size} examples only, as in training; for any other: {_reason(error)}"
+        note = f"takes batches of {size} examples only, as in training. For other sizes: {_reason(error)}"
         log.warning("the SavedModel %s", note)
     if written is None:
         try:
@@ -70,9 +70,9 @@ def _reason(error: ParallaxError | tf.errors.OpError) -> str:
 
 
 def _batch_size(served: InferenceGraph, features: Mapping[str, Feature]) -> int | None:
-    """The examples that the inputs have; None where they are sparse alone, which does not tell."""
+    """Returns the number of examples in the inputs, or None if all inputs are sparse and do not show it."""
     for name, feature in features.items():
-        ends = 1 if feature.kind == "ragged" else 0  # of ragged examples there is one more than there are examples
+        ends = 1 if feature.kind == "ragged" else 0  # ragged examples have one more row split than examples
         tensor = served.inputs.get(f"{name}/row_splits" if ends else name)
         if tensor is not None:
             (node,) = (node for node in served.graph_def.node if node.name == tensor.split(":")[0])
@@ -83,14 +83,14 @@ def _batch_size(served: InferenceGraph, features: Mapping[str, Feature]) -> int 
 def _write(
     served: InferenceGraph, dataset: Dataset, examples: int, prefix: Path, folder: Path, *, note: str | None
 ) -> Path:
-    """Restores and runs the graph on an input example before it writes anything."""
+    """Writes the SavedModel, after it has restored the graph and run it on an input example."""
     example = {name: array for name, array in _first_examples(dataset, examples).items() if name in served.inputs}
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(served.graph_def, name="")
         inputs = {name: graph.get_tensor_by_name(tensor) for name, tensor in served.inputs.items()}
         outputs = {name: _at_least_a_row(graph.get_tensor_by_name(one)) for name, one in served.outputs.items()}
         saver = _saver(graph, served.variables)
-        # No GPU: its memory is the training session's.
+        # Uses no GPU, since the training session holds its memory.
         with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             if saver is not None:
                 with literal(prefix) as path:
@@ -113,24 +113,25 @@ def _write(
 
 
 def _first_examples(dataset: Dataset, count: int) -> dict[str, np.ndarray]:
-    if count <= dataset.validation_size and not isinstance(dataset, Shared):  # of which only a share reads those
+    # Only a share of a `Shared` dataset reads validation examples.
+    if count <= dataset.validation_size and not isinstance(dataset, Shared):
         return dataset.validation_batch(0, count)
     return dataset.train_batch(0, count)
 
 
 def _at_least_a_row(tensor: tf.Tensor) -> tf.Tensor:
-    """A scalar as a vector: what serves a model expects to find rows."""
+    """Turns a scalar into a vector, because serving software expects rows."""
     return tf.reshape(tensor, [1]) if tensor.shape.rank == 0 else tensor
 
 
 def _saver(graph: tf.Graph, variables: Iterable[Variable]) -> tf.train.Saver | None:
-    """Reads and writes the graph's variables under logical names, pieces as slices of their whole."""
+    """Returns a Saver for the graph's variables under logical names. Pieces are slices of the whole variable."""
     made = [_variable(graph, variable) for variable in variables]
     return tf.train.Saver(made) if made else None
 
 
 def _variable(graph: tf.Graph, variable: Variable) -> tf.Variable:
-    """The handle that the graph has, as a variable that TensorFlow finds in its collection; initially zeros."""
+    """Wraps the graph's handle in a variable, and adds it to TensorFlow's collection. Its initial value is zeros."""
     handle = graph.get_tensor_by_name(f"{variable.name}:0")
     with tf.name_scope(f"serving/{variable.name}/"):
         zeros = tf.zeros(variable.shape, variable.dtype, name="zeros")
@@ -167,7 +168,7 @@ def _describe(
     prefix: Path,
     note: str | None,
 ) -> None:
-    """What others need to know of the SavedModel who do not want to import TensorFlow for it."""
+    """Writes a description of the SavedModel for users who do not want to import TensorFlow."""
     description = {
         "checkpoint": prefix.name,
         "tags": [tf.saved_model.SERVING],
@@ -184,6 +185,7 @@ def _describe(
 
 
 def _spec(tensor: tf.Tensor) -> dict[str, object]:
-    """NumPy's dtype and the shape, -1 where it is open, None where not even its rank is known."""
+    """Returns the NumPy dtype and the shape. A dimension is -1 if unknown, and the shape is None if its rank is
+    unknown."""
     shape = None if tensor.shape.rank is None else [-1 if size is None else size for size in tensor.shape.as_list()]
     return {"dtype": tensor.dtype.base_dtype.name, "shape": shape}

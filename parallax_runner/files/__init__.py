@@ -1,1 +1,1 @@
-"""What is written and read: files that are whole or not there, text without passwords. Imports no other stage."""
+"""Reads and writes files: atomic replacement, caches, and text without passwords. Imports no other stage."""

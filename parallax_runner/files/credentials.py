@@ -1,6 +1,6 @@
-"""Hides passwords and tokens in whatever is written: URIs in any text, and what the environment has for trackers.
+"""Hides passwords and tokens in output: those in URIs in any text, and those of trackers in the environment.
 
-Imports nothing of the project.
+Imports nothing from the project.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-# How the environment's variables end that trackers read, by their usual names, and those of a rendezvous.
+# Suffixes of the environment variables that contain secrets of trackers or of a rendezvous.
 _SECRET_VARIABLES = (
     *("_TRACKING_PASSWORD", "_TRACKING_TOKEN", "_API_KEY", "_API_TOKEN"),
     *("PARALLAX_RENDEZVOUS_SECRET", "PARALLAX_REDIS_PASSWORD"),
 )
 _URI_VARIABLES = "_TRACKING_URI"
-# A shorter one would hide parts of ordinary words.
+# Masking a shorter secret would hide parts of ordinary words.
 _MIN_SECRET_CHARS = 6
-# In text, where white space, a quote or a bracket ends a URI. On the web the user's name alone may be a token, and a
-# slash ends the part with the password. Elsewhere a number and a slash after the host are a port and no password.
+# For URIs in text, which end at white space, a quote or a bracket. In http(s) URIs a user name without a password may
+# be a token, and a slash ends the part with the password. In other URIs, a colon followed by a number and a slash is a
+# port and not a password.
 WEB = re.compile(r"(\bhttps?://)[^\s/?#\"<>]*@", re.IGNORECASE)
 _OTHERS = re.compile(r"(\b(?!https?:)[A-Za-z][\w+.-]*://[^\s:/?#@\"<>]*):(?!\d{1,5}/)[^\s\"<>]*@", re.IGNORECASE)
 _SECRET_KEY = (
     r"([?&;][\w.-]*(?:passw(?:or)?d|pwd|passphrase|token(?![a-z])|secret|credential|api_?key|access_?key)[\w.-]*=)"
 )
 _QUERY = re.compile(_SECRET_KEY + r"[^\s&;#'\"<>]+", re.IGNORECASE)
-# In a string that is one URI and nothing else. SQLAlchemy takes nearly every character as part of a password, and an @
-# as part of a user's name.
+# For strings that are a single URI. SQLAlchemy allows nearly every character in a password, and an @ in a user name.
 _WHOLE_WEB = re.compile(r"\A(https?://)([^/?#]*)@", re.IGNORECASE)
 _WHOLE_OTHER = re.compile(r"\A((?!https?:)[A-Za-z][\w+.-]*://[^:/]*:)(.*)@", re.IGNORECASE | re.DOTALL)
 _WHOLE_QUERY = re.compile(_SECRET_KEY + r"([^&]+)", re.IGNORECASE)
 
 
 def without_password(text: str) -> str:
-    """The text with `***` in place of each password and token in a URI."""
+    """Replaces each password and token in URIs in the text with `***`."""
     if "=" in text or "://" in text:
         text = WEB.sub(rf"\g<1>{MASK}@", text)
         text = _OTHERS.sub(rf"\g<1>:{MASK}@", text)
@@ -46,22 +46,23 @@ def without_password(text: str) -> str:
 
 
 def masked_uri(uri: str) -> str:
-    """A string that is one URI, with `***` in place of each password and token, whatever characters these have."""
+    """Replaces each password and token with `***` in a string that is a single URI, whatever characters they
+    contain."""
     uri = _WHOLE_WEB.sub(rf"\g<1>{MASK}@", uri)
     uri = _WHOLE_OTHER.sub(rf"\g<1>{MASK}@", uri)
     return _WHOLE_QUERY.sub(rf"\g<1>{MASK}", uri)
 
 
 def masked(text: str) -> str:
-    """The text with `***` in place of each password and token, those of the environment included: for people, not for
-    names and paths, in which such a word may stand by chance."""
+    """Replaces each password and token in the text with `***`, including the values of secret environment variables.
+    Use it for messages and not for names and paths, which may contain such a value by chance."""
     for secret in _secrets_of_environment():
         text = text.replace(secret, MASK)
     return without_password(text)
 
 
 def masked_values(value: Any) -> Any:
-    """A nested value with all its texts masked; keys stay."""
+    """Masks all strings in a nested value, but not the keys."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, Mapping):
@@ -72,33 +73,33 @@ def masked_values(value: Any) -> Any:
 
 
 def has_credentials(uri: str) -> bool:
-    """Whether a URI has a password or a token in it."""
+    """Tells whether a URI contains a password or a token."""
     return masked_uri(uri) != uri
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats a record, its traceback included, without passwords."""
+    """Formats a log record, including its traceback, without passwords."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One entry of a log."""
+        """Formats and masks one record."""
         return masked(super().format(record))
 
 
 def _secrets_of_environment() -> list[str]:
-    """Longest first: one may be the beginning of another."""
+    """Returns the secrets, longest first, since one may contain another."""
     found: set[str] = set()
     for name in os.environ:
         if name.endswith(_SECRET_VARIABLES):
             found.add(os.environ[name])
         elif name.endswith(_URI_VARIABLES):
             uri = os.environ[name]
-            # What the address shows anyway, as in mysql://me:me@host, is a common word.
+            # A secret that also occurs elsewhere in the address, as in mysql://me:me@host, is a common word: skip it.
             found |= {secret for secret in _secrets_of(uri) if secret not in masked_uri(uri)}
     return sorted((secret for secret in found if len(secret) >= _MIN_SECRET_CHARS), key=len, reverse=True)
 
 
 def _secrets_of(uri: str) -> Iterator[str]:
-    """The passwords and tokens of a URI, as they stand there and as they are sent."""
+    """Yields the passwords and tokens of a URI, both as written and URL-decoded."""
     web, other = _WHOLE_WEB.match(uri), _WHOLE_OTHER.match(uri)
     written = [match[2] for match in _WHOLE_QUERY.finditer(uri)]
     if web:

@@ -1,4 +1,5 @@
-"""Files of a folder that may be damaged: a FIFO, a device, a folder or a loop of links may take a file's place."""
+"""Reads and replaces files in a folder that may be damaged: a FIFO, device, folder or loop of links may be in a file's
+place."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ MOST_TEXT_BYTES = 64 << 20
 
 
 def read_text(path: Path) -> str:
-    """Raises OSError where it is no readable file, and ValueError where it is no text of bearable size."""
+    """Reads a text file. Raises OSError if it is not a readable file, and ValueError if it is too large or not
+    UTF-8."""
     with open_regular(path) as file:
         content = file.read(MOST_TEXT_BYTES + 1)
     if len(content) > MOST_TEXT_BYTES:
@@ -23,25 +25,26 @@ def read_text(path: Path) -> str:
 
 
 def read_object(path: Path) -> tuple[str, dict[str, Any]]:
-    """The text of a JSON file and the object in it. Raises OSError where it cannot be read, and ValueError where it is
-    no JSON object, whatever is wrong with it."""
+    """Returns the text of a JSON file and the object in it. Raises OSError if it cannot be read, and ValueError if it
+    is not a valid JSON object."""
     text = read_text(path)
     try:
         fields = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(fields, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return text, fields
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """What is wrong, without the path."""
+    """Returns the message of an error, without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def remove(path: Path) -> None:
-    """Removes a file, a link (not what it leads to) or a folder with all in it; nothing where nothing is."""
+    """Removes a file, a link (not its target) or a folder with its contents. Does nothing if the path does not
+    exist."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -49,7 +52,7 @@ def remove(path: Path) -> None:
 
 
 def replace(file: Path, target: Path) -> None:
-    """Moves a file to `target`, whatever is there now."""
+    """Moves a file to `target`, replacing whatever is there."""
     if target.is_dir() and not target.is_symlink():
         remove(target)
     os.replace(file, target)

@@ -1,4 +1,5 @@
-"""Refuses to read what may never end: a FIFO, a socket, a device. Imports nothing of the project."""
+"""Opens only regular files, because reading a FIFO, a socket or a device may never end. Imports nothing from the
+project."""
 
 import errno
 import io
@@ -15,7 +16,8 @@ _KINDS = {
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """«a FIFO» and the like; None for a file, a folder, and what is not there or cannot be looked at."""
+    """Returns `a FIFO`, `a socket` or `a device`; None for a file, a folder, or a path that does not exist or cannot be
+    examined."""
     try:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
     except OSError:
@@ -23,7 +25,7 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Opens a file for reading. Raises OSError for everything else: opening a FIFO blocks, and a device such as
+    """Opens a regular file for reading. Raises OSError for anything else: opening a FIFO blocks, and a device such as
     `/dev/zero` never ends."""
     kind = kind_of(path)
     if kind is not None:
@@ -38,6 +40,7 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def read_regular(path: Path) -> str:
-    """The text of a file, UTF-8. Raises OSError where it is not one, and UnicodeDecodeError where that is no text."""
+    """Returns the UTF-8 text of a regular file. Raises OSError if it is not a regular file, and UnicodeDecodeError if
+    it is not UTF-8."""
     with open_regular(path) as file:
         return file.read().decode("utf-8")

@@ -1,4 +1,4 @@
-"""Writes a small file so that it is whole whenever somebody reads it. Imports nothing of the project."""
+"""Writes a small file atomically. Imports nothing from the project."""
 
 import fcntl
 import os
@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file by one with this content, text as UTF-8: who reads it meanwhile, or after a power failure, finds
-    the old or the new one, and of several writers at once the last one's. Removes what killed writers of this file
-    have left.
+    """Replaces a file with one that has this content; text is written as UTF-8. A reader at the same time, or after a
+    power failure, sees either the old or the new content. With several writers at once, the last one wins. Removes
+    temporary files that killed writers of this file have left.
 
-    Raises OSError, which names `path`.
+    Raises OSError with `path` as its file name.
     """
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -29,12 +29,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
     except OSError as error:
-        # What fails is the writing as a rule, and its error names no file.
+        # The error of a failed write has no file name.
         raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from error
 
 
 def _open_locked(partial: Path) -> BinaryIO:
-    """Makes a file. Its lock tells others that the writer lives; a file system without locks removes no leftovers."""
+    """Creates and locks a file. The lock shows other writers that this one is alive. On a file system without locks,
+    leftovers are never removed."""
     while True:
         file = open(partial, "xb")  # noqa: SIM115
         try:
@@ -45,7 +46,7 @@ def _open_locked(partial: Path) -> BinaryIO:
         except BaseException:
             file.close()
             raise
-        file.close()  # Another writer has taken it for a leftover before it was locked.
+        file.close()  # Another writer removed the file as a leftover before it was locked.
 
 
 def _remove_left_over(path: Path) -> None:
@@ -56,8 +57,8 @@ def _remove_left_over(path: Path) -> None:
 
 
 def _remove_unless_locked(partial: Path) -> None:
-    with suppress(OSError):  # locked, gone meanwhile, or another user's
-        # For writing too: NFS gives no exclusive lock otherwise.
+    with suppress(OSError):  # locked, already removed, or another user's
+        # Opened for writing too, because NFS requires that for an exclusive lock.
         descriptor = os.open(partial, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Caffe2's `rendezvous`: the store handler, and which of how many shards a process is."""
+"""Caffe2's `rendezvous` dictionary: the store handler, the shard of this process and the number of shards."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NEEDED = ("kv_handler", "shard_id", "num_shards")
 
 
 def file_store(path: str, prefix: str) -> str:
-    """The rendezvous in a folder that all hosts see, one for each prefix."""
+    """Returns the rendezvous in a folder that all hosts see, with a separate one for each prefix."""
     return "file://" + quote(str(Path(path).absolute() / prefix))
 
 
 def redis_store(host: str, port: int, prefix: str) -> str:
-    """The rendezvous at a Redis server."""
+    """Returns the rendezvous at a Redis server."""
     return f"redis://{host}:{port}/{quote(prefix)}"
 
 
 def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_cpu: bool) -> Task | None:
-    """The shard that a process is; None where there is one only. Raises ConfigError."""
+    """Returns the place of a process by its shard, or None if there is only one shard. Raises ConfigError."""
     missing = [name for name in NEEDED if name not in rendezvous]
     if missing:
         raise ConfigError(f"rendezvous has no {', '.join(missing)}; expected kv_handler, shard_id, num_shards, engine")
@@ -42,8 +42,8 @@ def task_of(rendezvous: Mapping[str, Any], devices: Sequence[int] | None, *, on_
         return None
     if devices is not None and len(devices) > 1:
         raise ConfigError(
-            f"devices={list(devices)}: expected one, since a shard is a process with one device: start one for each "
-            "device, and give the number of all as num_shards"
+            f"devices={list(devices)}: expected one device, because each shard is a process with one device. Start one "
+            "process per device, and set num_shards to their number"
         )
     address = str(rendezvous["kv_handler"])
     split_address(address)

@@ -1,4 +1,4 @@
-"""Distributed TensorFlow: `--job_name --task_index --ps_hosts --worker_hosts`, as in its examples of `ClusterSpec`."""
+"""The flags `--job_name --task_index --ps_hosts --worker_hosts` of Distributed TensorFlow's `ClusterSpec` examples."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ EXPECTED = (
 
 
 class ClusterSpec(FrontDoor):
-    """The flags of one process; all have the same lists of hosts."""
+    """The flags of one process. All processes have the same lists of hosts."""
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """As the examples spell them."""
-        group = parser.add_argument_group("of Distributed TensorFlow, in place of --rendezvous")
+        """Adds the flags as the examples spell them."""
+        group = parser.add_argument_group("options of Distributed TensorFlow, instead of --rendezvous")
         group.add_argument("--job_name", metavar="worker|ps", help="what this process is")
-        group.add_argument("--task_index", metavar="N", help="its number in the list of its job")
+        group.add_argument("--task_index", metavar="N", help="its index in the host list of its job")
         group.add_argument("--worker_hosts", metavar="HOST:PORT,…", help="all workers; the first starts the driver")
         group.add_argument("--ps_hosts", metavar="HOST:PORT,…", help="all parameter servers")
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """None without these flags."""
+        """Returns what the flags say, or None without these flags."""
         flags = {name: getattr(asked, name) for name in ("job_name", "task_index", "worker_hosts", "ps_hosts")}
         if not any(flags.values()):
             return None
@@ -57,7 +57,7 @@ class ClusterSpec(FrontDoor):
 
 
 def meeting_point(address: str, where: str) -> str:
-    """The rendezvous at the address of the first worker. Raises ConfigError."""
+    """Returns the rendezvous at the address of the first worker. Raises ConfigError."""
     try:
         split_address(f"tcp://{address}")
     except ConfigError as error:
@@ -70,6 +70,6 @@ def _hosts(given: str | None) -> Sequence[str]:
 
 
 def number_of(given: object) -> int | None:
-    """A number from 0, or its text; None for anything else."""
+    """Returns a non-negative integer from a number or its text, or None for anything else."""
     text = str(given)
     return int(text) if text.isascii() and text.isdigit() else None

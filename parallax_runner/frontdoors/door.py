@@ -1,4 +1,4 @@
-"""What a front door is: another system's way to tell a process which one of a cluster it is."""
+"""The front-door interface: the way in which another system tells a process its place in a cluster."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from parallax_runner.launch.manual import secret
 
 @dataclass(frozen=True)
 class Task:
-    """What one process of a cluster is told.
+    """The place of one process in a cluster.
 
     Attributes:
         role: worker or server.
-        index: its rank or index; None lets the driver choose.
-        rendezvous: where all meet.
-        workers, servers: of the whole cluster.
-        count: how many of its role stand by in it.
-        address: of this machine, at which the others reach it; None: the one on the way to the rendezvous.
-        gpus: its `CUDA_VISIBLE_DEVICES`; None leaves it as it is.
+        index: rank or index of the process; None lets the driver choose.
+        rendezvous: the address at which all processes meet.
+        workers, servers: their numbers in the whole cluster.
+        count: the number of processes of this role to start.
+        address: this machine's address, at which the others reach it; None: the one on the route to the rendezvous.
+        gpus: the process's `CUDA_VISIBLE_DEVICES`; None leaves it unchanged.
     """
 
     role: str
@@ -37,19 +37,20 @@ class Task:
 
     @property
     def starts_driver(self) -> bool:
-        """Rank 0 does: these systems have no driver that somebody would start."""
+        """Whether this process starts the driver. Rank 0 starts it, because the other system starts only workers and
+        servers."""
         return self.role == "worker" and self.index == 0
 
     def prepare(self) -> None:
-        """Sets this process's environment. Raises LaunchError where it lacks the secret, which driver and worker of
-        rank 0 would both say."""
+        """Sets this process's environment. Raises LaunchError if the secret is missing, so that the driver and the
+        worker of rank 0 do not both report it."""
         if self.gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus
         if urlsplit(self.rendezvous).scheme != "file":
             secret.from_environment()
 
     def driver_settings(self) -> list[str]:
-        """For the driver that rank 0 starts."""
+        """Returns the settings of the driver that rank 0 starts."""
         return [
             "cluster=manual",
             f"cluster.rendezvous={self.rendezvous}",
@@ -58,7 +59,7 @@ class Task:
         ]
 
     def worker_options(self, timeout_secs: float) -> list[str]:
-        """For one process beside this one."""
+        """Returns the options of one process that this process starts."""
         options = [f"--rendezvous={self.rendezvous}", f"--timeout-secs={timeout_secs:g}"]
         if self.index is not None:
             options.append(f"--{'rank' if self.role == 'worker' else 'index'}={self.index}")
@@ -70,13 +71,15 @@ class FrontDoor(ABC):
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Options of its own, with None where they are not given."""
+        """Adds this system's own options, with None as default."""
         return
 
     @classmethod
     @abstractmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """What this process is; None where nothing of this system is given. Raises ConfigError where it is wrong.
+        """Returns the place of this process, or None if no option of this system is given. Raises ConfigError for wrong
+        options.
 
-        `role` is worker or server, by the module that was started, for a system whose options do not say it.
+        `role` is worker or server, from the module that was started. It is for systems whose options do not name a
+        role.
         """

@@ -1,4 +1,4 @@
-"""`python -m parallax_runner.worker` and `.server`, where somebody other than a driver starts them."""
+"""The entry point of `python -m parallax_runner.worker` and `.server` if no driver starts them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from parallax_runner.frontdoors.door import FrontDoor, Task
 from parallax_runner.frontdoors.with_driver import run_several, run_with_driver
 from parallax_runner.launch.manual.stand_by import DEFAULT_TIMEOUT_SECS, stand_by
 
-# In the order in which they are asked: options go before variables.
+# In order of precedence: options come before variables.
 DOORS = ("cluster_spec.ClusterSpec", "paddle.Paddle", "tf_config.TfConfig")
 
 
 def start(role: str, argv: Sequence[str]) -> int:
-    """Does what the arguments and the environment say; returns the exit status."""
+    """Runs a worker or server as the arguments and the environment say. Returns the exit status."""
     try:
         return _start(role, argv)
     except ParallaxError as error:
@@ -37,13 +37,13 @@ def _start(role: str, argv: Sequence[str]) -> int:
     index = asked.rank if role == "worker" else asked.index
     if asked.rendezvous is not None:
         if settings:
-            raise ConfigError(f"{settings[0]}: not an option; settings are given to the driver")
+            raise ConfigError(f"{settings[0]}: not an option. Pass settings to the driver instead")
         return stand_by(role, asked.rendezvous, index, address=asked.address, timeout_secs=asked.timeout_secs)
     task = next(filter(None, (door.task(role, asked, os.environ) for door in doors)), None)
     if task is None:
-        raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or what another system gives (--help), or TF_CONFIG")
+        raise ConfigError(f"--rendezvous is missing: {EXPECTED}; or another system's options (--help), or TF_CONFIG")
     if index is not None:
-        raise ConfigError("--rank, --index: the other options, or TF_CONFIG, say already which process this is")
+        raise ConfigError("--rank, --index: the other options, or TF_CONFIG, already say which process this is")
     return _take_part(dataclasses.replace(task, address=asked.address or task.address), asked.timeout_secs, settings)
 
 
@@ -57,7 +57,8 @@ def _take_part(task: Task, timeout_secs: float, settings: Sequence[str]) -> int:
 
 
 def _refuse_misspelt(settings: Sequence[str], parser: argparse.ArgumentParser) -> None:
-    """The driver refuses what it does not know, and processes without one would not see it."""
+    """Raises ConfigError for a misspelt option. A driver would refuse it as a setting, but only rank 0 starts a
+    driver."""
     own = [option for action in parser._actions for option in action.option_strings]
     for word in settings:
         near = difflib.get_close_matches(word.partition("=")[0], own, n=1, cutoff=0.8) if word.startswith("--") else []
@@ -74,16 +75,16 @@ def _door(name: str) -> type[FrontDoor]:
 def _parser(role: str, doors: Sequence[type[FrontDoor]]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m parallax_runner.{role}",
-        description=f"Stands by as a {role} for a driver with cluster=manual, in any order of starts. Where the flags "
-        "or the variable of another system say what it is, rank 0 starts the driver, with the settings that are given.",
+        description=f"Stands by as a {role} for a driver with cluster=manual. Processes may start in any order. If "
+        "flags or a variable of another system describe the processes, rank 0 starts a driver with the given settings.",
         allow_abbrev=False,
     )
     parser.add_argument("--rendezvous", metavar="ADDRESS", help=EXPECTED.removeprefix("expected "))
     number = "--rank" if role == "worker" else "--index"
-    parser.add_argument(number, type=int, default=None, help="its number, from 0; without it the driver chooses one")
-    parser.add_argument("--address", default=None, help="of this machine, at which the driver and the others reach it")
+    parser.add_argument(number, type=int, default=None, help="number of this process; default: the driver's choice")
+    parser.add_argument("--address", default=None, help="this machine's address, at which the other processes reach it")
     parser.add_argument(
-        "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long it waits for a driver (%(default)g)"
+        "--timeout-secs", type=float, default=DEFAULT_TIMEOUT_SECS, help="how long to wait for a driver (%(default)g)"
     )
     for door in doors:
         door.add_options(parser)

@@ -1,4 +1,4 @@
-"""Paddle's pserver and trainer: the flags of both, and the variables `PADDLE_INIT_…` that may stand in for them."""
+"""The flags of Paddle's pserver and trainer, and the variables `PADDLE_INIT_…` that may replace them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from parallax_runner.launch import bind_address
 RENDEZVOUS = "PARALLAX_RENDEZVOUS"
 VARIABLES = "PADDLE_INIT_"
 HERE = ("127.0.0.1", "localhost")
-# Also spelt so in Paddle's own examples.
+# An alternative spelling in Paddle's own examples.
 OTHER_NAMES = {"num_of_gradient_servers": "num_gradient_servers"}
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 MEANINGS = {
     "port": "the first port of a pserver",
-    "ports_num": "ports, and so servers, of each pserver",
-    "ports_num_for_sparse": "taken, and not used: the plan places sparse parameters",
-    "num_gradient_servers": "trainers",
-    "num_of_gradient_servers": "the same",
+    "ports_num": "number of ports, and thus servers, of each pserver",
+    "ports_num_for_sparse": "accepted but ignored: the plan places sparse parameters",
+    "num_gradient_servers": "number of trainers",
+    "num_of_gradient_servers": "number of trainers",
     "trainer_id": "number of this trainer; trainer 0 starts the driver",
     "pservers": "hosts of all pservers, for trainers",
-    "nics": "the network interface at which the others reach this process",
+    "nics": "network interface at which the others reach this process",
     "use_gpu": "False hides the GPUs of this process",
 }
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What Paddle's flags say, with Paddle's defaults."""
+    """The values of Paddle's flags, with Paddle's defaults."""
 
     port: int = 7164
     ports_num: int = 1
@@ -48,7 +48,7 @@ class Settings:
     is_local: bool = False
 
     def task(self, role: str, environ: Mapping[str, str]) -> Task:
-        """The process that a trainer or a pserver is. Raises ConfigError."""
+        """Returns the place of a trainer or pserver in the cluster. Raises ConfigError."""
         if self.trainer_id >= self.num_gradient_servers:
             most = self.num_gradient_servers - 1
             raise ConfigError(f"trainer_id={self.trainer_id}: expected 0 to {most}: num_gradient_servers={most + 1}")
@@ -64,32 +64,33 @@ class Settings:
         )
 
     def _rendezvous(self, role: str, environ: Mapping[str, str]) -> str:
-        """The port of a pserver, where all are on this machine: nobody tells a pserver where the trainers are."""
+        """Returns the rendezvous. Without the variable, all processes must be on this machine and meet at the port of
+        the pserver, because Paddle's flags do not tell a pserver where the trainers are."""
         if RENDEZVOUS in environ:
             return environ[RENDEZVOUS]
         elsewhere = [host for host in self.pservers if host not in HERE]
         if role == "worker" and elsewhere:
             raise ConfigError(
-                f"pservers={','.join(self.pservers)}: on several machines {RENDEZVOUS} says to all trainers and "
-                "pservers where they meet: file:///shared/folder, redis://host:port/prefix, or tcp:// with host and "
-                "port of trainer 0"
+                f"pservers={','.join(self.pservers)}: on several machines, {RENDEZVOUS} must tell all trainers and "
+                "pservers where they meet: file:///shared/folder, redis://host:port/prefix, or tcp:// with the host "
+                "and port of trainer 0"
             )
         return f"tcp://{bind_address.LOOPBACK}:{self.port}"
 
 
 class Paddle(FrontDoor):
-    """A pserver where `parallax_runner.server` is started, a trainer where `parallax_runner.worker` is."""
+    """The front door of Paddle. `parallax_runner.server` is a pserver, `parallax_runner.worker` is a trainer."""
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """As Paddle spells them."""
-        group = parser.add_argument_group("of Paddle, in place of --rendezvous")
+        """Adds the flags as Paddle spells them."""
+        group = parser.add_argument_group("options of Paddle, instead of --rendezvous")
         for name, meaning in MEANINGS.items():
             group.add_argument(f"--{name}", metavar=name.upper(), help=meaning)
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """None without these flags."""
+        """Returns what the flags say, or None without these flags."""
         given = {name: getattr(asked, name) for name in MEANINGS}
         if all(value is None for value in given.values()):
             return None
@@ -97,7 +98,8 @@ class Paddle(FrontDoor):
 
 
 def settings_of(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """Of arguments, None where they are not given, and of variables, before which arguments go. Raises ConfigError."""
+    """Returns the settings of arguments and variables. Arguments take precedence unless they are None. Raises
+    ConfigError."""
     names = [*Settings.__dataclass_fields__, *OTHER_NAMES]
     of_variables = {name: environ.get(VARIABLES + name.upper()) for name in names}
     found: dict[str, Any] = {}
@@ -122,7 +124,7 @@ def _read(name: str, value: Any) -> Any:
             raise ConfigError(f"{name}={value}: expected an integer, at least {least}")
         return int(text)
     if name == "pservers":
-        # With or without ports, which follow from `port`.
+        # Hosts may come with ports, which are ignored: they follow from `port`.
         hosts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(str(host).strip().partition(":")[0] for host in hosts)
     return str(value)

@@ -1,4 +1,4 @@
-"""Distributed TensorFlow: the variable `TF_CONFIG`, which schedulers set for each process."""
+"""The variable `TF_CONFIG` of Distributed TensorFlow, which schedulers set for each process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parallax_runner.frontdoors.cluster_spec import meeting_point, number_of
 from parallax_runner.frontdoors.door import FrontDoor, Task
 
 VARIABLE = "TF_CONFIG"
-# In the order of ranks; TensorFlow 1 called a chief master.
+# In rank order. TensorFlow 1 called the chief "master".
 WORKERS = ("chief", "master", "worker")
 SERVERS = "ps"
 EXPECTED = (
@@ -22,18 +22,18 @@ EVALUATOR = "evaluator"
 
 
 class TfConfig(FrontDoor):
-    """A chief is rank 0, and workers come after it; without one, worker 0 is rank 0."""
+    """The front door of `TF_CONFIG`. A chief is rank 0, and workers follow it. Without a chief, worker 0 is rank 0."""
 
     @classmethod
     def task(cls, role: str, asked: argparse.Namespace, environ: Mapping[str, str]) -> Task | None:
-        """None where the variable is not set."""
+        """Returns what the variable says, or None if it is not set."""
         text = environ.get(VARIABLE)
         if not text:
             return None
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise _refusal(f"no JSON ({error})") from error
+            raise _refusal(f"not JSON ({error})") from error
         cluster = _cluster(content)
         kind, index = _task(content, cluster)
         ranks = [(job, number) for job in WORKERS for number in range(len(cluster.get(job, ())))]
@@ -55,7 +55,7 @@ def _cluster(content: Any) -> Mapping[str, Sequence[str]]:
         raise _refusal("it has no cluster")
     for job, hosts in cluster.items():
         if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-            raise _refusal(f"the cluster's {job} is {hosts!r}, no list of addresses")
+            raise _refusal(f"the cluster's {job} is {hosts!r}, not a list of addresses")
         if job not in (*WORKERS, SERVERS, EVALUATOR):
             raise _refusal(f"the cluster has a job {job!r}; known are {', '.join((*WORKERS, SERVERS))}")
     if sum(len(cluster.get(job, ())) for job in WORKERS[:2]) > 1:
@@ -69,12 +69,12 @@ def _task(content: Mapping[str, Any], cluster: Mapping[str, Sequence[str]]) -> t
         raise _refusal("it has no task with a type")
     kind, index = task["type"], number_of(task.get("index", 0))
     if kind == EVALUATOR:
-        raise _refusal("an evaluator is no process of its own here: leave it out, and set train.validate_steps")
+        raise _refusal("there is no separate evaluator process: leave it out, and set train.validate_steps")
     if kind not in (*WORKERS, SERVERS):
         raise _refusal(f"the task's type is {kind!r}; known are {', '.join((*WORKERS, SERVERS))}")
     count = len(cluster.get(kind, ()))
     if index is None or index >= count:
-        raise _refusal(f"the task's index is {task.get('index', 0)!r}, and the cluster has {count} of {kind}")
+        raise _refusal(f"the task's index is {task.get('index', 0)!r}, but the cluster has {count} of {kind}")
     return kind, index
 
 

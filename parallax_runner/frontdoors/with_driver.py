@@ -1,4 +1,4 @@
-"""Processes beside this one: the driver, where a system has none, and several servers that one command stands for."""
+"""Starts additional processes: the driver for systems without one, and the servers of a command for several."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from parallax_runner.launch import guard
 
-# What a scheduler or a person says to rank 0 is meant for the whole run.
+# Signals that a scheduler or a person sends to rank 0. They are meant for the whole run.
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 def run_with_driver(driver_argv: Sequence[str], worker_argv: Sequence[str]) -> int:
-    """Runs rank 0's driver and worker to the driver's end; returns its exit status, as a shell has it."""
+    """Runs rank 0's driver and worker until the driver ends. Returns the driver's exit status as a shell shows it."""
     driver = start_beside("parallax_runner", driver_argv)
     worker = start_beside("parallax_runner.worker", worker_argv)
     _pass_signals_on([driver])
@@ -27,14 +27,15 @@ def run_with_driver(driver_argv: Sequence[str], worker_argv: Sequence[str]) -> i
 
 
 def run_several(module: str, argv: Sequence[str], count: int) -> int:
-    """Runs `count` of a module to their ends; returns the first exit status that is not 0."""
+    """Runs `count` processes of a module until they end. Returns the first exit status that is not 0, or 0."""
     processes = [start_beside(module, argv) for _ in range(count)]
     _pass_signals_on(processes)
     return next(filter(None, [as_shell_has_it(process.wait()) for process in processes]), 0)
 
 
 def start_beside(module: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that a terminal's Ctrl-C reaches this process alone; it ends with this process."""
+    """Starts a module in its own session, so that a terminal's Ctrl-C reaches only this process. The new process ends
+    when this one ends."""
     guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(signal.SIGTERM))]
     return subprocess.Popen(
         [*guarded, sys.executable, "-m", module, *argv], stdin=subprocess.DEVNULL, start_new_session=True
@@ -42,7 +43,7 @@ def start_beside(module: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def as_shell_has_it(status: int) -> int:
-    """An exit status of subprocess: 128 and the signal's number where a signal ended the process."""
+    """Converts an exit status from `subprocess` to a shell's. Death by a signal becomes 128 plus the signal number."""
     return status if status >= 0 else 128 - status
 
 

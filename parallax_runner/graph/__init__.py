@@ -1,1 +1,1 @@
-"""The user's graph, captured: what every later stage reads and none changes."""
+"""The captured user's graph, which every later stage reads and none changes."""

@@ -1,4 +1,4 @@
-"""Whether the function that `model`, `data` or `optimizer` names takes the arguments that the group has."""
+"""Checks that the function named by `model`, `data` or `optimizer` accepts the arguments of its group."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def check_callable(group: str, content: Mapping[str, Any], function: Any) -> None:
-    """Raises ConfigError where `_target_` names a module or a value, which cannot be called."""
+    """Raises ConfigError if `_target_` names something that cannot be called, such as a module."""
     if not callable(function):
         kind = type(function).__name__
-        raise _refusal(group, content, "_target_", f"expected a function or class, and this is of type {kind}")
+        raise _refusal(group, content, "_target_", f"expected a function or class, got a value of type {kind}")
 
 
 def check_names(
     group: str, content: Mapping[str, Any], function: Callable[..., Any], *, given: Collection[str] = ()
 ) -> None:
-    """Raises ConfigError where the group has an argument that its function does not take.
+    """Raises ConfigError if the group has an argument that its function does not take.
 
-    `given` are names of parameters that the caller gives by their place. What takes any keyword is let through.
+    `given` are the names of parameters that the caller passes by position. A function with `**kwargs` accepts any name.
     """
     signature = _signature(function)
     if signature is None or _takes_any(signature):
@@ -39,7 +39,7 @@ def check_names(
 
 
 def check_call(group: str, content: Mapping[str, Any], function: Callable[..., Any], *, given: int = 0) -> None:
-    """Raises ConfigError where the function cannot be called with `given` arguments by place and those of the group."""
+    """Raises ConfigError if the function cannot be called with `given` positional arguments and those of the group."""
     signature = _signature(function)
     if signature is None or "_args_" in content:
         return
@@ -53,7 +53,7 @@ def check_call(group: str, content: Mapping[str, Any], function: Callable[..., A
 
 @contextmanager
 def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
-    """Within the block, an error whose message has the name and the value of an argument is told of this argument."""
+    """Turns an error whose message has the name and value of an argument into a ConfigError about this argument."""
     try:
         yield
     except Exception as error:
@@ -69,21 +69,21 @@ def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _names(message: str, key: str, value: Any) -> bool:
-    """A name alone may be that of something else, so the value must stand there too."""
+    """Returns whether a message contains both the name and the value; a name alone may refer to something else."""
     is_plain = isinstance(value, int | float | str)
     found = [re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|\.\w)", message) for word in (key, str(value))]
     return is_plain and all(found)
 
 
 def _arguments(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function is called with: Hydra's own words for it begin with an underscore."""
+    """Returns the arguments for the function: the group without Hydra's own keys, which begin with an underscore."""
     return {key: value for key, value in content.items() if not key.startswith("_")}
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
-    except (TypeError, ValueError):  # of some that are written in C nobody knows
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return None
 
 
@@ -92,20 +92,20 @@ def _takes_any(signature: inspect.Signature) -> bool:
 
 
 def _taken(content: Mapping[str, Any], signature: inspect.Signature, given: Collection[str]) -> str:
-    """«models.simple.build takes rate=0.1, beside features, optimizer»."""
+    """Returns text such as «models.simple.build takes rate=0.1 besides features, optimizer»."""
     others = [
         name if one.default is inspect.Parameter.empty else f"{name}={one.default!r}"
         for name, one in signature.parameters.items()
         if name not in given
     ]
-    beside = f", beside {', '.join(given)}" if given else ""
+    beside = f" besides {', '.join(given)}" if given else ""
     return f"{content['_target_']} takes {', '.join(others) or 'no argument'}{beside}"
 
 
 def _refusal(
     group: str, content: Mapping[str, Any], key: str, reason: str, nearest_of: Collection[str] = ()
 ) -> ConfigError:
-    # Only here: workers, which find no mistake that the driver has not found, need none of it.
+    # Imported here because workers do not need it: the driver has already reported any mistake.
     from parallax_runner.config.explain import nearest, refusal, written
     from parallax_runner.config.origins import Origins
     from parallax_runner.config.running_job import origins_of_running_job

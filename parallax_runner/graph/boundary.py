@@ -1,8 +1,8 @@
-"""The border between the backward pass and what the model does with its result.
+"""The border between the backward pass and the ops that use its result.
 
-Everything an update needs, short of the raw gradients, is the *update region*: post-processing such as clipping, the
-update ops, and whatever else the train op asks for. Only consumers in that region, and not those inside the backward
-pass itself, are to see aggregated gradients.
+The *update region* is everything an update needs except the raw gradients and their inputs: post-processing such as
+clipping, the update ops, and whatever else the train op needs. Only consumers in that region read aggregated gradients;
+those inside the backward pass keep the raw ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parallax_runner.graph.single_device_graph import Gradient
 
 @dataclass(frozen=True)
 class Boundary:
-    """`gradients` reach the train op; `region` is the set of ops that run on their aggregate."""
+    """The gradients that reach the train op, and the update region, whose ops run on their aggregate."""
 
     gradients: tuple[Gradient, ...]
     region: frozenset[tf.Operation]
@@ -30,10 +30,9 @@ class Boundary:
 
 
 def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) -> Boundary:
-    """Keeps those of the recorded gradients that an op of the update region consumes.
+    """Keeps the recorded gradients that an op of the update region consumes.
 
-    A gradient that only a later backward pass reads (a gradient penalty) is a step on the way to the raw gradient, not
-    one itself.
+    A gradient that only a later backward pass reads (a gradient penalty) is an intermediate value, not a raw gradient.
     """
     recorded = tuple(dict.fromkeys(recorded))
     names = frozenset(name for gradient in recorded for name in (gradient.values, gradient.indices) if name)
@@ -50,7 +49,7 @@ def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) 
     region = frozenset(needed.difference(*behind.values()))
 
     def is_step(gradient: Gradient) -> bool:
-        """Whether a later gradient of the same variable is made from this one."""
+        """Returns whether a later gradient of the same variable is computed from this one."""
         op = graph.get_tensor_by_name(gradient.values).op
         return any(
             later.variable == gradient.variable and later != gradient and op in ops for later, ops in behind.items()

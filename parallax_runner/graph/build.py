@@ -1,4 +1,4 @@
-"""The first stages, which driver and workers share: the data, and the graph that the model's function builds."""
+"""The first stages, shared by driver and workers: loading the data, and building the model's graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODELS = "models"  # the package that conf/model/ names
 
 @stage("data")
 def load_dataset(config: RunConfig) -> Dataset:
-    """The data that `config.data` describes."""
+    """Loads the data that `config.data` describes."""
     from hydra.utils import instantiate
 
     function = _find("data", config.data)
@@ -42,11 +42,12 @@ def load_dataset(config: RunConfig) -> Dataset:
         with must_not_exit(f"data._target_={config.data['_target_']}", DataError), blamed("data", arguments):
             return _as_dataset(_unwrapped(lambda: instantiate(arguments)), config)
     except MemoryError as error:
-        raise DataError(f"data._target_={config.data['_target_']}: its data do not fit into memory: {error}") from error
+        raise DataError(f"data._target_={config.data['_target_']}: its data exceeds the memory: {error}") from error
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
-    """What a function has made: a `Dataset`, or a `tf.data.Dataset`, or two, of which the second one validates."""
+    """Returns the result of a data function as a `Dataset`. The result may also be a `tf.data.Dataset`, or a pair of
+    them for training and validation."""
     tensorflow = sys.modules.get("tensorflow")
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
@@ -54,8 +55,8 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
         missing = [name for name in needed if not hasattr(made, name)]
         if missing:
             raise ConfigError(
-                f"data._target_={config.data['_target_']}: it returns an object of type {type(made).__name__}, without "
-                f"{', '.join(missing)}: expected a data set, as docs/data.md describes it, or a tf.data.Dataset"
+                f"data._target_={config.data['_target_']}: it returns an object of type {type(made).__name__} without "
+                f"{', '.join(missing)}; expected a tf.data.Dataset or a data set as described in docs/data.md"
             )
         dataset: Dataset = made
         return dataset
@@ -65,33 +66,33 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
 
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-    """The graph that the model's function builds for one replica; the same in every process."""
+    """Builds the graph of one replica with the model's function; it is the same in every process."""
     return _build(config, dataset, config.data["batch_size"])
 
 
 def build_serving_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-    """The same for batches of any size, if the model can."""
+    """Builds the same graph for batches of any size, if the model supports that."""
     return _build(config, dataset, None)
 
 
 class Source(Protocol):
-    """Where a run's data and graph come from."""
+    """The source of a run's data and graph."""
 
     def load_dataset(self, config: RunConfig) -> Dataset:
-        """The data."""
+        """Loads the data."""
         ...
 
     def build_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """The single-device graph, the same in every process."""
+        """Builds the single-device graph, the same in every process."""
         ...
 
     def build_serving_graph(self, config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-        """The same for batches of any size, if the model can."""
+        """Builds the same graph for batches of any size, if the model supports that."""
         ...
 
 
 class _Model:
-    """What the configuration itself names: a model's function, and data."""
+    """The source that the configuration itself names: a model's function, and data."""
 
     load_dataset = staticmethod(load_dataset)
     build_graph = staticmethod(build_graph)
@@ -139,21 +140,24 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
 
 def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
-    """A function that builds a graph of TensorFlow 1 is given one placeholder for each feature."""
+    """Raises ConfigError for a feature that is not dense: a TensorFlow 1 graph has one placeholder for each feature."""
     for name, feature in dataset.features.items():
         if feature.kind != "dense":
             raise ConfigError(
-                f"model._target_={config.model['_target_']} takes features, which must be dense, and «{name}» is "
-                f"{feature.kind}: let it take none and return a Keras model or a training step, or turn the feature "
-                "into a dense one in the data"
+                f"model._target_={config.model['_target_']} takes features, which must be dense, but «{name}» is "
+                f"{feature.kind}. Make the feature dense in the data, or let the function take no features and return "
+                "a Keras model or a training step"
             )
 
 
 def _reach_models() -> None:
-    """Makes the project's models importable as `models`. The folder that a run was started in may have other `models`:
-    theirs are found first, the project's beside them."""
+    """Makes the project's models importable as `models`.
+
+    If the folder that a run was started in has its own package `models`, that is searched first and the project's
+    models are added to its path.
+    """
     own = models_dir()
-    # If it cannot be imported, that is told of the model that is looked for.
+    # If this import fails, looking up the model reports the error.
     with suppress(Exception), must_not_exit(MODELS, ConfigError):
         if importlib.util.find_spec(MODELS) is None:  # a wheel has them inside parallax_runner
             _import_as(MODELS, own)
@@ -164,7 +168,7 @@ def _reach_models() -> None:
 
 
 def _import_as(name: str, folder: Path) -> None:
-    """Imports the package in a folder under this name."""
+    """Imports the package in `folder` as `name`."""
     spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
@@ -174,7 +178,7 @@ def _import_as(name: str, folder: Path) -> None:
 
 
 def _find(group: str, content: Mapping[str, Any]) -> Any:
-    """The function or class that a group names. Raises ConfigError where it is not there."""
+    """Returns the function or class that a group names. Raises ConfigError if it cannot be imported."""
     from hydra._internal.utils import _locate
 
     target = content["_target_"]
@@ -191,7 +195,7 @@ def _find(group: str, content: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _native_output_to(path: Path) -> Iterator[None]:
-    """Keeps what TensorFlow's C++ says of its build while it is imported from the user's terminal."""
+    """Sends what TensorFlow's C++ code prints on import to a log file instead of the user's terminal."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -207,7 +211,7 @@ def _native_output_to(path: Path) -> Iterator[None]:
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:
-    """What `call` returns or raises, without the exception that Hydra wraps around an error of the called function."""
+    """Returns or raises what `call` does, without the exception that Hydra wraps around an error of the function."""
     from hydra.errors import InstantiationException
 
     try:

@@ -1,4 +1,4 @@
-"""Runs the user's builder and keeps what it built, as a `SingleDeviceGraph`."""
+"""Runs the user's builder and turns the graph that it built into a `SingleDeviceGraph`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
 from parallax_runner.process.user_code import must_not_exit
 
-# TensorFlow 2 tells every user of its version 1 interface, at each run, that there is another one.
+# TensorFlow 2 warns at each run that its version 1 interface is deprecated.
 tf.logging.set_verbosity(tf.logging.ERROR)
 AGGREGATION = "VARIABLE_AGGREGATION_"
-# The attribute of Keras' state that holds the generator of layers that have none of their own.
+# The attribute of Keras' global state that holds the generator of layers without one of their own.
 KERAS_SEEDS = "global_seed_generator"
 
 
@@ -40,11 +40,11 @@ def capture(
 ) -> SingleDeviceGraph:
     """Builds a model's graph for one replica.
 
-    `features` gives shape (batch first, None for any) and dtype of each placeholder that `build` receives. Python's,
-    NumPy's and TensorFlow's generators are seeded with `seed` while it builds, and Keras numbers its layers from the
-    start, so that every process builds the same graph, as often as it does.
+    `features` gives the shape (batch first, None for any size) and dtype of each placeholder that `build` receives.
+    During the build, the generators of Python, NumPy and TensorFlow are seeded with `seed`, and Keras numbers its
+    layers from the start. Every build in every process therefore gives the same graph.
 
-    Raises CaptureError where the result is not a training graph that can be distributed.
+    Raises CaptureError if the result is not a training graph that can be distributed.
     """
     begin_afresh()
     graph = ModelGraph()
@@ -55,7 +55,7 @@ def capture(
         }
         features_given = _Features(placeholders)
         returned = checked(called(lambda: build(features_given), sorted(placeholders), features_given))
-        # An op of its own, so that a name stands for a value, even where the model's output is a reference.
+        # A separate op, so that the name denotes a value even if the model's output is a reference.
         outputs = {
             name: tf.identity(tensor, name=f"outputs/{name}") for name, tensor in returned.get("outputs", {}).items()
         }
@@ -74,7 +74,7 @@ def capture(
 
 
 def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricSums | None]:
-    """The metrics of a step with and without training; the same where the model names none for the latter."""
+    """Returns the metrics of training and of validation. They are the same if the model has no `validation_metrics`."""
     found = []
     for key in ("metrics", "validation_metrics"):
         sums = step_sums(checked_metrics(returned.get(key, {}), key))
@@ -99,7 +99,7 @@ def from_graph(
     metrics: MetricSums | None = None,
     validation_metrics: MetricSums | None = None,
 ) -> SingleDeviceGraph:
-    """The `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
+    """Returns the `SingleDeviceGraph` of a graph that was built after `parallax_runner` was imported."""
     train_op = getattr(train_op, "op", train_op)
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
@@ -136,8 +136,10 @@ def from_graph(
 def _refuse_updates_behind(
     graph: tf.Graph, train_op: str, meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]
 ) -> None:
-    """Raises CaptureError where the train op's gradients wait for an update by others that is no part of the train op:
-    a step would run it on each rank's own gradients."""
+    """Raises CaptureError if the train op's gradients wait for an update by other gradients outside the train op.
+
+    A step would run that update with each rank's own gradients.
+    """
     gradients = recorded_in(meta_graph, variables)
     names = frozenset(name for one in gradients for name in (one.values, one.indices) if name)
     start = [graph.get_operation_by_name(train_op)]
@@ -145,9 +147,9 @@ def _refuse_updates_behind(
     for op in edit.in_order(edit.ancestors(start) - edit.ancestors(start, stop_at=names)):
         if edit.is_write(op) and made & edit.ancestors([op], control=False):
             raise CaptureError(
-                f"the train op's gradients wait for «{op.name}», an update by other gradients, which is no part of the "
-                "train op: compute all gradients of a step before its first update, and give the train op both updates "
-                "(tf.group)"
+                f"the train op's gradients wait for «{op.name}», an update by other gradients that is not part "
+                "of the train op. Compute all gradients of a step before its first update, and put both updates into "
+                "the train op (tf.group)"
             )
 
 
@@ -155,14 +157,17 @@ def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Col
     for op in edit.in_order(edit.ancestors(map(graph.get_operation_by_name, fetched))):
         if op.type == "Placeholder" and op.outputs[0].name not in features:
             raise CaptureError(
-                f"the model has a placeholder «{op.name}», which nobody feeds: take data from the features, and "
-                "numbers from the model's arguments or its optimizer"
+                f"the model has a placeholder «{op.name}» that is not fed. Take data from the features, and "
+                "numbers from the arguments of the model or optimizer"
             )
 
 
 def called(function: Callable[[], Any], names: list[str], features: _Features | None = None) -> Any:
-    """What a model's function returns. Raises CaptureError with the line at which it failed; where it asked for one of
-    its `features` that is not there, with the `names` of those that are."""
+    """Calls a model's function and returns its result.
+
+    Raises CaptureError with the line at which it failed. If the function read a feature that does not exist, the error
+    lists the `names` of the existing ones.
+    """
     try:
         with must_not_exit("the model's function", CaptureError):
             return function()
@@ -172,7 +177,7 @@ def called(function: Callable[[], Any], names: list[str], features: _Features | 
         if features is not None and features.missing is not None:
             raise CaptureError(
                 f"the model asks for {features.missing!r}; the data gives {names}: "
-                "choose the data that fits the model (data=…)"
+                "choose data that fits the model (data=…)"
             ) from error
         frame = traceback.extract_tb(error.__traceback__)
         where = next((f for f in reversed(frame) if "site-packages" not in f.filename), frame[-1])
@@ -183,7 +188,7 @@ def called(function: Callable[[], Any], names: list[str], features: _Features | 
 
 
 class _Features(dict[str, tf.Tensor]):
-    """The placeholders by name; remembers which name it did not have."""
+    """The placeholders by name. It remembers a requested name that does not exist."""
 
     missing: str | None = None
 
@@ -193,7 +198,7 @@ class _Features(dict[str, tf.Tensor]):
 
 
 def begin_afresh() -> None:
-    """Lets Keras, if it is there, number layers and draw seeds as in a new process."""
+    """Resets Keras, if it is imported, so that it numbers layers and draws seeds as in a new process."""
     naming = sys.modules.get("keras.src.utils.naming")
     if naming is not None:
         naming.reset_uids()
@@ -202,7 +207,7 @@ def begin_afresh() -> None:
 
 
 def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
-    """The global and local variables of a graph without reference variables."""
+    """Returns the global and local variables of a graph without reference variables."""
     handles = {node.name: node for node in meta_graph.graph_def.node if node.op == "VarHandleOp"}
     found: dict[str, Variable] = {}
     for collection in (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES):
@@ -215,8 +220,10 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 
 
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
-    """The variables; those that say they are pieces of another one, of which not all pieces are there, stand for
-    themselves (TensorFlow misnames slots of partitioned variables that are made inside a variable scope)."""
+    """Yields the variables. A piece of a variable whose other pieces are missing becomes a variable of its own.
+
+    TensorFlow gives wrong names to the slots of partitioned variables that are created inside a variable scope.
+    """
     variables = list(variables)
     sizes: Counter[str] = Counter()
     for variable in variables:
@@ -232,7 +239,7 @@ def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
 def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: bool) -> Variable:
     shape = tf.TensorShape(handle.attr["shape"].shape)
     if not shape.is_fully_defined():
-        raise CaptureError(f"variable «{handle.name}» has shape {shape}: give it one that is known when it is built")
+        raise CaptureError(f"variable «{handle.name}» has shape {shape}: give it a fully defined shape")
     sizes = tuple(shape.as_list())
     piece = proto.save_slice_info_def
     return Variable(
@@ -249,7 +256,7 @@ def _variable(proto: variable_pb2.VariableDef, handle: tf.NodeDef, *, saved: boo
 
 
 def recorded_in(meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]) -> list[Gradient]:
-    """The gradients of these variables that were recorded while the graph was built."""
+    """Returns the gradients of these variables that were recorded while the graph was built."""
     known = {variable.name for variable in variables}
     entries = [
         Gradient(**json.loads(entry)) for entry in meta_graph.collection_def[gradients_hook.COLLECTION].bytes_list.value

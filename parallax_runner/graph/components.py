@@ -1,4 +1,4 @@
-"""Ragged and sparse features as the tensors that they are made of; and rows of a batch, of whatever kind it is."""
+"""The component tensors of ragged and sparse features, and the rows of batches of any kind."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import tensorflow as tf
 
 from parallax_runner.data.dataset import Feature
 
-# By feature, the type of its batches, as TensorFlow calls it.
+# By feature, the tf.TypeSpec of its batches.
 Specs = Mapping[str, Any]
-# The same, or shape and dtype where it is dense.
+# The same, or (shape, dtype) for a dense feature.
 Given = Mapping[str, Any]
 
 
 def type_spec(feature: Feature, batch_size: int | None) -> Any:
-    """The type of a batch of a feature."""
+    """Returns the tf.TypeSpec of a feature's batches."""
     shape = (batch_size, *feature.shape)
     if feature.kind == "ragged":
         return tf.RaggedTensorSpec(shape, feature.dtype, feature.ragged_rank, tf.int64)
@@ -26,12 +26,12 @@ def type_spec(feature: Feature, batch_size: int | None) -> Any:
 
 
 def type_specs(features: Given) -> Specs:
-    """The types of features."""
+    """Returns the tf.TypeSpec of each feature."""
     return {name: tf.TensorSpec(*one) if isinstance(one, tuple) else one for name, one in features.items()}
 
 
 def feature_of(spec: Any) -> Feature:
-    """The feature that batches of this type have."""
+    """Returns the feature whose batches have this type."""
     shape, dtype = tuple(spec.shape[1:]), spec.dtype.name
     if isinstance(spec, tf.RaggedTensorSpec) and spec.ragged_rank:
         return Feature(shape, dtype, "ragged", spec.ragged_rank)
@@ -39,12 +39,13 @@ def feature_of(spec: Any) -> Feature:
 
 
 def of_any_size(spec: Any) -> Any:
-    """The type of batches of other sizes."""
+    """Returns the same type with an unknown batch size."""
     return type_spec(feature_of(spec), None)
 
 
 def components(name: str, batch: Any) -> dict[str, Any]:
-    """The tensors of a batch of a feature, or the types of these where `batch` is a type, as `Feature` names them."""
+    """Returns the component tensors of a batch under the names that `Feature` gives them; their types if `batch` is a
+    type."""
     spec = batch if isinstance(batch, tf.TypeSpec) else tf.type_spec_from_value(batch)
     inner = feature_of(spec).components
     if not inner:
@@ -54,19 +55,19 @@ def components(name: str, batch: Any) -> dict[str, Any]:
 
 
 def with_long_splits(batch: Any) -> Any:
-    """A ragged batch with splits of int64, as `Feature` says; others as they are."""
+    """Converts the splits of a ragged batch to int64, as `Feature` requires. Other batches are returned unchanged."""
     return batch.with_row_splits_dtype(tf.int64) if isinstance(batch, tf.RaggedTensor) else batch
 
 
 def count_rows(batch: Any) -> Any:
-    """The examples of a batch, int64 scalar."""
+    """Returns the number of examples of a batch, an int64 scalar."""
     if isinstance(batch, tf.SparseTensor):
         return batch.dense_shape[0]
     return tf.cast(batch.nrows(), tf.int64) if isinstance(batch, tf.RaggedTensor) else tf.shape(batch, tf.int64)[0]
 
 
 def rows(batch: Any, start: int = 0, stop: int | None = None, step: int = 1) -> Any:
-    """`batch[start:stop:step]`, of whole numbers."""
+    """Returns `batch[start:stop:step]`, also of a sparse batch. Bounds must not be negative."""
     if not isinstance(batch, tf.SparseTensor):
         return batch[start:stop:step]
     end = count_rows(batch) if stop is None else tf.minimum(count_rows(batch), stop)

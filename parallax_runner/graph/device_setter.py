@@ -1,4 +1,4 @@
-"""`replica_device_setter` in a model's function names no task of a cluster: the plan places the variables."""
+"""Keeps `replica_device_setter` in a model's function from naming cluster tasks: the plan places the variables."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tensorflow.python.training import device_setter
 
 
 class ModelGraph(tf.Graph):
-    """The graph that a model's function builds. Other device scopes mean what they say: docs/design/0023."""
+    """The graph that a model's function builds. Other device scopes keep their meaning (docs/design/0023)."""
 
     def device(self, device_name_or_function: Any) -> AbstractContextManager[None]:
-        """As TensorFlow's, which is called for each scope."""
+        """Overrides TensorFlow's method, which is called for each scope."""
         return super().device(_without_tasks(device_name_or_function))
 
 
 def _without_tasks(scope: Any) -> Any:
-    """The same scope; in place of a setter, one that puts nothing on servers and keeps the worker's device."""
+    """Replaces a `replica_device_setter` by a scope that places nothing on servers and keeps the worker's device. Other
+    scopes are returned unchanged."""
     chooser = getattr(scope, "__self__", None)
     if not isinstance(chooser, device_setter._ReplicaDeviceChooser):
         return scope

@@ -1,4 +1,4 @@
-"""What the device scopes of a model name: a device of any worker, or a task of the cluster."""
+"""The device scopes of a model. A scope names a device of any worker, or a task of the cluster."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ PS, WORKER = "ps", "worker"
 
 
 def server_device(server: int) -> str:
-    """The device of a server's variables."""
+    """Returns the device of a server's variables."""
     return f"/job:{PS}/task:{server}/device:CPU:0"
 
 
 def scopes_of(graph_def: tf.GraphDef) -> Iterator[tuple[str, tf.DeviceSpec]]:
-    """(name, device) of every op, also inside functions, that stands in a device scope."""
+    """Yields (name, device) of every op in a device scope, also inside functions."""
     for node in _nodes(graph_def):
         if node.device:
             yield node.name, tf.DeviceSpec.from_string(node.device)
 
 
 def named_server(device: str) -> int | None:
-    """The server that a device scope names, if it names one."""
+    """Returns the server that a device scope names, or None."""
     spec = tf.DeviceSpec.from_string(device)
     return spec.task if spec.job == PS else None
 
 
 def named_workers(graph_def: tf.GraphDef) -> set[int]:
-    """The tasks of workers that device scopes name."""
+    """Returns the worker tasks that device scopes name."""
     return {spec.task for _, spec in scopes_of(graph_def) if spec.job == WORKER and spec.task is not None}
 
 
 def without_devices(graph_def: tf.GraphDef) -> tf.GraphDef:
-    """A copy of which nothing stands in a device scope."""
+    """Returns a copy of the graph without device scopes."""
     copy = tf.GraphDef()
     copy.CopyFrom(graph_def)
     for node in _nodes(copy):
@@ -45,7 +45,7 @@ def without_devices(graph_def: tf.GraphDef) -> tf.GraphDef:
 
 
 def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
-    """The same graph for a process that is in no cluster: scopes name devices of it, and no longer tasks."""
+    """Returns the same graph for a process outside any cluster: scopes keep the device, but lose the job and task."""
     meta_graph = tf.MetaGraphDef()
     meta_graph.CopyFrom(single.meta_graph)
     for node in _nodes(meta_graph.graph_def):
@@ -55,7 +55,7 @@ def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
 
 
 def leave_devices(graph_def: tf.GraphDef, missing: Collection[str]) -> None:
-    """Takes the scopes of these devices away, and keeps the job and task that they name."""
+    """Removes the `missing` devices from scopes. The job and task of these scopes stay."""
     for node in _nodes(graph_def):
         device = tf.DeviceSpec.from_string(node.device)
         if node.device and device.to_string() in missing:

@@ -1,4 +1,4 @@
-"""Reading and reconnecting a `tf.Graph`: who produces, who consumes, and in which order."""
+"""Reads and reconnects a `tf.Graph`: producers, consumers and their order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import tensorflow.compat.v1 as tf
 
 Op: TypeAlias = tf.Operation
 
-# Between a variable and its use in a branch or a loop of TensorFlow 1.
+# Ops between a variable and its use in a branch or loop of TensorFlow 1.
 HANDED_ON = frozenset({"Enter", "Identity", "Switch"})
-# What runs a Python function, which only the process that made it has.
+# Ops that run a Python function, which exists only in the process that created it.
 PYTHON_TYPES = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), control: bool = True) -> set[Op]:
-    """All ops that `starts` need, themselves included; edges of tensors named in `stop_at` are not followed."""
+    """Returns `starts` and all ops that they depend on. Edges of tensors named in `stop_at` are not followed."""
     found: set[Op] = set()
     stack = list(starts)
     while stack:
@@ -31,7 +31,7 @@ def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), co
 
 
 def descendants(starts: Iterable[tf.Tensor], *, within: set[Op]) -> set[Op]:
-    """All ops of `within` that depend on one of the tensors by data."""
+    """Returns all ops of `within` that depend on one of the tensors by data edges."""
     found: set[Op] = set()
     stack = [op for tensor in starts for op in tensor.consumers()]
     while stack:
@@ -44,7 +44,7 @@ def descendants(starts: Iterable[tf.Tensor], *, within: set[Op]) -> set[Op]:
 
 
 def in_order(ops: set[Op]) -> list[Op]:
-    """The ops of a set without cycles, each after those of the set that it needs."""
+    """Returns the ops of an acyclic set in topological order."""
     ordered: list[Op] = []
     state: dict[Op, bool] = {}
     for root in sorted(ops, key=lambda op: op.name):
@@ -89,12 +89,12 @@ def set_control_inputs(op: Op, control_inputs: Iterable[Op]) -> None:
 
 
 def handle_of(op: Op) -> list[Op]:
-    """The `VarHandleOp`s among the inputs of an op."""
+    """Returns the `VarHandleOp`s among the inputs of an op."""
     return [tensor.op for tensor in op.inputs if tensor.op.type == "VarHandleOp"]
 
 
 def handle_behind(tensor: tf.Tensor) -> Op | None:
-    """The `VarHandleOp` that a tensor comes from, also in a branch or a loop; None where it is no variable's handle."""
+    """Returns the `VarHandleOp` that a tensor comes from, also in a branch or loop, or None if it is not a handle."""
     op = tensor.op
     while op.type in HANDED_ON:
         op = op.inputs[0].op
@@ -102,25 +102,26 @@ def handle_behind(tensor: tf.Tensor) -> Op | None:
 
 
 def is_write(op: Op) -> bool:
-    """Whether the op changes the variable behind its first input."""
+    """Returns whether the op changes the variable behind its first input."""
     return writes(op.type)
 
 
 def writes(op_type: str) -> bool:
-    """Whether ops of a type change a variable."""
+    """Returns whether ops of this type change a variable."""
     return op_type.startswith(("ResourceApply", "ResourceSparseApply", "ResourceScatter")) or (
         op_type.startswith("Assign") and op_type.endswith("VariableOp")
     )
 
 
 def is_plain(op: Op) -> bool:
-    """Whether the op gives the same for the same inputs on any process: no state, no draws, no Python, no function."""
+    """Returns whether equal inputs give equal outputs in any process: no state, random draws, Python or function
+    calls."""
     calls = any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
     return not (op.op_def.is_stateful or calls or op.type in PYTHON_TYPES)
 
 
 def joins_rows(op: Op) -> bool:
-    """Whether the op puts tensors one behind the other along their first dimension."""
+    """Returns whether the op concatenates tensors along their first dimension."""
     if op.type != "ConcatV2":
         return False
     axis, rank = tf.get_static_value(op.inputs[-1]), op.inputs[0].shape.rank
@@ -128,7 +129,7 @@ def joins_rows(op: Op) -> bool:
 
 
 def clone(op: Op, inputs: list[tf.Tensor], *, name: str, control_inputs: Iterable[Op], device: str) -> Op:
-    """A copy of `op` in its own graph with other inputs, control inputs and device."""
+    """Returns a copy of `op` in its own graph with other inputs, control inputs and device."""
     graph = op.graph
     attrs = {key: value for key, value in op.node_def.attr.items() if not key.startswith("_")}
     with graph.control_dependencies(None), graph.control_dependencies(list(control_inputs)), graph.device(device):

@@ -1,4 +1,4 @@
-"""What a script feeds beside data: a learning rate, a number of steps, whether it trains."""
+"""The scalars that a script feeds besides data, such as a learning rate, a number of steps or a training flag."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ FED = ("Placeholder", "PlaceholderWithDefault")
 
 
 def is_fed_scalar(op: tf.Operation, features: Container[str]) -> bool:
-    """Whether the op is a placeholder of one number that is none of the data's `features` (names of tensors)."""
+    """Returns whether the op is a scalar placeholder that is not one of the data's `features` (names of tensors)."""
     return op.type in FED and op.outputs[0].shape.rank == 0 and op.outputs[0].name not in features

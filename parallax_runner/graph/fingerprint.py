@@ -1,4 +1,5 @@
-"""What makes a graph the same in two processes: its fingerprint, and an outline that names the first difference."""
+"""A fingerprint that tells whether two processes built the same graph, and an outline that names the first
+difference."""
 
 from __future__ import annotations
 
@@ -15,49 +16,50 @@ from parallax_runner.files.whole import write_whole
 from parallax_runner.graph import edit
 
 FILE_NAME = "graph_outline.json.gz"
-# Of each digest in an outline: enough to tell two values apart, and small.
+# Length of each digest in an outline: short, but enough to tell two values apart.
 _DIGEST_CHARS = 6
-# Its name, its type, what identifies its device and inputs, and each of its attributes, in the order of their names.
+# The op's name, its type, and digests of its device, its inputs and each of its attributes, sorted by name.
 OutlineOp = tuple[str, str, tuple[str, ...]]
 
 
 def fingerprint_of(graph_def: tf.GraphDef) -> str:
-    """Hash of ops, edges, constants and functions, without what differs between two builds, and without seeds of ops.
+    """Returns a hash of ops, edges, constants and functions that is equal for two builds. Seeds of ops are left out.
 
-    Names of shared resources, functions, their arguments, custom gradients and Python callbacks contain a number that a
-    process counts.
+    Names of shared resources, functions, function arguments, custom gradients and Python callbacks are left out too,
+    because they contain a per-process counter.
     """
     return _Digests(graph_def).of_nodes(graph_def.node, {}, [])
 
 
 class Outline:
-    """All ops of a graph with short digests, to say in which one two graphs differ that have other fingerprints."""
+    """All ops of a graph with short digests. It tells in which op two graphs with different fingerprints differ."""
 
     def __init__(self, ops: Iterable[OutlineOp]) -> None:
         self._ops = list(ops)
 
     @staticmethod
     def of(graph_def: tf.GraphDef) -> Outline:
-        """The outline of a graph."""
+        """Returns the outline of a graph."""
         digests = _Digests(graph_def)
         return Outline(_outline_op(digests.normal(node, {})) for node in graph_def.node)
 
     @staticmethod
     def load(path: Path) -> Outline:
-        """What `save` has left. Raises OSError or ValueError where it cannot be read, or is not whole."""
+        """Loads what `save` wrote. Raises OSError or ValueError if the file cannot be read or is incomplete."""
         try:
             text = gzip.decompress(path.read_bytes()).decode()
         except (EOFError, zlib.error) as error:
-            raise ValueError(f"not a whole gzip file: {error}") from error
+            raise ValueError(f"not a complete gzip file: {error}") from error
         return Outline((name, kind, tuple(digests)) for name, kind, digests in json.loads(text))
 
     def save(self, path: Path) -> None:
-        """Leaves it for the workers."""
+        """Writes the outline for the workers."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, gzip.compress(json.dumps(self._ops).encode()))
 
     def first_difference(self, graph_def: tf.GraphDef) -> str | None:
-        """Where another graph departs from this one, in the order in which ops were made; None where it does not."""
+        """Describes the first op, in creation order, in which another graph differs from this one. None if they are
+        equal."""
         nodes, normal = list(graph_def.node), _Digests(graph_def)
         for number, (there, node) in enumerate(zip(self._ops, nodes, strict=False), 1):
             here = _outline_op(normal.normal(node, {}))
@@ -66,7 +68,7 @@ class Outline:
         if len(self._ops) == len(nodes):
             return None
         more = nodes[len(self._ops)].name if len(nodes) > len(self._ops) else self._ops[len(nodes)][0]
-        return f"it has {len(nodes)} ops in place of {len(self._ops)}; the first that only one of them has is «{more}»"
+        return f"it has {len(nodes)} ops instead of {len(self._ops)}; the first that only one of them has is «{more}»"
 
 
 def _difference(there: OutlineOp, here: OutlineOp, node: tf.NodeDef) -> str:
@@ -79,7 +81,7 @@ def _difference(there: OutlineOp, here: OutlineOp, node: tf.NodeDef) -> str:
 
 
 def _value(node: tf.NodeDef) -> str:
-    """The value of a small constant, in words."""
+    """Returns the value of a small constant as text."""
     value = tf.make_ndarray(node.attr["value"].tensor)
     return f" (here {value.tolist()!r})" if value.size <= 4 and value.dtype != object else ""
 
@@ -92,9 +94,9 @@ def _outline_op(node: tf.NodeDef) -> OutlineOp:
 
 
 def _attributes(node: tf.NodeDef) -> set[str]:
-    """The names of attributes that count."""
+    """Returns the names of the attributes that the fingerprint covers."""
     names = set(node.attr) - {"_gradient_op_type"}
-    if "seed2" in names:  # an op that draws; each rank gets seeds of its own anyway (graph/seeds.py)
+    if "seed2" in names:  # a random op; graph/seeds.py gives each rank its own seeds anyway
         names -= {"seed", "seed2"}
     if node.op in edit.PYTHON_TYPES:
         names -= {"token"}
@@ -102,21 +104,21 @@ def _attributes(node: tf.NodeDef) -> set[str]:
 
 
 class _Digests:
-    """Nodes and functions of one graph without what differs between two builds."""
+    """The nodes and functions of one graph in a form that is equal for two builds."""
 
     def __init__(self, graph_def: tf.GraphDef) -> None:
         self._functions = {function.signature.name: function for function in graph_def.library.function}
         self._found: dict[str, str] = {}
 
     def of_nodes(self, nodes: Iterable[tf.NodeDef], arguments: Mapping[str, str], returned: list[str]) -> str:
-        """The digest of nodes in the order of their names, and of what they return."""
+        """Returns the digest of nodes, sorted by name, and of the tensors that they return."""
         total = hashlib.sha256(repr(returned).encode())
         for node in sorted(nodes, key=lambda node: node.name):
             total.update(self.normal(node, arguments).SerializeToString(deterministic=True))
         return total.hexdigest()
 
     def normal(self, node: tf.NodeDef, arguments: Mapping[str, str]) -> tf.NodeDef:
-        """A copy of a node that is equal in two builds."""
+        """Returns a copy of a node that is equal for two builds."""
         copy = tf.NodeDef()
         copy.CopyFrom(node)
         copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]

@@ -1,4 +1,4 @@
-"""What functions of a graph note of the shapes they were made for."""
+"""Removes the shapes that functions of a graph record for their arguments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ OF_ARGUMENT = "_output_shapes"
 
 
 def forget_shapes(graph_def: tf.GraphDef) -> None:
-    """Changes `graph_def`: its functions say no more which shapes their arguments have.
+    """Removes the recorded argument shapes from the functions of `graph_def`, in place.
 
-    A rank may call them on pieces of what the model calls them on. Where a note contradicts a call, TensorFlow leaves
-    out a part of its optimizations of that rank's graph, and rounds otherwise than on the other ranks.
+    A rank may call a function on a piece of the model's tensor. If the recorded shape contradicts the call, TensorFlow
+    skips some optimizations of that rank's graph, and its results are rounded differently from those of other ranks.
     """
     for function in graph_def.library.function:
         function.attr.pop(OF_FUNCTION, None)

@@ -1,9 +1,9 @@
-"""The global generators of Python and NumPy: all processes draw the same while they build the graph.
+"""The global generators of Python and NumPy, which draw equal numbers in all processes while the graph is built.
 
-For a configured model they are seeded meanwhile. In a script, the process that a person has started notes the states
-once TensorFlow and this package are there, and changes nothing. A worker takes over these states at the same place of
-the script. When the graph is built it gets its own states back, so that workers do not go on with equal draws, unless
-the script has seeded a generator by itself.
+For a configured model, they are seeded during the build. In a script, the process that the user started records the
+states when TensorFlow and this package have been imported, and changes nothing. A worker restores these states at the
+same place of the script. After the build it gets its own states back, so that workers do not continue with equal draws.
+A generator that the script itself has seeded keeps its state.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from parallax_runner.files.whole import write_whole
 
 FILE_NAME = "generators.json"
 PYTHON, NUMPY = "random", "numpy.random"
-# By module, the functions that set the state of its generator.
+# The functions of each module that set the state of its generator.
 _SETTERS = {PYTHON: ("seed", "setstate"), NUMPY: ("seed", "set_state")}
-# Not looked up when they are called: `Borrowed` replaces them to see what the script calls.
+# Bound here because `Borrowed` replaces the functions in their modules to see what the script calls.
 _set_python, _set_numpy = random.setstate, np.random.set_state
 
 States = dict[str, Any]
 
 
 def states() -> States:
-    """The states of both generators, as JSON holds them; without NumPy's where it is of another kind."""
+    """Returns the states of both generators as JSON values. NumPy's is left out if it is not a Mersenne Twister."""
     found: States = {PYTHON: _python_state()}
     legacy = np.random.get_state()
     if isinstance(legacy, tuple):
@@ -41,7 +41,7 @@ def states() -> States:
 
 
 def restore(saved: States) -> None:
-    """Sets the generators that `saved` has a state of."""
+    """Restores the generators that have a state in `saved`."""
     if PYTHON in saved:
         version, words, gauss = saved[PYTHON]
         _set_python((version, tuple(words), gauss))
@@ -50,14 +50,14 @@ def restore(saved: States) -> None:
 
 
 def seed_generators(seed: int) -> None:
-    """Starts both anew."""
+    """Seeds both generators."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
 
 @contextmanager
 def seeded_generators(seed: int) -> Iterator[None]:
-    """Both start anew for the block; afterwards they go on as if it had drawn nothing."""
+    """Seeds both generators for the block, and restores their states afterwards."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     seed_generators(seed)
     try:
@@ -68,32 +68,32 @@ def seeded_generators(seed: int) -> Iterator[None]:
 
 
 class Begin:
-    """The states that this process had when TensorFlow and this package were there."""
+    """The generators' states at the moment when TensorFlow and this package have been imported."""
 
     def __init__(self) -> None:
         self._states: States | None = None
         self._given: States | None = None
 
     def note(self) -> None:
-        """Called at that moment: notes the states, or takes over those of the script's first process."""
-        # TensorFlow imports it, and it draws a number when it is imported.
+        """Records the states at that moment, or restores those of the script's first process."""
+        # TensorFlow imports this module, which draws a number on import.
         importlib.import_module("rich.style")
         if self._given is not None:
             restore(self._given)
         self._states = states()
 
     def take_over(self, given: States) -> None:
-        """Lets this process begin with the states of another one, at once if the moment has passed."""
+        """Makes this process begin with the states of another one. Restores them at once if the moment has passed."""
         self._given = given
         if self._states is not None:
             self.note()
 
     def is_untouched(self) -> bool:
-        """Whether nobody has seeded Python's generator, or drawn from it, since then."""
+        """Returns whether Python's generator has been neither seeded nor drawn from since then."""
         return self._states is not None and _python_state() == self._states[PYTHON]
 
     def save(self, path: Path) -> None:
-        """Leaves the states for the workers."""
+        """Writes the states for the workers."""
         write_whole(path, json.dumps(self._states or states()))
 
 
@@ -101,7 +101,7 @@ begin = Begin()
 
 
 class Borrowed:
-    """The first process's states in a worker that runs its script, until `give_back`."""
+    """Gives a worker the first process's states while it runs the script, until `give_back`."""
 
     def __init__(self, path: Path) -> None:
         self._own, self._seeded = states(), set[str]()
@@ -112,7 +112,7 @@ class Borrowed:
                 self._note_calls(module, name)
 
     def give_back(self) -> None:
-        """The worker's own states, but for generators that the script has seeded."""
+        """Restores the worker's own states, except for generators that the script has seeded."""
         for module, name, original in self._replaced:
             setattr(importlib.import_module(module), name, original)
         restore({name: state for name, state in self._own.items() if name not in self._seeded})

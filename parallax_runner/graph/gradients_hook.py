@@ -1,9 +1,9 @@
 """Records every gradient that TensorFlow makes while a graph is built.
 
 Walking back from an update op cannot tell the model's own clipping from an op of the backward pass, so the border
-between the two is noted when it is made: `tf.gradients`, `Optimizer.compute_gradients` and `minimize` all pass through
-one function of TensorFlow, which this module wraps when it is imported. Names go into a graph collection, so that they
-survive export and import.
+between the two is recorded when it is created: `tf.gradients`, `Optimizer.compute_gradients` and `minimize` all pass
+through one function of TensorFlow, which this module wraps when it is imported. Names go into a graph collection, so
+that they survive export and import.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import gradients_util, resource_variable_ops
 
 COLLECTION = "parallax_runner/gradients"
-# Names of what gradients of variables were taken of.
+# Names of the tensors whose gradients with respect to variables were taken.
 LOSSES = "parallax_runner/losses"
 
 
 def install() -> None:
-    """Wraps TensorFlow's gradient function, once a process."""
+    """Wraps TensorFlow's gradient function, once per process."""
     original = gradients_util._GradientsHelper
-    original = getattr(original, "unhooked", original)  # import_hook.py was there before
+    original = getattr(original, "unhooked", original)  # import_hook.py wrapped it before
     if not hasattr(original, "__wrapped__"):
         gradients_util._GradientsHelper = _recording(original)
 
@@ -62,9 +62,9 @@ def _recorded(x: Any, grad: Any) -> Any:
 
 
 def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
-    """The same gradient, with a number of rows that the model cannot know while it is built.
+    """Returns the same gradient with an unknown number of rows.
 
-    Merging changes that number; post-processing such as `tf.clip_by_norm` would build it into the graph.
+    Merging changes that number, which post-processing such as `tf.clip_by_norm` would otherwise bake into the graph.
     """
     with tf.name_scope(f"{grad.values.op.name}/raw/"):
         values = tf.placeholder_with_default(grad.values, [None, *grad.values.shape[1:]], name="values")
@@ -73,7 +73,7 @@ def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def variable_name(x: Any) -> str | None:
-    """The name of the op that holds the variable that `x` is or reads; None where `x` is neither."""
+    """Returns the name of the op that holds the variable that `x` is or reads, or None if `x` is neither."""
     if resource_variable_ops.is_resource_variable(x):
         return x.handle.op.name
     if isinstance(x, tf.Variable):

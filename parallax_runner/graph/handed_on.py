@@ -1,18 +1,18 @@
-"""Tensors that have the numbers of others: which ids are the same ids."""
+"""Traces ids through ops that keep their values, to tell which tensors hold the same ids."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-# Ops that hand on the numbers of their first input, and of all their inputs but the axis.
+# Ops that pass on the values of their first input, and the op that passes on those of all inputs but the axis.
 OF_ONE = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
 OF_ALL = "ConcatV2"
-# Its first output has the numbers of its input, each once.
+# The op whose first output has the distinct values of its input.
 DISTINCT = "Unique"
 
 
 def sources(ids: tf.Tensor) -> frozenset[str]:
-    """The names of tensors that together have exactly these numbers, whatever their order and repetitions."""
+    """Returns the names of tensors that together have exactly these values, in any order and with any repetitions."""
     if ids.op.type in OF_ONE or (ids.op.type == DISTINCT and ids is ids.op.outputs[0]):
         return sources(ids.op.inputs[0])
     if ids.op.type == OF_ALL:

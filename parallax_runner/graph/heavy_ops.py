@@ -1,4 +1,4 @@
-"""Ops that take the time of a forward and backward pass, and how much of it."""
+"""Ops that take most of the time of a forward and backward pass, and their weights."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ HEAVY_OPS = frozenset(
 
 
 def heavy_ops(ops: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Those of `ops` that take time."""
+    """Returns the ops that take most of the time."""
     return {op for op in ops if op.type in HEAVY_OPS}
 
 
 def weight(op: tf.Operation) -> float:
-    """Multiplications and additions of a heavy op, where TensorFlow knows them from static shapes; 1 elsewhere."""
+    """Returns the multiplications and additions of a heavy op if TensorFlow can derive them from static shapes, else
+    1."""
     try:
         flops = framework_ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value
     except ValueError:  # a shape is not known before it runs

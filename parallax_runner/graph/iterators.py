@@ -1,19 +1,21 @@
-"""Starts the input pipelines that are part of the graph: a model's function cannot run their initializers itself."""
+"""Finds the initializers of input pipelines in the graph: a model's function cannot run them itself."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-# What an initializer may depend on that is not there yet when variables are initialized.
+# Ops without a value at the time when variables are initialized.
 NOT_YET = frozenset({"Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 LOOKUPS = frozenset({"LookupTableFind", "LookupTableFindV2"})
 
 
 def input_initializers(meta_graph: tf.MetaGraphDef) -> tuple[list[str], list[str]]:
-    """Names of the ops that fill tables and initialize iterators: those to run first, and those that look something up
-    in a table, to run when these are done.
+    """Returns two lists with names of ops that fill tables and initialize iterators.
 
-    No op for an iterator that has several, or whose op needs to be fed or needs variables: whoever made it runs one.
+    The ops of the first list run first. Those of the second look something up in a table and run afterwards.
+
+    An iterator is left out if it has several initializers, or if its initializer must be fed or reads variables. The
+    user's code runs one of them.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value
@@ -32,7 +34,7 @@ def _iterator_initializers(nodes: dict[str, tf.NodeDef]) -> list[str]:
 
 
 def _kinds_needed(nodes: dict[str, tf.NodeDef], start: str) -> set[str]:
-    """The ops, by type, that an op needs."""
+    """Returns the types of an op and of all ops that it depends on."""
     found: set[str] = set()
     stack = [start]
     while stack:

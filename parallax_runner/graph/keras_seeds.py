@@ -1,8 +1,8 @@
-"""Seeds of Keras initializers in a graph: by the graph's own seed, where the script has not seeded Python's generator.
+"""Derives seeds of Keras initializers from the graph's seed, unless the script has seeded or used Python's generator.
 
-Keras draws the seed of an initializer that is given none from Python's generator, and puts it into the graph as a
-constant. The initializers of TensorFlow 1, in whose place `tf_upgrade_v2` writes those of Keras, follow the graph's
-seed. Python's generator stays as it is.
+Keras draws the seed of an initializer without one from Python's generator, and puts it into the graph as a constant.
+`tf_upgrade_v2` replaces the initializers of TensorFlow 1, which follow the graph's seed, by those of Keras. Python's
+generator itself is not changed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 
 def install(module: Any) -> None:
-    """Gives the module of Keras that draws seeds another generator."""
+    """Replaces the generator in the Keras module that draws seeds."""
     module.python_random = _Draws(module.python_random)
 
 
 class _Draws:
-    """What Keras takes for the module `random`."""
+    """The replacement for the module `random` in Keras."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module, self._count = module, 0
@@ -27,7 +27,7 @@ class _Draws:
         return getattr(self._module, name)
 
     def randint(self, low: int, high: int) -> int:
-        """A seed."""
+        """Returns a seed."""
         import tensorflow as tf
 
         from parallax_runner.graph.generators import begin

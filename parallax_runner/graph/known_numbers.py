@@ -1,4 +1,4 @@
-"""Numbers that a graph computes and that are known before it runs: shapes, and what is taken out of them."""
+"""Integers that a graph computes but that are known before it runs: shapes, and elements of shapes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.branches import handed_through
 
-# Ops that hand on the numbers of their first input.
+# Ops that pass on the values of their first input.
 HANDED_ON = frozenset({"Cast", "Identity"})
 
 
 def known_number(tensor: tf.Tensor) -> int | None:
-    """The one number that a tensor always has; None where it is not known, or there are several."""
+    """Returns the only value that a tensor always has, or None if it is unknown or there are several."""
     found = known_numbers(tensor)
     return found[0] if found is not None and len(found) == 1 else None
 
 
 def known_numbers(tensor: tf.Tensor) -> list[int] | None:
-    """The whole numbers that a tensor always has, in row order; None where they are not known."""
+    """Returns the integers that a tensor always has, in row-major order, or None if they are unknown."""
     found = _value(tensor)
     return None if found is None else [int(number) for number in np.ravel(found)]
 
@@ -39,7 +39,7 @@ def _value(tensor: tf.Tensor) -> np.ndarray | None:
 
 
 def _taken(op: tf.Operation) -> np.ndarray | None:
-    """One number of a vector."""
+    """Returns one element of a vector."""
     if op.get_attr("shrink_axis_mask") != 1:
         return None
     vector, begin = _value(op.inputs[0]), tf.get_static_value(op.inputs[1])

@@ -1,4 +1,4 @@
-"""Metrics of all kinds of models: sums over examples, which ranks add up, and what makes a number of them."""
+"""Metrics of all kinds of models: sums over examples that are added across ranks, and functions of these sums."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from parallax_runner.errors import CaptureError
 from parallax_runner.graph.returned import OUTPUT_NAME
 from parallax_runner.graph.single_device_graph import MetricSums
 
-# Turns sums, one array of float64 each, into a number.
+# Computes a number from the sums, each a float64 array.
 Result = Callable[[Sequence[Any]], float]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`sums` are tensors of one batch, numbers of any shape; those of all batches of all ranks are added up, and
-    `result` makes the metric of them. `direction` says which values are better; None: nobody knows."""
+    """A metric. `sums` are numeric tensors of one batch, of any shape. The sums of all batches of all ranks are added
+    up, and `result` computes the metric from them. `direction` says which values are better, or None if that is
+    unknown."""
 
     sums: tuple[Any, ...]
     result: Result
     direction: Direction | None
 
     def __tf_flatten__(self) -> tuple[Any, Any]:
-        """A traced function may return metrics: TensorFlow takes the tensors out of them and puts its own in."""
+        """Lets a traced function return metrics: TensorFlow takes the tensors out and puts its own in."""
         return (self.result, self.direction), self.sums
 
     @classmethod
@@ -37,8 +38,8 @@ class Metric:
 
 @dataclass(frozen=True)
 class StepSums:
-    """The sums of several metrics: tensors of one graph, and what turns their sums over batches into values by name.
-    `directions` is by name too."""
+    """The sums of several metrics. `tensors` belong to one graph, `results` turns their sums over batches into values
+    by name, and `directions` is by name too."""
 
     tensors: tuple[Any, ...]
     results: Callable[[Sequence[Any]], dict[str, float]]
@@ -46,16 +47,16 @@ class StepSums:
 
 
 def checked_metrics(returned: Any, key: str = "metrics") -> dict[str, Metric]:
-    """What a model returned as `key`. Raises CaptureError where that is not metrics by name."""
+    """Returns what a model returned as `key`. Raises CaptureError if that is not a dict of metrics by name."""
     if not isinstance(returned, Mapping):
         raise CaptureError(f"the model's {key} must be a dict of metrics by name, not {returned!r}")
     for name, metric in returned.items():
         if not isinstance(name, str) or not OUTPUT_NAME.fullmatch(name):
             raise CaptureError(
-                f"the model's metric {name!r} (in {key}) must be named by letters, digits and «_», a letter first"
+                f"the name of the metric {name!r} (in {key}) must be a letter followed by letters, digits and «_»"
             )
         if name == "loss":
-            raise CaptureError(f"the model's {key} have «loss», which is reported anyway: give the metric another name")
+            raise CaptureError(f"the model's {key} have «loss», which is always reported: give the metric another name")
         if not isinstance(metric, Metric):
             raise CaptureError(
                 f"the model's metric «{name}» (in {key}) must be made by parallax_runner.metrics, such as "
@@ -65,7 +66,7 @@ def checked_metrics(returned: Any, key: str = "metrics") -> dict[str, Metric]:
 
 
 def step_sums(metrics: Mapping[str, Metric]) -> StepSums | None:
-    """The sums of these metrics; None: there are none."""
+    """Returns the sums of these metrics, or None if there are none."""
     if not metrics:
         return None
     tensors = tuple(tensor for metric in metrics.values() for tensor in metric.sums)
@@ -81,8 +82,8 @@ def step_sums(metrics: Mapping[str, Metric]) -> StepSums | None:
 
 
 def named_in_graph(sums: StepSums | None, tensors: Sequence[Any], name: str) -> MetricSums | None:
-    """The sums as ops of their own in the default graph, below `name`; `tensors` stand for theirs. What passes do to a
-    step does not change the names."""
+    """Adds the sums to the default graph as separate ops below `name`; `tensors` replace those of the sums. Passes that
+    change a step keep these names."""
     if sums is None:
         return None
     named = [tf.identity(tensor, name=f"{name}/{number}") for number, tensor in enumerate(tensors)]

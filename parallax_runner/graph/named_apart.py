@@ -1,16 +1,17 @@
-"""A second copy of a graph beside the first, in one `tf.Graph`: whatever TensorFlow matches by name is named apart."""
+"""Renames everything that TensorFlow matches by name, so that one `tf.Graph` can hold two copies of a graph."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-# The resource manager matches by the first (variables, queues, tables, iterators), the executor loops by the second.
+# The resource manager matches variables, queues, tables and iterators by the first, the executor loops by the second.
 NAMES_OF_STATE = ("shared_name", "frame_name")
 COLOCATED_WITH = b"loc:@"
 
 
 def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
-    """A copy of `graph_def` whose functions, resources and loops have `prefix`; ops are named at import."""
+    """Returns a copy of `graph_def` with `prefix` in the names of functions, resources and loops. Import renames
+    ops."""
     apart = tf.GraphDef()
     apart.CopyFrom(graph_def)
     functions = {
@@ -32,13 +33,16 @@ def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
 
 
 def _function_name(prefix: str, name: str) -> str:
-    # Names with two underscores in front are TensorFlow's own to inline or not.
+    # A suffix: two leading underscores mark functions that TensorFlow decides for itself whether to inline.
     return f"{name}_{prefix.rstrip('/')}"
 
 
 def _colocate_apart(node: tf.NodeDef, prefix: str, outside: set[str]) -> None:
-    """An op of a function may be colocated with one of the graph, as gradients of a loop are with the loop; import
-    renames that for ops of the graph only."""
+    """Adds the prefix to ops of the graph that an op inside a function is colocated with.
+
+    For example, gradients of a loop are colocated with the loop. Import renames colocations only of ops outside
+    functions.
+    """
     if "_class" not in node.attr:
         return
     places = node.attr["_class"].list.s
@@ -51,7 +55,7 @@ def _colocate_apart(node: tf.NodeDef, prefix: str, outside: set[str]) -> None:
 def _name_node_apart(node: tf.NodeDef, prefix: str, functions: dict[str, str]) -> None:
     node.op = functions.get(node.op, node.op)
     if node.op == "VarHandleOp" and not node.attr["shared_name"].s:
-        # An unnamed variable would be known by its op's name, which has the prefix anyway.
+        # Without a shared name, a variable is identified by its op's name.
         node.attr["shared_name"].s = node.name.encode()
     for attr in NAMES_OF_STATE:
         if attr in node.attr and node.attr[attr].s:

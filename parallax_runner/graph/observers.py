@@ -1,7 +1,7 @@
-"""Ops of a script that look at what a step makes of its gradients, such as a summary of the norm after clipping.
+"""Ops of a script that read what a step computes from its gradients, such as a summary of the norm after clipping.
 
-They are no part of the step, but they read values that exist only behind the aggregation: a fetch of them needs the
-whole step, and values of all workers.
+They are not part of the step, but they read values that exist only after aggregation. Fetching them needs the whole
+step, and values of all workers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 
-# What is behind them may be dead, or run more than once in a step.
+# Ops after these may be dead, or may run more than once in a step.
 CONTROL_FLOW = frozenset(
     f"{ref}{kind}"
     for ref in ("", "Ref")
@@ -22,13 +22,14 @@ CONTROL_FLOW = frozenset(
 
 
 def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
-    """The ops of the update region that depend on a gradient."""
+    """Returns the ops of the update region that depend on a gradient."""
     tensors = [graph.get_tensor_by_name(name) for name in sorted(boundary.tensors)]
     return edit.descendants(tensors, within=set(boundary.region))
 
 
 def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
-    """The ops outside the update region that read by data what the region makes of gradients, and write nothing."""
+    """Returns the ops outside the update region that depend by data on what it computes from gradients, and write
+    nothing."""
     leads_to_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     outside = {
         op
@@ -42,10 +43,10 @@ def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
 def numbers_among(
     observers: set[tf.Operation], behind: set[tf.Operation], region: Iterable[tf.Operation]
 ) -> set[tf.Operation]:
-    """The observers whose values each worker can have in each step.
+    """Returns the observers whose values each worker can fetch in each step.
 
-    Behind the aggregation they need only numbers: servers add up what they have, so that only a number travels. Of the
-    rest of the graph they need nothing that a step does not need, and they do nothing but give a value (no print).
+    After aggregation they read only scalars: servers add up their own parts, so that only a scalar is sent. From the
+    rest of the graph they read only what a step needs too. They have no side effects such as printing.
     """
     region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
     for op in edit.in_order(observers):
@@ -66,12 +67,12 @@ def numbers_among(
 
 
 def is_number(shape: tf.TensorShape) -> bool:
-    """Whether a tensor of this shape is one number, in however many dimensions (a norm keeps them)."""
+    """Returns whether a tensor of this shape has one element. Its rank does not matter: a norm may keep dimensions."""
     return shape.num_elements() == 1
 
 
 def sums_to_number(op: tf.Operation) -> bool:
-    """Whether the op adds up all of its input, so that it can be done part by part."""
+    """Returns whether the op sums over its whole input, so that parts can be summed separately."""
     if op.type != "Sum" or op.outputs[0].shape.rank == 0:
         return op.type in ("L2Loss", "Sum")
     axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank

@@ -1,8 +1,8 @@
-"""Normalises a graph of reference variables (`VariableV2`) to resource variables, once, at capture.
+"""Converts the reference variables (`VariableV2`) of a graph to resource variables, once, at capture.
 
-A reference is an alias: whoever reads it, or an `Identity` of it, sees the memory as it is at that moment. A
-`ReadVariableOp` is a snapshot. So each read is placed where the alias was looked at: after the updates that the
-consumer was ordered after, by data or by control edges, in the graph as it was written.
+A reference is an alias: an op that reads it, or an `Identity` of it, sees the memory as it is at that moment. A
+`ReadVariableOp` is a snapshot. Each read is therefore placed where the alias was read: after the updates that precede
+the consumer by data or control edges in the original graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from parallax_runner.errors import CaptureError
 
 VARIABLES = ("VariableV2", "Variable")
 
-# Ops that take a reference: any other becomes "Resource" + its name, where TensorFlow has that.
+# Ops that take a reference. Any other op becomes "Resource" + its name, if TensorFlow has such an op.
 TAKERS = {
     "Assign": "AssignVariableOp",
     "AssignAdd": "AssignAddVariableOp",
@@ -27,7 +27,7 @@ TAKERS = {
     "IsVariableInitialized": "VarIsInitializedOp",
 }
 
-# Ops that read a reference through its handle. Identities do so only where they stand on the reference itself.
+# Ops that read a reference through its handle. Identities do so only if their input is the reference itself.
 IDENTITIES = ("Identity", "RefIdentity")
 READERS = {
     "Identity": "ReadVariableOp",
@@ -38,25 +38,25 @@ READERS = {
     "Shape": "VariableShape",
 }
 
-# v1 control flow: into a branch or a frame goes the handle, as for resource variables; out of it comes the value.
+# v1 control flow: the handle goes into a branch or a frame, as for resource variables; the value comes out.
 HANDLES_IN = ("RefSwitch", "RefEnter")
 VALUES_OUT = ("RefMerge", "RefNextIteration", "RefExit")
 VALUES_IN = ("Switch", "Enter")
 
 
 def to_resources(meta_graph: tf.MetaGraphDef) -> tf.MetaGraphDef:
-    """The same graph with resource variables under the same names; the argument itself if it has no other kind.
+    """Returns the same graph with resource variables under the same names, or the argument itself if it has no others.
 
-    Names of all nodes stay, as do control edges, colocation, devices and slots. What goes are the outputs of update
-    ops (`Assign:0`); their consumers read the variable after the update. Reads that had to be inserted are called
+    Node names, control edges, colocation, devices and slots stay the same. Update ops lose their outputs (`Assign:0`);
+    the consumers of these read the variable after the update instead. Inserted reads are called
     `<consumer>/read_<input>`.
 
-    Raises CaptureError where an op takes a reference and has no counterpart for resources, where a reference is
-    updated that depends on a condition, and where the shape of a variable is not fully known.
+    Raises CaptureError if an op that takes a reference has no counterpart for resources, if it depends on a condition
+    which variable is updated, or if the shape of a variable is not fully defined.
     """
     for node in (node for function in meta_graph.graph_def.library.function for node in function.node_def):
         if node.op in VARIABLES:
-            raise CaptureError(f"reference variable «{node.name}» stands in a function: use resource variables")
+            raise CaptureError(f"reference variable «{node.name}» is inside a function: use resource variables")
     if not any(node.op in VARIABLES for node in meta_graph.graph_def.node):
         return meta_graph
     converted = tf.MetaGraphDef()
@@ -98,7 +98,7 @@ def _control(node: tf.NodeDef) -> list[str]:
 
 
 def _reference_inputs(node: tf.NodeDef) -> set[int]:
-    """The positions at which the op is declared to take a reference; none for ops that are not known here."""
+    """Returns the positions at which the op is declared to take a reference; empty for unknown ops."""
     definition = op_def_registry.get(node.op)
     found: list[bool] = []
     for argument in definition.input_arg if definition else ():
@@ -107,7 +107,7 @@ def _reference_inputs(node: tf.NodeDef) -> set[int]:
 
 
 class _Conversion:
-    """One graph being converted. The source is only read; `handle` and `_read` add nodes to `_added`."""
+    """One graph being converted. The source is only read; `handle` and `_value` add nodes to `_added`."""
 
     def __init__(self, graph_def: tf.GraphDef) -> None:
         self._source = {node.name: node for node in graph_def.node}
@@ -116,13 +116,13 @@ class _Conversion:
         self._reads = dict(self._ordered_reads())
 
     def nodes(self) -> list[tf.NodeDef]:
-        """The nodes of the converted graph."""
+        """Returns the nodes of the converted graph."""
         return [self._converted(node) for node in self._source.values()] + list(self._added.values())
 
-    # What a tensor is. Aliases never run through a merge, so these walks end.
+    # Classifying tensors. Aliases never pass through a merge, so these walks end.
 
     def variable(self, tensor: str) -> str | None:
-        """The variable whose memory the tensor shares, by reference or as a value."""
+        """Returns the variable whose memory the tensor shares, by reference or as a value."""
         node = self._source[_split(tensor)[0]]
         if node.op in VARIABLES:
             return node.name
@@ -138,12 +138,12 @@ class _Conversion:
         return any(argument.is_ref for argument in op_def_registry.get(node.op).output_arg)
 
     def _is_merged(self, tensor: str) -> bool:
-        """Whether the tensor was a reference to one of several variables: it is a value now."""
+        """Returns whether the tensor was a reference to one of several variables. The conversion makes it a value."""
         node = self._source[_split(tensor)[0]]
         return node.op in VALUES_OUT or (node.op in (*HANDLES_IN, "RefIdentity") and self._is_merged(node.input[0]))
 
     def handle(self, tensor: str) -> str:
-        """The handle of the tensor's variable, in the tensor's own branch and frame."""
+        """Returns the handle of the tensor's variable, in the tensor's own branch and frame."""
         name, output = _split(tensor)
         node = self._source[name]
         if node.op in VARIABLES + HANDLES_IN:
@@ -162,7 +162,7 @@ class _Conversion:
         return f"{companion}:{output}"
 
     def _order(self, tensor: str) -> list[str]:
-        """Control inputs for whoever uses the handle in place of the tensor."""
+        """Returns the control inputs for an op that uses the handle in place of the tensor."""
         node = self._source[_split(tensor)[0]]
         if node.op in VARIABLES + HANDLES_IN + VALUES_IN:
             return []
@@ -170,10 +170,10 @@ class _Conversion:
             return _control(node) + self._order(node.input[0])
         return [f"^{node.name}"]
 
-    # What becomes of a node.
+    # Converting nodes.
 
     def _target(self, node: tf.NodeDef) -> tuple[str, set[int]]:
-        """The op that replaces the node's, and which inputs it takes as handles."""
+        """Returns the op that replaces the node's, and the positions of inputs that it takes as handles."""
         inputs = _data(node)
         if node.op in VARIABLES:
             return "VarHandleOp", set()
@@ -231,12 +231,12 @@ class _Conversion:
         if node.op in VARIABLES:
             shape = tf.TensorShape(node.attr["shape"].shape)
             if not shape.is_fully_defined():
-                raise CaptureError(f"variable «{node.name}» has shape {shape}: give it a known one")
+                raise CaptureError(f"variable «{node.name}» has shape {shape}: give it a fully defined shape")
             new.attr["shared_name"].s = node.name.encode()
         new.op = target
 
     def _value(self, node: tf.NodeDef, position: int, tensor: str) -> str:
-        """What the node is to read at a position that takes a value: the tensor itself or a read of its own."""
+        """Returns the input for a position that takes a value: the tensor itself, or a new read."""
         order = self._reads.get((node.name, position))
         if order is None:
             return tensor
@@ -250,10 +250,11 @@ class _Conversion:
         self._added[name] = read
         return name
 
-    # Where reads go.
+    # Placing reads.
 
     def _ordered_reads(self) -> Iterator[tuple[tuple[str, int], list[str]]]:
-        """(node, position) of each input that needs a read of its own, and what orders it after updates."""
+        """Yields (node, position) of each input that needs its own read, and the control inputs that order it after
+        updates."""
         users, updates, consumers = defaultdict(list), defaultdict(list), defaultdict(list)
         for node in self._source.values():
             for name in node.input:
@@ -274,7 +275,7 @@ class _Conversion:
                     for update, later in after.items()
                     if node.name in later and node.name != update and producer not in later
                 ]
-                waits = node.op not in ("Merge", *VALUES_OUT)  # These run as soon as one input is there.
+                waits = node.op not in ("Merge", *VALUES_OUT)  # These run as soon as one input is available.
                 if self._is_reference(tensor) or (missed and waits):
                     needs = {_split(name.removeprefix("^"))[0] for name in node.input if waits} - {producer}
                     late = sorted(need for need in needs if any(need in later for later in after.values()))
@@ -282,7 +283,7 @@ class _Conversion:
 
 
 def _reachable(start: str, consumers: dict[str, list[str]]) -> set[str]:
-    """The node and all that depends on it."""
+    """Returns the node and all nodes that depend on it."""
     found = {start}
     stack = [start]
     while stack:

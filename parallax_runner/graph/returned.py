@@ -1,4 +1,4 @@
-"""What a model's function may return: losses and outputs (metrics: metric.py)."""
+"""Checks what a model's function returns: losses and outputs (metrics: metric.py)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.errors import CaptureError
 
 RETURNED = ("loss", "train_op", "validation_loss", "validation_metric", "outputs", "metrics", "validation_metrics")
-# What an op may be called, and a keyword argument.
+# Valid both as an op name and as a keyword argument.
 OUTPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def checked(returned: Any) -> Mapping[str, Any]:
-    """What the model's function returned; raises CaptureError where that does not describe a training graph."""
+    """Returns what the model's function returned. Raises CaptureError if that does not describe a training graph."""
     if not isinstance(returned, Mapping) or "loss" not in returned or "train_op" not in returned:
         raise CaptureError(f"the model's function must return a dict with 'loss' and 'train_op', not {returned!r}")
     unknown = sorted(set(returned) - set(RETURNED))
     if unknown:
-        raise CaptureError(f"the model's function returned {unknown}; known are {list(RETURNED)}")
+        raise CaptureError(f"the model's function returned the unknown keys {unknown}; known keys are {list(RETURNED)}")
     loss, train_op = returned["loss"], returned["train_op"]
     if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
         raise CaptureError(f"the model's loss must be a scalar tensor (the mean over the batch), not {loss!r}")
     if not isinstance(getattr(train_op, "op", train_op), tf.Operation):
-        raise CaptureError(f"the model's train_op must be an op, not {train_op!r}: tf.group makes one of several")
+        raise CaptureError(f"the model's train_op must be an op, not {train_op!r}: combine several with tf.group")
     validation_loss = returned.get("validation_loss")
     if validation_loss is not None and (not isinstance(validation_loss, tf.Tensor) or validation_loss.shape.rank != 0):
         raise CaptureError(
@@ -41,6 +41,8 @@ def _check_outputs(outputs: Any) -> None:
         raise CaptureError(f"the model's outputs must be a dict of tensors by name, not {outputs!r}")
     for name, tensor in outputs.items():
         if not isinstance(name, str) or not OUTPUT_NAME.fullmatch(name):
-            raise CaptureError(f"the model's output {name!r} must be named by letters, digits and «_», a letter first")
+            raise CaptureError(
+                f"the name of the model's output {name!r} must be a letter followed by letters, digits and «_»"
+            )
         if not isinstance(tensor, tf.Tensor):
             raise CaptureError(f"the model's output {name!r} must be a tensor, not {tensor!r}")

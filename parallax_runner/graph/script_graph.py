@@ -1,7 +1,7 @@
-"""Captures a graph of which nothing is named: what one step of it is follows from its gradients.
+"""Captures a script's graph, whose loss and train op are not named: the gradients show what one step is.
 
-All that is reached from a recorded gradient and writes a variable is an update. A step runs all updates and what waits
-for them (such as the group that the script calls its train op); a session is asked for it by fetching any of these.
+Every op that depends on a recorded gradient and writes a variable is an update. A step runs all updates and the ops
+that wait for them, such as the group that the script calls its train op. Fetching any of these runs a step.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PARTITIONERS = "parallax_runner/partitioners"
 
 
 def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
-    """The `SingleDeviceGraph` of a script's graph; its train op runs all updates, its loss is NaN where none is known.
+    """Returns the `SingleDeviceGraph` of a script's graph. Its train op runs all updates; its loss is NaN if unknown.
 
-    Raises CaptureError where no gradient was recorded, or none updates a variable.
+    Raises CaptureError if no gradient was recorded, or if none updates a variable.
     """
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
@@ -73,12 +73,12 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
 
 
 def updates_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> set[tf.Operation]:
-    """All ops that write a variable and depend on one of the gradients, by data or by control."""
+    """Returns all ops that write a variable and depend on one of the gradients, by data or by control."""
     return {op for op in _behind(_ops_of(graph, gradients)) if edit.is_write(op)}
 
 
 def has_partitioner(graph: tf.Graph) -> bool:
-    """Whether `get_partitioner` marked a variable of the graph."""
+    """Returns whether `get_partitioner` marked a variable of the graph."""
     return bool(graph.get_collection(PARTITIONERS))
 
 
@@ -95,14 +95,16 @@ def _behind(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
-    """The ops for which no other waits, of those that wait for an update."""
+    """Returns the ops that wait for an update and that no other op waits for."""
     behind = _behind(updates)
     return [op for op in behind if not op._control_outputs and not any(out.consumers() for out in op.outputs)]
 
 
 def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
-    """The variables of train ops that take turns: in one set where some op of `ends`, which a session may be asked for,
-    waits for the gradients of both, or where one of them is in both."""
+    """Returns sets of variables whose train ops take turns; empty if there is only one set.
+
+    Variables are in one set if some op of `ends`, which a session may fetch, waits for the gradients of both.
+    """
     parts: list[tuple[set[str], set[str]]] = []
     for gradient in gradients:
         variables, waiting = {gradient.variable}, {op.name for op in _behind(_ops_of(graph, [gradient]))} & ends
@@ -121,7 +123,7 @@ def _refuse_unseen_updates(graph: tf.Graph, updates: set[tf.Operation]) -> None:
     for op in graph.get_operations():
         if op.type.startswith(("ResourceApply", "ResourceSparseApply")) and op not in updates:
             raise CaptureError(
-                f"«{op.name}» updates «{edit.handle_of(op)[0].name}» by a gradient that was not recorded: build the "
+                f"«{op.name}» updates «{edit.handle_of(op)[0].name}» with a gradient that was not recorded: build the "
                 "whole graph after `import parallax_runner`, and make gradients by tf.gradients, compute_gradients or "
                 "minimize"
             )
@@ -132,7 +134,7 @@ def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
 
 
 def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
-    """A copy of the only scalar whose gradients were taken; NaN where there is none, or more than one."""
+    """Returns a copy of the only scalar whose gradients were taken; NaN if there is none, or more than one."""
     names = _losses_of(meta_graph)
     node = tf.NodeDef(name=LOSS)
     loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None
@@ -148,14 +150,16 @@ def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
 
 
 def _asked(graph: tf.Graph, boundary: Boundary, observers: set[tf.Operation]) -> tuple[str, ...]:
-    """Ops that make a number of the aggregated gradients, such as their norm: every worker may ask for it in a step."""
+    """Returns ops that compute a scalar from aggregated gradients, such as their norm. Every worker may fetch them in a
+    step."""
     behind = behind_aggregation(graph, boundary)
     in_step = {op for op in behind if len(op.outputs) == 1 and op.outputs[0].shape.rank == 0 and not edit.is_write(op)}
     return tuple(sorted(op.name for op in in_step | numbers_among(observers, behind, boundary.region)))
 
 
 def min_partitions(meta_graph: tf.MetaGraphDef, full_name: str, full_shape: tuple[int, ...]) -> int | None:
-    """Into how many pieces at least `get_partitioner` wants a variable to be cut; None where none was used for it."""
+    """Returns the minimum number of pieces that `get_partitioner` wants for a variable, or None if it was not used for
+    it."""
     for serialized in meta_graph.collection_def[PARTITIONERS].bytes_list.value:
         mark = json.loads(serialized)
         scope = f"{mark['scope']}/" if mark["scope"] else ""

@@ -1,4 +1,4 @@
-"""Seeds of random ops: a stream of draws for each rank, and the same initial values on all."""
+"""Seeds of random ops: each rank draws its own stream, and initial values are equal on all ranks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ INITIAL = -1
 def derive_seeds(
     graph_def: tf.GraphDef, *, seed: int, rank: int, first_step: int, initializers: Iterable[str]
 ) -> tf.GraphDef:
-    """A copy of `graph_def` in which every op that draws has seeds of its own.
+    """Returns a copy of `graph_def` in which every random op has its own seeds.
 
-    They follow from (`seed`, `rank`, `first_step`, name of the op); for ops that an initializer needs from (`seed`,
-    name) only, so that initial values agree on all ranks. `first_step` is in it because a new session restarts each
-    op's stream: a resumed run must not draw again what it drew before.
+    The seeds follow from (`seed`, `rank`, `first_step`, name of the op). For ops that an initializer needs, they follow
+    from (`seed`, name) only, so that initial values agree on all ranks. `first_step` is included because a new session
+    restarts each op's stream, and a resumed run must not repeat its earlier draws.
 
-    An op that draws by a seed that it is given, as layers of Keras do, gets that seed combined with one of the rank.
-    The seed itself is state that a checkpoint has, so `first_step` is not in it.
+    If an op takes its seed as an input, as in Keras layers, this seed is combined with one of the rank. The input seed
+    is state that a checkpoint contains, so `first_step` is not included.
     """
     seeded = tf.GraphDef()
     seeded.CopyFrom(graph_def)
@@ -34,7 +34,7 @@ def derive_seeds(
         if "seed2" in node.attr:
             _set_seeds(node, node.name, seed, INITIAL if node.name in initial else rank, first_step)
     initial_functions = _called_by([node for node in seeded.node if node.name in initial], seeded)
-    # A function's name counts up in a process, so functions go by their place in the library.
+    # Function names contain a per-process counter, so functions are identified by their place in the library.
     for place, function in enumerate(sorted(seeded.library.function, key=lambda f: _natural(f.signature.name))):
         as_rank = INITIAL if function.signature.name in initial_functions else rank
         for node in [one for one in function.node_def if as_rank != INITIAL and given_seed(one) is not None]:
@@ -46,7 +46,7 @@ def derive_seeds(
 
 
 def given_seed(node: tf.NodeDef) -> int | None:
-    """Which input of an op is the seed that it draws by; None where it draws by no given seed, or not at all."""
+    """Returns the position of the input that is an op's seed, or None if it takes no seed as an input."""
     if not node.op.startswith("Stateless"):
         return None
     definition = op_def_registry.get(node.op)
@@ -55,13 +55,15 @@ def given_seed(node: tf.NodeDef) -> int | None:
 
 
 def draws(node: tf.NodeDef) -> bool:
-    """Whether an op draws."""
+    """Returns whether an op is random."""
     return "seed2" in node.attr or given_seed(node) is not None
 
 
 def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
-    """Combines the seed that `node` reads with the seed of the rank; returns the nodes that do it. `inside` a
-    function tensors are called by their argument of the op."""
+    """Combines the seed that `node` reads with the seed of the rank, and returns the nodes added for that.
+
+    `inside` a function, the names of tensors contain the op's output argument.
+    """
     place, dtype = given_seed(node), tf.as_dtype(node.attr["Tseed"].type)
     assert place is not None
     digest = hashlib.sha256(f"{seed}/{rank}/{name}".encode()).digest()
@@ -77,12 +79,12 @@ def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts the numbers within names by value: a count that passes from 9 to 10 changes no order."""
+    """Returns a sort key that compares numbers within names by value, so that a counter may go from 9 to 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
-    """Names of the functions that the nodes call, directly or through other functions."""
+    """Returns the names of the functions that the nodes call, directly or through other functions."""
     bodies = {function.signature.name: function.node_def for function in graph_def.library.function}
     found: set[str] = set()
     stack = list(nodes)
@@ -98,7 +100,7 @@ def _called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
 def _set_seeds(node: tf.NodeDef, name: str, seed: int, rank: int, first_step: int) -> None:
     key = f"{seed}/{rank}/{0 if rank == INITIAL else first_step}/{name}"
     digest = hashlib.sha256(key.encode()).digest()
-    # Both zero would mean «choose a seed from the clock».
+    # If both were zero, TensorFlow would choose a random seed.
     node.attr["seed"].i = int.from_bytes(digest[:4], "little") >> 1 | 1
     node.attr["seed2"].i = int.from_bytes(digest[4:8], "little") >> 1
 

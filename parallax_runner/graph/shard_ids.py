@@ -1,12 +1,12 @@
-"""Which part of the data is a replica's: two numbers that the graph reads and that rewriting sets for each replica."""
+"""The replica's part of the data: two numbers that the graph reads and that rewriting sets for each replica."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import attr_value_pb2
 
-# An attribute of the constants that hold the numbers. Export, import and every way of copying an op into a function
-# keep it; names change there, and collections know nothing of functions.
+# An attribute that marks the constants with these numbers. It survives export, import and copying into a function,
+# where names change and collections do not reach.
 ATTRIBUTE = "_parallax_runner_shard"
 NUM_SHARDS = "num_shards"
 SHARD_ID = "shard_id"
@@ -14,7 +14,7 @@ ON_ONE_DEVICE = {NUM_SHARDS: 1, SHARD_ID: 0}
 
 
 def shard_number(which: str) -> tf.Tensor:
-    """A scalar (int64) that `set_shards` sets: NUM_SHARDS, 1 until then, or SHARD_ID, 0 until then."""
+    """Returns an int64 scalar that `set_shards` sets: NUM_SHARDS (1 until then) or SHARD_ID (0 until then)."""
     number = tf.constant(ON_ONE_DEVICE[which], tf.int64, name=f"{which}/on_one_device")
     number.op._set_attr(ATTRIBUTE, attr_value_pb2.AttrValue(s=which.encode()))
     # A bare constant's value would become part of static shapes while the graph is built.
@@ -22,10 +22,10 @@ def shard_number(which: str) -> tf.Tensor:
 
 
 def set_shards(graph_def: tf.GraphDef, *, num_shards: int, shard_id: int) -> tf.GraphDef:
-    """A copy of `graph_def` whose data is that of replica `shard_id` of `num_shards`.
+    """Returns a copy of `graph_def` that reads the data of replica `shard_id` of `num_shards`.
 
-    Dataset functions hold copies of the numbers (those of a one-shot iterator always do), so the function library is
-    searched too.
+    Dataset functions may hold copies of the numbers (those of a one-shot iterator always do), so the function library
+    is searched too.
     """
     numbers = {NUM_SHARDS: num_shards, SHARD_ID: shard_id}
     sharded = tf.GraphDef()

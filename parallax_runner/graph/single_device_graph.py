@@ -1,4 +1,4 @@
-"""The noun that capture makes: a training graph for one device, and what was learnt while it was built."""
+"""The result of capture: a training graph for one device, and what was learned while it was built."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from parallax_runner.config.objective import Direction
 
-# What a variable may declare so that ranks merge it.
+# The aggregations with which ranks merge a variable.
 MERGED = ("sum", "mean")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of the graph; reference variables are already resource variables here.
+    """A variable of the graph. Reference variables have already been converted to resource variables.
 
-    `name` is the name of its `VarHandleOp`, `initializer` of the op that assigns its initial value. A piece of a
-    variable that the user's own partitioner split says in `full_name`, `full_shape` and `offset` (one number a
-    dimension) which part of which logical variable it is; for any other variable these are its own name, its shape
+    `name` is the name of its `VarHandleOp`, and `initializer` that of the op that assigns its initial value. For a
+    piece of a variable that the user's own partitioner split, `full_name`, `full_shape` and `offset` (one number per
+    dimension) say which part of which logical variable it is. For any other variable these are its own name, its shape
     and zeros. `aggregation` is what it declares about replicas: «none», «sum», «mean» or «only_first_replica».
     """
 
@@ -35,7 +35,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Gradient:
-    """A raw gradient: what left the backward pass for `variable`, before the model's own post-processing.
+    """A raw gradient of `variable`: the result of the backward pass, before the model's own post-processing.
 
     `values` and `indices` are names of tensors. `indices` is None for a dense gradient; otherwise values[i] is (a part
     of) the gradient of row indices[i], and ids may repeat.
@@ -48,9 +48,9 @@ class Gradient:
 
 @dataclass(frozen=True)
 class MetricSums:
-    """Metrics of a captured graph. `tensors` are names; one batch's values of them are added to those of all other
-    batches of all ranks. `results` turns such sums, in the order of `tensors`, into values by name; it needs no
-    session. `directions` says, by name, which values are better; None: nobody knows."""
+    """Metrics of a captured graph. `tensors` are names; their values are summed over all batches of all ranks.
+    `results` turns these sums, in the order of `tensors`, into values by name without a session. `directions` says, by
+    name, which values are better, or None if that is unknown."""
 
     tensors: tuple[str, ...]
     results: Callable[[Sequence[Any]], dict[str, float]] = field(repr=False, compare=False)
@@ -61,28 +61,27 @@ class MetricSums:
 class SingleDeviceGraph:
     """A complete training graph, as a serialisable `MetaGraphDef`, with the names that training needs.
 
-    Of a step:
+    For a training step:
     - `features` maps a feature of the data to the name of the placeholder that it is fed to. `loss` is a scalar, the
-      mean over the batch, and `metrics` are those of a step; None: there are none.
+      mean over the batch. `metrics` are those of a step, or None if there are none.
     - `gradients` holds only those that reach an update op of `train_op`.
     - `fingerprint` is equal for two builds of the same graph.
-    - `has_optimizer`: it is a Keras model's or a training step's, which bring an optimizer of their own.
-    - `callbacks` are the Python functions that its ops call (`tf.numpy_function`, `Dataset.from_generator`):
-      TensorFlow forgets them when nobody holds them. `keras_model` is the object that the graph was traced from, if it
-      is a Keras model's.
+    - `has_optimizer` is set for a Keras model or a training step, which bring their own optimizer.
+    - `callbacks` are the Python functions that its ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow
+      drops them when nothing refers to them. `keras_model` is the Keras model that the graph was traced from, or None.
 
-    Without training:
-    - `validation_loss` and `validation_metrics` are likewise of one batch. `outputs` maps what a served model gives to
-      names of tensors. `validation_features` maps features to the placeholders that all these depend on; None:
+    For validation and serving:
+    - `validation_loss` and `validation_metrics` are those of one batch. `outputs` maps the outputs of a served model to
+      names of tensors. `validation_features` maps features to the placeholders that all these depend on; if it is None,
       `features` does.
-    - `validation_metric` names what a run is compared by, if the model says so: one of `validation_metrics`, or
-      «perplexity», the exponential of the validation loss.
+    - `validation_metric` names the value that runs are compared by, if the model chooses one: one of
+      `validation_metrics`, or «perplexity», the exponential of the validation loss.
 
-    Of a script:
-    - `observers` are ops outside the update region that read what it makes of gradients. `asked` are ops of the region,
-      and observers, whose values every worker may ask for in a step, beside the train op.
-    - `apart` are sets of variables, each with all whose updates are only asked for together; empty: a step has all.
-    - `losses` are the names of what gradients were taken of.
+    For a script:
+    - `observers` are ops outside the update region that read values that the region computes from gradients. `asked`
+      are ops of the region, and observers, whose values every worker may fetch in a step besides the train op.
+    - `apart` are sets of variables that are always updated together; it is empty if a step updates all variables.
+    - `losses` are the names of the tensors whose gradients were taken.
     """
 
     meta_graph: Any = field(repr=False)
@@ -108,17 +107,17 @@ class SingleDeviceGraph:
 
     @property
     def evaluated_by(self) -> Mapping[str, str]:
-        """The placeholders by feature of what is computed without training."""
+        """The placeholders, by feature, for validation and serving."""
         return self.features if self.validation_features is None else self.validation_features
 
     @property
     def validates_any_size(self) -> bool:
-        """Whether a validation may have batches of other sizes than training."""
+        """Whether validation batches may differ in size from training batches."""
         return self.evaluated_by != self.features
 
     @property
     def fetched_in_training(self) -> tuple[str, ...]:
-        """Tensors that every step fetches beside its loss."""
+        """Tensors that every step fetches besides its loss."""
         return self.metrics.tensors if self.metrics else ()
 
     @property
@@ -129,10 +128,10 @@ class SingleDeviceGraph:
 
     @property
     def merged(self) -> tuple[Variable, ...]:
-        """The variables without a gradient that declare that ranks merge what they add in a step."""
+        """The variables without a gradient that declare that ranks merge their changes of a step."""
         trained = {gradient.variable for gradient in self.gradients}
         return tuple(one for one in self.variables if one.aggregation in MERGED and one.name not in trained)
 
     def part_of(self, variable: str) -> int:
-        """The number of the set in `apart` that a variable is in; 0 where a step has all."""
+        """Returns the index of the set in `apart` that contains a variable; 0 if a step updates all variables."""
         return next((number for number, part in enumerate(self.apart) if variable in part), 0)

@@ -1,4 +1,4 @@
-"""One attempt at a run: starts the processes, keeps account of who is there, done or lost, and ends them all."""
+"""One attempt at a run: starts the processes, tracks which are connected, done or lost, and ends them all."""
 
 import logging
 import socket
@@ -29,16 +29,16 @@ from parallax_runner.launch.watch.waiting import waiting_for
 log = logging.getLogger(__name__)
 
 TICK_SECS = 0.1
-# How long a process that has exited may have last words on their way through its connection.
+# How long to wait for the last message of a process that has exited.
 LAST_WORDS_SECS = 1.0
-# How long the others may take to say where they stood.
+# How long the others may take to say where they were.
 ANSWER_SECS = 1.0
 _INTERNAL_KINDS = frozenset({wire.CLOSED, wire.PORT_TAKEN, wire.STANDS, wire.PROOF})
 
 
 @dataclass
 class _Child:
-    """A process the driver itself started, and the members that end with it."""
+    """A process that the driver itself started, and the members that end with it."""
 
     process: subprocess.Popen[bytes]
     members: Sequence[Member]
@@ -46,8 +46,8 @@ class _Child:
 
 
 class Attempt:
-    """The processes of one attempt. Use as a context manager: leaving it ends every process, whatever happened, and
-    without patience once `in_hurry()` holds."""
+    """The processes of one attempt. Use it as a context manager: leaving it always ends every process, and does so
+    without waiting once `in_hurry()` holds."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class Attempt:
         self._start_each("workers", workers, of_workers)
 
     def pump(self, until: Callable[[], bool], timeout_secs: float | None = None) -> bool:
-        """Handles what comes in until `until()` holds; False if `timeout_secs` passed first."""
+        """Handles messages until `until()` holds. Returns False if `timeout_secs` passed first."""
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         while not until():
             if deadline is not None and time.monotonic() > deadline:
                 return False
             message = self._control.next_message(TICK_SECS)
-            # However much they have to say: signals and deaths are looked for as often.
+            # Limit this loop, so that many messages do not delay the checks for signals and deaths.
             tick_ends = time.monotonic() + TICK_SECS
             while message is not None:
                 self._take(message)
@@ -113,8 +113,8 @@ class Attempt:
         return True
 
     def ask_where(self, *, stacks: bool = False) -> None:
-        """Asks all others where they stand, and waits a second at most for the answers. With `stacks` they also write
-        their Python stacks into their logs."""
+        """Asks all live processes where they are, and waits for the answers for a second at most. With `stacks` they
+        also write their Python stacks into their logs."""
         asked = [one for one in self._members() if one.connected and not one.done and one.lost_secs is None]
         for one in asked:
             one.where = one.inside = None
@@ -122,16 +122,16 @@ class Attempt:
         self.pump(lambda: all(one.where is not None or not one.connected for one in asked), ANSWER_SECS)
 
     def has_stall_news(self) -> bool:
-        """Whether something is to be said of steps that do not end."""
+        """Whether there is news about steps that do not end."""
         return self._stall.is_due
 
     def stall_news(self) -> str | None:
-        """A sentence of who is in which step, and who waits for whom; after the time-out the attempt has failed. None
-        where the answers tell that a step has ended meanwhile, and there is nothing to say."""
+        """Returns a sentence that says which worker is in which step, and which waits for which. After the timeout the
+        attempt has failed. Returns None if the answers show that a step has ended in the meantime."""
         was_over = self._stall.is_over
         self.ask_where(stacks=was_over)
         together = self._spec.together
-        # Without the stacks of all workers it has not failed yet.
+        # The attempt fails only after the workers have been asked for their stacks.
         is_over = was_over and self._stall.is_over
         if not is_over or self.first_lost_secs() is not None:
             return self._stall.news(self._workers, together=together)
@@ -145,46 +145,47 @@ class Attempt:
         return blamed.verdict
 
     def any_frozen(self) -> bool:
-        """Whether some process was lost because it was silent: it will not end by itself."""
+        """Whether the driver declared some process lost, for example a silent one. It will not end by itself."""
         return any(member.verdict is not None for member in self._members())
 
     def stop_workers(self) -> None:
-        """Asks the workers to end by themselves; the servers stay, since workers may need them to end well."""
+        """Asks the workers to end by themselves. The servers stay, because workers may need them to finish."""
         self._control.stop("worker")
 
     def stop_servers(self) -> None:
-        """Asks the servers to end, which from now on is no failure."""
+        """Asks the servers to end. From now on the end of a server is no failure."""
         self._servers_may_end = True
         self._control.stop("server")
 
     def workers_done(self) -> bool:
-        """Whether every worker has said that it is done."""
+        """Whether every worker has reported that it is done."""
         return all(member.done for member in self._workers)
 
     def workers_exited(self) -> bool:
-        """Whether the processes that hold the workers, mpirun or the workers themselves, have exited."""
+        """Whether the processes that the driver started for workers have exited: mpirun, or the workers themselves."""
         return all(child.process.poll() is not None for child in self._children if child.members[0].role == "worker")
 
     def first_lost_secs(self) -> float | None:
-        """Monotonic time of the first sign that some process ended before its time, None if there is no sign."""
+        """Returns the monotonic time of the first sign that some process ended prematurely, or None."""
         return min((m.lost_secs for m in self._members() if m.lost_secs is not None), default=None)
 
     def all_exited(self) -> bool:
-        """Whether every process the driver started has exited, its status is noted, and all connections are closed."""
+        """Whether every process that the driver started has exited, with its status recorded and connections closed."""
         return all(child.exited_secs is not None for child in self._children) and not self._connected()
 
     def unfinished(self) -> str:
-        """The processes that have not ended, for a message."""
+        """Returns the names of the processes that have not ended, for a message."""
         alive = [member for child in self._children if child.process.poll() is None for member in child.members]
         named = [f"{member.role} {member.index}" for member in alive if member.connected]
         return ", ".join(named) or next((one.role for one in alive if one is self._program), "connections")
 
     def waiting_for(self) -> str:
-        """The workers that are not done and what each is at, for a message."""
+        """Returns the workers that are not done, and what each is doing, for a message."""
         return waiting_for(self._workers)
 
     def note_unreported_exits(self) -> None:
-        """When the program that started all workers has had time to say how one ended, and goes on."""
+        """Records the exit status of workers for which the launcher's program has reported none. Call it when the
+        program has had time to report."""
         exit_status = self._launcher.unreported_exit_status
         if self._program is None or exit_status is None:
             return
@@ -192,12 +193,13 @@ class Attempt:
             verdict.note_unreported_exits(self._workers, exit_status)
 
     def unexplained(self) -> bool:
-        """Whether nobody can say yet how the process to blame ended, while one that may still tell is alive."""
+        """Whether it is unknown how the process to blame ended, while a process that may still report it is alive."""
         alive = any(child.exited_secs is None for child in self._children)
         return alive and self.first_failure().reason == DIED_SILENTLY
 
     def first_failure(self) -> Failure:
-        """The process to blame; reads what the launcher and the process wrote, so best asked when all have exited."""
+        """Returns the failure with the process to blame. It reads the output of the launcher and the process, so call
+        it when all have exited."""
         return verdict.find_failure(self._workers, self._servers, self._program, self._run, self._logs, self._launcher)
 
     def _members(self) -> list[Member]:
@@ -223,10 +225,10 @@ class Attempt:
             self._start(command, those)
 
     def _start(self, command: Command, members: Sequence[Member]) -> None:
-        """Starts a command that ends with `members`, the last of which is the command's own process."""
+        """Starts a command whose process ends with `members`. The last of them is the command's own process."""
         itself = members[-1]
-        # The output of the program that starts all workers is read as facts of this attempt, so an earlier one's must
-        # not stand there.
+        # The output of the program that starts all workers is parsed for this attempt, so it must not contain the
+        # output of an earlier attempt.
         process = spawn(command, log_path(self._job.run_dir, itself.role, itself.index), anew=itself is self._program)
         self._children.append(_Child(process, members))
         if itself is self._program:
@@ -265,7 +267,7 @@ class Attempt:
             self._tell(message, member)
 
     def _tell(self, message: Message, member: Member) -> None:
-        """Hands a message on. Where it says that the run cannot go on, that is its process's failure."""
+        """Passes a message on. If the callback raises because the run cannot go on, that is the process's failure."""
         try:
             order = self._on_message(message)
         except ParallaxError as error:
@@ -285,7 +287,7 @@ class Attempt:
             self._control.tell_proven()
 
     def _take_surplus(self, message: Message) -> None:
-        """A process too many is nobody's of the plan, so the run fails as a whole."""
+        """Fails the run as a whole: a surplus process is not one of the plan's."""
         role, index = message.role, message.index
         pid = next((one.pid for one in self._members() if (one.role, one.index) == (role, index)), None)
         self._run.recurs = True
@@ -308,13 +310,15 @@ class Attempt:
                 continue
             if child.exited_secs is None:
                 child.exited_secs = now
-                # A program that starts all workers has a status of its own; it says nothing of a single worker.
+                # The exit status of a program that starts all workers is its own, and says nothing about single
+                # workers.
                 child.members[-1].exit_status = status
                 child.members[-1].is_gone = status == self._launcher.lost_exit_status
                 if child.members[-1] is self._program and status < 0:
-                    # A signal came for itself: after a worker's death its status is positive.
+                    # The program itself got a signal. After a worker's death its status would be positive.
                     self._program.lose(now)
-            # A connection says itself when it is closed; this is for those that never had one, or left it to a fork.
+            # Usually the end of the connection marks a member as lost. This is for members that never had a connection,
+            # or whose forked child keeps it open.
             if now - child.exited_secs > LAST_WORDS_SECS:
                 for member in child.members:
                     if not member.done and member is not self._program:

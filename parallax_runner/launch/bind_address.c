@@ -1,16 +1,17 @@
 /* Preloaded into the processes of a run: a TCP socket bound to all interfaces gets the address of one.
  *
  * TensorFlow's servers, mpirun's daemons and MPI over TCP bind to all interfaces and have no option for an address.
- * Here they get the address from which this host reaches a given one, "towards": with 127.0.0.1 only this machine can
- * connect, with the driver's address only who can reach that interface. So do sockets that listen without having been
- * bound. Sockets bound to an address of their own, UDP and Unix sockets stay as they are.
+ * This library binds them to the address from which this host reaches the address "towards". With 127.0.0.1 only this
+ * machine can connect; with the driver's address only machines that can reach that interface. The same holds for
+ * sockets that listen without a call of bind(). Sockets bound to a specific address, UDP and Unix sockets are not
+ * changed.
  *
- * PARALLAX_BIND_TOWARDS is read when the process starts. parallax_bind_towards() sets it later, because a process with
- * threads must not change its environment. Neither: nothing is changed.
+ * PARALLAX_BIND_TOWARDS is read when the process starts. parallax_bind_towards() sets the address later, because a
+ * process with threads must not change its environment. Without either, nothing is changed.
  *
- * Horovod's Gloo has an option for the interface, and Horovod 0.28.1 forgets it for its second device: that one binds to
- * the address of the host's name, which other hosts may not reach (127.0.1.1), or which there is none of. While Horovod
- * makes its devices, parallax_name_host() has gethostname() give an address.
+ * Horovod has an option for the interface of Gloo, and Horovod 0.28.1 ignores it for its second device. That device binds
+ * to the address of the host's name, which other hosts may not reach (127.0.1.1) or which does not exist. While Horovod
+ * creates its devices, parallax_name_host() makes gethostname() return an address.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,7 +28,7 @@
 
 static _Atomic in_addr_t towards = INADDR_ANY;
 
-/* An address that cannot be read must not leave sockets open to all: it counts as 127.0.0.1. */
+/* An invalid address counts as 127.0.0.1, so that it does not leave sockets open to other machines. */
 void parallax_bind_towards(const char *address) {
     struct in_addr read;
     atomic_store(&towards, inet_pton(AF_INET, address, &read) == 1 ? read.s_addr : htonl(INADDR_LOOPBACK));
@@ -38,7 +39,7 @@ __attribute__((constructor)) static void read_environment(void) {
     if (address != NULL) parallax_bind_towards(address);
 }
 
-/* The address that the kernel would send from; nothing is sent. */
+/* Finds the address that the kernel would send from; nothing is sent. */
 static int own_address(in_addr_t target, struct in_addr *own) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(DISCARD_PORT), .sin_addr.s_addr = target};
     socklen_t length = sizeof address;
@@ -104,7 +105,7 @@ int bind(int fd, const struct sockaddr *address, socklen_t length) {
         return next(fd, (struct sockaddr *)&four, sizeof four);
     }
     struct sockaddr_in6 six = *(const struct sockaddr_in6 *)address;
-    if (option(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1) { /* it cannot have the host's IPv4 address */
+    if (option(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1) { /* such a socket cannot have the host's IPv4 address */
         six.sin6_addr = in6addr_loopback;
     } else {
         memset(&six.sin6_addr, 0, 10);
@@ -124,7 +125,7 @@ int listen(int fd, int backlog) {
         struct sockaddr_in6 six;
     } address;
     socklen_t length = sizeof address;
-    /* Of both families the port is at the same place; a bound socket's is not 0. */
+    /* Both address families have the port at the same offset. The port of a bound socket is not 0. */
     if (atomic_load(&towards) != INADDR_ANY && getsockname(fd, &address.any_family, &length) == 0 &&
         is_any(&address.any_family, length) && address.four.sin_port == 0 && bind(fd, &address.any_family, length))
         return -1;

@@ -1,6 +1,6 @@
-"""Keeps the TCP sockets of a run's processes off all interfaces but one, by a library that is preloaded into them.
+"""Binds the TCP sockets of a run's processes to one network interface, with a library that is preloaded into them.
 
-What it does is described in `bind_address.c`, which is compiled when this project is installed (`hatch_build.py`).
+`bind_address.c` describes how it works. It is compiled when this project is installed (`hatch_build.py`).
 """
 
 import ctypes
@@ -15,29 +15,29 @@ from parallax_runner.errors import LaunchError
 LIBRARY = Path(__file__).with_name("libbind_address.so")
 LOOPBACK = "127.0.0.1"
 PRELOAD = "LD_PRELOAD"
-# A process binds, in place of all interfaces, to the address from which it reaches this one.
+# Holds an address. A process binds to the local address from which it reaches that address, not to all interfaces.
 TOWARDS = "PARALLAX_BIND_TOWARDS"
-# The dynamic linker takes each of these for the end of a path.
+# The dynamic linker ends a path at each of these characters.
 SEPARATORS = frozenset(" :")
 
 
 def preload(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variable that loads the library into a process; what the user loads so comes before it, because some, as
-    AddressSanitizer, have to be the first. Raises LaunchError."""
+    """Returns the variable that loads the library into a process. The user's own preloaded libraries come first,
+    because some of them, such as AddressSanitizer, must be first. Raises LaunchError."""
     return {PRELOAD: ":".join(filter(None, (environ.get(PRELOAD), library_path())))}
 
 
 @functools.cache
 def library_path() -> str:
-    """A name of the library that the dynamic linker can read. Raises LaunchError where there is none."""
+    """Returns a path of the library that the dynamic linker can read. Raises LaunchError if the library is missing."""
     if not LIBRARY.is_file():
         raise LaunchError(
-            f"{LIBRARY} is missing, without which other machines could reach this run: install this project again "
+            f"{LIBRARY} is missing; without it other machines could reach this run. Install this project again "
             "(in a checkout: scripts/setup)"
         )
     if is_readable_elsewhere():
         return str(LIBRARY)
-    # By a name of this process's, which stays open as long as this process lives.
+    # A path through a file descriptor of this process, valid as long as this process lives.
     return f"/proc/{os.getpid()}/fd/{os.open(LIBRARY, os.O_RDONLY)}"
 
 
@@ -47,8 +47,8 @@ def is_readable_elsewhere() -> bool:
 
 
 def bind_towards(address: str) -> None:
-    """From now on this process binds to the address from which it reaches `address`. Raises LaunchError if it cannot,
-    because the library is not loaded."""
+    """Makes this process bind to the address from which it reaches `address`. Raises LaunchError if the library is not
+    loaded."""
     _loaded().parallax_bind_towards(address.encode())
 
 
@@ -69,7 +69,7 @@ def host_named(address: str) -> Iterator[None]:
 
 
 def check_loaded() -> None:
-    """Raises LaunchError where this process should have the library, and has not."""
+    """Raises LaunchError if this process should have loaded the library but has not."""
     if TOWARDS in os.environ:
         _loaded()
 
@@ -78,7 +78,7 @@ def _loaded() -> ctypes.CDLL:
     process = ctypes.CDLL(None)
     if not hasattr(process, "parallax_bind_towards"):
         raise LaunchError(
-            f"{LIBRARY} is not loaded into this process, so that other machines could reach it: expected the dynamic "
-            f"linker to load it, as {PRELOAD} says ({os.environ.get(PRELOAD)!r}); the run's logs have its reason"
+            f"{LIBRARY} is not loaded into this process, so other machines could reach it. Expected the dynamic linker "
+            f"to load it because of {PRELOAD}={os.environ.get(PRELOAD)!r}; the run's logs say why it did not"
         )
     return process

@@ -1,4 +1,4 @@
-"""How every child begins and ends: its log, its connection to the driver, its last words."""
+"""The start and end of every child: its log, its connection to the driver, its last message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from parallax_runner.process.user_code import describe_exit
 
 
 def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, ControlClient], None]) -> None:
-    """Runs `body` and ends the process; a failure goes to the driver, and with its traceback to the process's log."""
+    """Runs `body` and ends the process. Sends a failure to the driver, and writes its traceback to the process's
+    log."""
     if wire.DEAF in os.environ:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
@@ -32,17 +33,17 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
         sys.exit(f"parallax_runner: {error}")
     log = log_path(run_dir, role, index)
     ended_well: list[bool] = []
-    # Before `body` imports anything, so that it is called after all handlers that are registered there.
+    # Registered before `body` imports anything, so that it runs after all exit handlers registered there.
     atexit.register(_skip_teardown, ended_well)
     try:
         redirect_output(log)
-        # A crash in native code then says in the log which line of Python called it.
+        # After a crash in native code the log then has the line of Python that called it.
         faulthandler.enable(all_threads=False)
         bind_address.check_loaded()
         body(run_dir, index, client)
-    except BaseException as error:  # sys.exit in the user's code too: the driver would hear of no reason
+    except BaseException as error:  # includes sys.exit in the user's code, which the driver must hear of
         trace = _trace(error)
-        # The driver first: the log's disk may be full.
+        # Report to the driver first, because the disk of the log may be full.
         wanted = error.exit_status if isinstance(error, ScriptError) else None
         recurs = isinstance(error, ParallaxError) or is_of_storage(error)
         client.fail(_told(error, log), trace, recurs=recurs, exit_status=wanted)
@@ -54,7 +55,7 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # Not sys.exit: threads of TensorFlow and Horovod may wait for peers that are gone.
+    # Not sys.exit, because threads of TensorFlow and Horovod may wait for peers that are gone.
     if status or role == "server":
         os._exit(status)
     ended_well.append(True)
@@ -63,11 +64,11 @@ def run_child(role: str, index: int, run_dir: Path, body: Callable[[Path, int, C
 def _skip_teardown(ended_well: list[bool]) -> None:
     """Ends a process that did its work, before Python frees its objects.
 
-    Freeing the graphs of a large model takes seconds of computing: on a busy machine longer than the driver waits.
+    Freeing the graphs of a large model takes seconds of CPU time, on a busy machine longer than the driver waits.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if not ended_well or (mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()):
-        # Python's own way: the exit status is another, or a script has started MPI by mpi4py, which ends it later.
+        # Python's normal exit: either the process failed, or a script uses mpi4py, which finalizes MPI later.
         return
     logging.shutdown()
     with contextlib.suppress(OSError):
@@ -77,7 +78,7 @@ def _skip_teardown(ended_well: list[bool]) -> None:
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback; that of a script begins with the script's own line, not with what runs it."""
+    """Returns the traceback. For a script it begins with the script's own line, not with the code that runs it."""
     whole = traceback.TracebackException.from_exception(error)
     runs_it = [number for number, frame in enumerate(whole.stack) if frame.filename == "<frozen runpy>"]
     if runs_it:
@@ -91,7 +92,7 @@ def _told(error: BaseException, log: Path) -> str:
     if isinstance(error, ParallaxError):
         return str(error)
     if isinstance(error, OSError) and is_of_storage(error) and error.filename is None:
-        # A print, whose error does not say to what file.
+        # The error of a failed print does not name the file.
         return f"{log}: cannot be written: {error.strerror}"
     if not isinstance(error, Exception):
         return f"the user's code: {describe_exit(error)}"

@@ -1,4 +1,4 @@
-"""Finds and ends every process that descends from this run, however far: nothing is left behind."""
+"""Finds and ends every descendant process of this run, so that none is left behind."""
 
 import logging
 import os
@@ -17,24 +17,25 @@ _POLL_SECS = 0.05
 
 
 def find_family(leaders: Iterable[int], secret: str) -> list[psutil.Process]:
-    """Living processes in the sessions led by the pids `leaders`, or with the run's secret in their environment.
+    """Returns the living processes in the sessions led by the pids `leaders`, or with the run's secret in their
+    environment.
 
-    mpirun gives each rank its own process group, so groups do not hold a run together; sessions do, and the
-    environment finds those that started a session of their own.
+    mpirun gives each rank its own process group, so groups do not identify a run, but sessions do. The environment
+    identifies processes that started a new session.
     """
     sessions = set(leaders)
     return [process for process in psutil.process_iter() if _belongs(process, sessions, secret)]
 
 
 def end_family(children: Iterable[Popen[bytes]], secret: str, hurry: Callable[[], bool] = lambda: False) -> None:
-    """Ends the children and all their descendants: SIGTERM, after 3 s, or once `hurry()` holds, SIGKILL; returns when
-    they are gone. A stopped process cannot take a SIGTERM, so it gets SIGKILL at once."""
+    """Ends the children and all their descendants. Sends SIGTERM, and SIGKILL after 3 s or once `hurry()` holds.
+    Returns when they are gone. A stopped process cannot handle SIGTERM, so it gets SIGKILL at once."""
     children = list(children)
     for number, patience_secs in ((signal.SIGTERM, TERM_SECS), (signal.SIGKILL, KILL_SECS)):
         signalled: set[psutil.Process] = set()
         deadline = time.monotonic() + patience_secs
         while time.monotonic() < deadline and not (number == signal.SIGTERM and hurry()):
-            # Asked for again each time: a process may have been forking while the list was made.
+            # List the processes again each time: one may have forked while the last list was made.
             family = find_family([child.pid for child in children], secret)
             if not family and all(child.poll() is not None for child in children):
                 return
@@ -51,7 +52,7 @@ def _belongs(process: psutil.Process, sessions: set[int], secret: str) -> bool:
             return False
         return os.getsid(process.pid) in sessions or secret in process.environ().values()
     except (psutil.Error, OSError):
-        # Gone meanwhile, or another user's.
+        # The process has ended, or belongs to another user.
         return False
 
 
@@ -60,5 +61,5 @@ def _signal(process: psutil.Process, number: int) -> None:
         stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         process.send_signal(signal.SIGKILL if stopped else number)
     except psutil.Error:
-        # Gone meanwhile.
+        # The process has ended.
         return

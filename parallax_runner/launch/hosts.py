@@ -1,4 +1,4 @@
-"""On which hosts the processes of a run go, and by which address of this machine they reach the driver."""
+"""The hosts on which the processes of a run go, and the address of this machine at which they reach the driver."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import psutil
 
 from parallax_runner.errors import LaunchError
 
-# Nothing is sent there: the kernel only says which way it would go.
+# Nothing is sent to this port. The kernel only tells which route a packet would take.
 DISCARD_PORT = 9
 
 
 @dataclass(frozen=True)
 class Place:
-    """A host and how many workers run there; `is_here`: it is this machine, and needs no remote shell."""
+    """A host and the number of workers on it. `is_here` marks this machine, which needs no remote shell."""
 
     name: str
     workers: int
@@ -28,9 +28,9 @@ class Place:
 class Hosts:
     """The hosts of a run, at least one of which is another machine. Ranks fill them in order; server i is on host i.
 
-    `remote_shell`, split as a shell does, runs a command on a host. `address` is this machine's own, at which the
-    others reach it; `network` ("10.0.0.0/24") is the one that it shares with them, None where a router is between.
-    `is_allocated`: a batch system starts mpirun's daemons on them, and not the remote shell.
+    `remote_shell`, split as a shell does, runs a command on a host. `address` is this machine's address, at which the
+    others reach it. `network` ("10.0.0.0/24") is the network that it shares with them, or None if there is a router in
+    between. `is_allocated` says that a batch system, not the remote shell, starts mpirun's daemons on the hosts.
     """
 
     places: tuple[Place, ...]
@@ -45,13 +45,13 @@ class Hosts:
         return tuple(place.name for place in self.places if not place.is_here)
 
     def of_server(self, index: int) -> str | None:
-        """The host on which a server is to be started by the remote shell, None for this machine."""
+        """Returns the host on which the remote shell starts a server, or None for this machine."""
         place = self.places[index % len(self.places)]
         return None if place.is_here else place.name
 
 
 def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
-    """None where all is on this machine. Raises LaunchError where a host's name has no address."""
+    """Returns the hosts, or None if all places are on this machine. Raises LaunchError if there is no route to them."""
     remote = next((place.name for place in places if not place.is_here), None)
     if remote is None:
         return None
@@ -60,9 +60,10 @@ def find_hosts(places: Sequence[Place], remote_shell: str) -> Hosts | None:
 
 
 def way_to(host: str) -> tuple[str, str | None]:
-    """This machine's address on the way to a host, and the network of that address if the host is in it.
+    """Returns the address from which this machine sends to a host, and the network of that address if the host is in
+    it.
 
-    Raises LaunchError where the host's name has no address, or there is no way to it.
+    Raises LaunchError if the host's name has no address, or there is no route to it.
     """
     try:
         target = str(socket.getaddrinfo(host, DISCARD_PORT, socket.AF_INET, socket.SOCK_DGRAM)[0][4][0])
@@ -72,7 +73,7 @@ def way_to(host: str) -> tuple[str, str | None]:
     except OSError as error:
         raise LaunchError(
             f"host {host!r} of cluster.resource_info cannot be reached: {error.strerror}; expected a name that this "
-            "machine can look up, or an IPv4 address to which it has a way"
+            "machine can look up, or an IPv4 address to which it has a route"
         ) from error
     masks = [one.netmask for addresses in psutil.net_if_addrs().values() for one in addresses if one.address == own]
     if not masks or masks[0] is None:

@@ -1,4 +1,4 @@
-"""Signals that end a run: in the driver an exception while it works alone, a fact to ask for while it supervises."""
+"""Signals that end a run. They raise an exception while the driver works alone, and set a flag while it supervises."""
 
 import os
 import signal
@@ -13,27 +13,29 @@ from parallax_runner.errors import Interrupted
 
 __all__ = ["Interrupted", "Interrupts", "ending_signals"]
 
-# One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `uv run` that passes it on.
+# One Ctrl-C may arrive twice: from the terminal, and from a wrapper such as `uv run` that forwards it.
 SAME_PRESS_SECS = 0.5
-# How long the second signal may take to end a run whose driver supervises; then another one ends the driver.
+# How long a supervising driver may take to end the run after the second signal. After that, the next signal kills the
+# driver.
 FORCED_END_SECS = 5.0
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """The signals that end a run: SIGHUP, which a lost terminal sends, only where `nohup` does not have it ignored."""
+    """Returns the signals that end a run. SIGHUP, sent by a lost terminal, is left out if `nohup` made it ignored."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if is_ignored else (signal.SIGHUP,)))
 
 
 class Interrupts:
-    """While entered, the first of these signals raises Interrupted, once; a second one ends this process at once, and
-    the kernel then ends its children. Within `supervised` and `held` nothing is raised.
+    """Handles the ending signals while it is entered. The first signal raises Interrupted, once. A second signal ends
+    this process at once, and the kernel then ends its children. Within `supervised` and `held` nothing is raised.
 
-    A SIGHUP is never the second one: who loses a terminal gets several, from the shell and from the kernel. Nor is the
-    first SIGTERM after a SIGHUP, which is what a session manager sends to all that is left of a session.
+    A SIGHUP never counts as the second signal, because a lost terminal causes several, from the shell and from the
+    kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends it to all remaining
+    processes of a session.
 
-    `more` are signals that end this run beside those. Outside the main thread Python allows no handlers, and nothing
-    is noted.
+    `more` are additional signals that end this run. Outside the main thread Python allows no signal handlers, so
+    signals are not handled there.
     """
 
     def __init__(self, *more: signal.Signals) -> None:
@@ -59,22 +61,23 @@ class Interrupts:
 
     @property
     def received(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal has arrived."""
         return self.first_signal is not None
 
     @property
     def exit_status(self) -> int:
-        """What a shell shows for a process that the signal has ended: 130, 143 or 129."""
+        """The exit status that a shell shows for a process ended by the signal: 130, 143 or 129."""
         return 128 + (self.first_signal or 0)
 
     @property
     def signal_name(self) -> str:
-        """SIGINT, SIGTERM, SIGHUP, or one of `more`."""
+        """The name of the first signal: SIGINT, SIGTERM, SIGHUP, or one of `more`."""
         return signal.Signals(self.first_signal or 0).name
 
     @contextmanager
     def supervised(self) -> Iterator[None]:
-        """Signals are only noted, the second one too: whoever runs within looks at `received` and `again`."""
+        """Within the block, the first and second signals are only recorded. The caller checks `received` and
+        `again`."""
         self._supervised = True
         try:
             yield
@@ -83,7 +86,7 @@ class Interrupts:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """For what is done when all else has been: a first signal is noted and stops nothing, a second one kills."""
+        """For work after the end of a run: the first signal is recorded and stops nothing, the second one kills."""
         self._held += 1
         try:
             yield
@@ -92,7 +95,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For what must not stop half-way: a first signal raises Interrupted at the end of the block."""
+        """For work that must not stop half-way: the first signal raises Interrupted at the end of the block."""
         before = self.received
         self._held += 1
         try:
@@ -111,7 +114,7 @@ class Interrupts:
         elif (self.first_signal, number, self.again) == (signal.SIGHUP, signal.SIGTERM, False):
             self.first_signal, self._press_secs = number, now
         elif number != signal.SIGHUP and now - self._press_secs > SAME_PRESS_SECS:
-            # Who supervises may be held up, as by a terminal that takes no output.
+            # A supervising driver may hang, for example on a terminal that accepts no output.
             is_held_up = self.again and now - self._again_secs > FORCED_END_SECS
             if not self._supervised or is_held_up:
                 os._exit(self.exit_status)

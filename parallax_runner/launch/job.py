@@ -1,4 +1,4 @@
-"""What to start: the nouns between the plan and the processes."""
+"""Describes the commands, jobs and limits of a launch: the data between the plan and the processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """An argument list, the variables it needs on top of the inherited environment, and its input, which nobody else
-    can read. `last_signal` is what the kernel sends it when the driver dies: SIGTERM to a program that ends others."""
+    """An argument list, the variables that it needs in addition to the inherited environment, and its input, which
+    nobody else can read. The kernel sends `last_signal` when the driver dies: SIGTERM to a program that ends others."""
 
     argv: list[str]
     env: dict[str, str]
@@ -26,10 +26,10 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """The processes of one launch: so many workers and servers, and what runs in each of them.
+    """The processes of one launch: the number of workers and servers, and the module that each runs.
 
-    `env` has the variables that each of them needs on top of the inherited environment. When a launcher gets the job,
-    the way to the driver is among them, and the run's secret: they must not stand on a command line.
+    `env` has the variables that each process needs in addition to the inherited environment. When a launcher gets the
+    job, they include the driver's address and the run's secret, so they must not be put on a command line.
     """
 
     run_dir: Path
@@ -40,21 +40,21 @@ class Job:
     server_module: str = "parallax_runner.server"
 
     def worker_argv(self) -> list[str]:
-        """What a worker executes; it finds its rank in the variable `Launcher.rank_variable`."""
+        """Returns the command of a worker, which finds its rank in the variable `Launcher.rank_variable`."""
         return [sys.executable, "-m", self.worker_module, str(self.run_dir)]
 
     def server_argv(self, index: int) -> list[str]:
-        """What server `index` executes."""
+        """Returns the command of server `index`."""
         return [sys.executable, "-m", self.server_module, str(self.run_dir), str(index)]
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """A job, who starts it, and the limits that its processes are held to.
+    """A job, its launcher, and the limits for its processes.
 
-    All hosts must see the folders `shared`. A process without a sign of life for `hang_timeout_secs` counts as dead.
-    Without the end of a step for `stall_timeout_secs` the run fails; None: there are only notices. `together`: every
-    step needs all workers.
+    All hosts must see the folders `shared`. A process that sends no heartbeat for `hang_timeout_secs` counts as dead.
+    If no step ends for `stall_timeout_secs`, the run fails; with None there are only notices. `together` says that
+    every step needs all workers.
     """
 
     job: Job
@@ -68,7 +68,7 @@ class LaunchSpec:
 
 
 def thread_environment(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables every child gets; `threads` is its number of compute threads."""
+    """Returns the variables that every child gets. `threads` is its number of compute threads."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "TF_NUM_INTRAOP_THREADS": str(threads),

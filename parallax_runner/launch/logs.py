@@ -1,4 +1,4 @@
-"""Where each process of a run writes, and the end of what it wrote."""
+"""The logs of a run's processes: their paths, redirection, and last lines."""
 
 import logging
 import os
@@ -13,14 +13,15 @@ INDEXED = re.compile(r"(worker|server)_\d+\.log")
 
 
 def log_path(run_dir: str | Path, role: str, index: int) -> Path:
-    """`run_dir/logs/worker_0.log` and the like; the program that starts all workers has no index: `mpirun.log`."""
+    """Returns for example `run_dir/logs/worker_0.log`. The program that starts all workers has no index:
+    `mpirun.log`."""
     name = f"{role}_{index}.log" if role in ("worker", "server") else f"{role}.log"
     return Path(run_dir) / "logs" / name
 
 
 def own_logs(run_dir: str | Path, program: str | None) -> list[Path]:
-    """The logs that are there: `run_dir/logs` may be a link to a folder that has other things in it, too. `program`
-    is what starts all workers."""
+    """Returns the existing logs of this run. `run_dir/logs` may be a link to a folder that also has other files.
+    `program` is the program that starts all workers."""
     without_index = {log_path(run_dir, role, 0).name for role in ("driver", program) if role is not None}
     return sorted(
         path
@@ -30,9 +31,10 @@ def own_logs(run_dir: str | Path, program: str | None) -> list[Path]:
 
 
 def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
-    """Lets `run_dir/logs` be a link to the folder `path`, so that all processes write there; None: a folder as usual.
+    """Makes `run_dir/logs` a link to the folder `path`, so that all processes write there. With None, `run_dir/logs` is
+    a normal folder.
 
-    Raises ConfigError where `run_dir/logs` has an earlier run's logs.
+    Raises ConfigError if `run_dir/logs` has the logs of an earlier run.
     """
     logs = Path(run_dir) / "logs"
     if logs.is_symlink():
@@ -47,19 +49,19 @@ def redirect_logs(run_dir: str | Path, path: str | Path | None) -> None:
 
 
 class LogFile(logging.FileHandler):
-    """A log that may fail, its disk being full, without a word but one: what it tells of matters more."""
+    """A log file that reports a write error, such as a full disk, only once. The run matters more than its log."""
 
     _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Says once on stderr that lines are lost."""
+        """Reports once on stderr that lines are lost."""
         if not self._failed:
             self._failed = True
             print(f"parallax_runner: {self.baseFilename} cannot be written: {sys.exc_info()[1]}", file=sys.stderr)
 
 
 def redirect_output(path: str | Path) -> None:
-    """Sends this process's stdout and stderr to the end of the file `path`, C libraries and children included."""
+    """Appends this process's stdout and stderr to the file `path`, including the output of C libraries and children."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
@@ -71,7 +73,8 @@ def redirect_output(path: str | Path) -> None:
 
 
 def last_lines(path: str | Path, n: int = 20, *, start: int = 0) -> tuple[str, ...]:
-    """The last `n` lines of a log from byte `start` on, none if there is no file; reads at most its last 64 KiB."""
+    """Returns the last `n` lines of a log from byte `start` on, or none if there is no file. Reads at most its last 64
+    KiB."""
     try:
         with open(path, "rb") as log:
             log.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""What the driver runs on another host: `python -I -S on_host.py start` or `check`, told on its input what to do.
+"""The program that the driver runs on another host: `python -I -S on_host.py start` or `check`, with details on stdin.
 
-Run by path. Variables come by the input and not in the command, where everybody on that host could read the secret.
+It is run by path. Variables come through stdin, not in the command, where everybody on that host could read the secret.
 """
 
 import json
@@ -14,13 +14,14 @@ CONNECT_TIMEOUT_SECS = 5.0
 
 
 def start(cwd: str, env: dict[str, str], argv: list[str]) -> None:
-    """Becomes a command in a folder, with these variables on top of those that the remote shell gives."""
+    """Becomes the command `argv` in the folder `cwd`, with `env` added to the variables of the remote shell."""
     os.chdir(cwd)
     os.execvpe(argv[0], argv, {**os.environ, **env})
 
 
 def check(cwd: str, tokens: list[str], driver: list[Any]) -> dict[str, Any]:
-    """What this host lacks: the files `tokens` that it does not see, the folder, the way to the driver."""
+    """Checks this host: which of the files `tokens` it does not see, whether it has `cwd`, and why it cannot connect to
+    the driver."""
     return {
         "host": socket.gethostname(),
         "unseen": [token for token in tokens if not Path(token).is_file()],

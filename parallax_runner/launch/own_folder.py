@@ -1,9 +1,9 @@
-"""A folder for the files of one run's processes, which is removed although its driver may be killed.
+"""A folder for the files of one run's processes. It is removed even if the driver is killed.
 
-A lock that the kernel releases as the driver ends says whose folder is in use: what the next start of the same user on
-the same host finds without one is a killed driver's. Other programs' and other hosts' folders have other names: a lock
-on a network file system may hold on one host only. Where folders cannot be locked they are used without a lock, and
-what a killed driver leaves stays.
+The driver holds a lock on its folder, which the kernel releases when the driver ends. The next driver of the same user
+on the same host removes all folders without a lock. Folders of other hosts have other names, because a lock on a
+network file system may be valid on one host only. If folders cannot be locked, they are used without a lock, and the
+folder of a killed driver stays.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 def prefix() -> str:
-    """What the names of this host's folders begin with; a part without a hyphen follows."""
+    """Returns the prefix of the names of this host's folders. The rest of the name has no hyphen."""
     return f"parallax_runner-{socket.gethostname()}-"
 
 
 class OwnFolder:
-    """A new folder in `parent`. Raises OSError where none can be made."""
+    """A folder that this process has locked."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class OwnFolder:
 
     @classmethod
     def make(cls, parent: Path) -> Self:
-        """A new one in `parent`. Raises OSError where that is impossible."""
+        """Makes a new folder in `parent`. Raises OSError if that is impossible."""
         while True:
             path = Path(tempfile.mkdtemp(prefix=prefix(), dir=parent))
             with contextlib.suppress(FileNotFoundError):
@@ -48,21 +48,21 @@ class OwnFolder:
                 if path.exists():
                     return cls(path, descriptor)
                 os.close(descriptor)
-            # Another start has taken it for a killed driver's before it was locked.
+            # Before the lock was taken, another driver removed the folder as a killed driver's.
 
     def remove(self) -> None:
-        """Removes it with all that is in it."""
+        """Removes the folder with its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._descriptor)
 
 
 def remove_left_over(parent: Path) -> None:
-    """Removes this user's folders of this host in `parent` whose drivers are gone, as far as locks can tell."""
+    """Removes folders in `parent` that drivers of this user on this host left behind, as far as locks can tell."""
     for path in _own_folders(parent):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            # Gone meanwhile.
+            # Another process has removed the folder.
             continue
         try:
             with contextlib.suppress(OSError):

@@ -21,17 +21,18 @@ log = logging.getLogger(__name__)
 
 OnMessage = Callable[[Message], Mapping[str, Any] | None]
 
-# A free port is picked and then used; in between somebody else may take it.
+# Another program may take a free port between the choice and the use.
 MAX_ATTEMPTS = 5
-# After the first sign of a failure: how long the others may take to end by themselves and say why.
+# After the first sign of a failure, the others have this long to end by themselves and say why.
 SETTLE_SECS = 2.0
-# How much longer where nobody could say how the first one ended: mpirun tells at its own end, late on a busy machine.
+# The additional time if it is not known how the first one ended. mpirun reports that when it ends, late on a busy
+# machine.
 EXPLAIN_SECS = 8.0
-# After the last worker is done: how long servers and interpreters may take to shut down.
+# After the last worker is done, servers and interpreters have this long to shut down.
 CLOSE_SECS = 10.0
-# Of it, what nobody needs to be told of.
+# A shutdown longer than this is reported.
 TELL_CLOSE_SECS = 1.0
-# A signal to the driver this soon after a worker's death was one signal to all, as batch systems send it.
+# If a signal reaches the driver this soon after a worker's death, a batch system sent it to all processes at once.
 SIGNALLED_TOGETHER_SECS = 1.0
 
 
@@ -55,10 +56,10 @@ def run(
 ) -> RunResult:
     """Runs all processes of `spec` until they are done, one dies, or SIGINT, SIGTERM or SIGHUP arrives.
 
-    `on_message` gets hello, alive, done, fail and every report, in order of arrival; what it returns is an order to all
-    workers. `on_tick` is called about ten times a second, `on_stall` with a sentence when no step ends for long.
-    Whatever happens, exceptions of these included, no process is left. `interrupts` is what the caller has entered
-    already, if it has. Raises LaunchError if a command cannot be executed at all, or not on one of the hosts.
+    `on_message` gets hello, alive, done, fail and every report, in order of arrival. Its result is an order to all
+    workers. `on_tick` is called about ten times a second. `on_stall` gets a sentence if no step ends for long. No
+    process is left behind, even if one of these callbacks raises. `interrupts` may be one that the caller has already
+    entered. Raises LaunchError if a command cannot be executed, here or on one of the hosts.
     """
     if interrupts is None:
         with Interrupts() as own:
@@ -67,7 +68,7 @@ def run(
         spec.launcher.check(spec.shared, lambda: interrupts.received)
         result = _attempt(spec, interrupts, on_message, on_tick, on_stall)
         if interrupts.received and result.status == "finished":
-            # Too late to change what was done, but whoever sent it waits for its answer.
+            # Too late to change the result, but the sender of the signal expects its exit status.
             return replace(result, status="interrupted", exit_status=interrupts.exit_status)
     return result
 
@@ -94,7 +95,7 @@ def _attempt(
 def _supervise(
     attempt: Attempt, interrupts: Interrupts, grace_secs: float, on_stall: Callable[[str], None] | None
 ) -> RunResult | None:
-    """The result of one attempt, None if it ended because a port was taken."""
+    """Returns the result of one attempt, or None if it ended because a port was taken."""
     if interrupts.received:
         return _interrupted(attempt, interrupts)
     attempt.start()
@@ -122,7 +123,7 @@ def _supervise(
 
 def _tell_stall(attempt: Attempt, on_stall: Callable[[str], None] | None) -> None:
     news = attempt.stall_news()
-    # What ends the attempt is told as its failure.
+    # A stall that ends the attempt is reported as its failure.
     if news is not None and attempt.first_lost_secs() is None:
         log.warning("%s", news)
         if on_stall is not None:
@@ -133,12 +134,12 @@ def _close(attempt: Attempt, interrupts: Interrupts) -> RunResult:
     attempt.stop_servers()
     if not attempt.pump(lambda: attempt.all_exited() or interrupts.received, CLOSE_SECS):
         unfinished = attempt.unfinished()
-        log.warning("still running %.0f s after the work was done, killed: %s; logs say where", CLOSE_SECS, unfinished)
+        log.warning("killed, still running %.0f s after the work was done: %s; see their logs", CLOSE_SECS, unfinished)
     return RunResult("finished", 0, done=attempt.done)
 
 
 def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
-    # At once: under mpirun the others live half a second longer.
+    # Ask at once: under mpirun the others live only half a second longer.
     attempt.ask_where()
     attempt.pump(lambda: attempt.all_exited() or attempt.any_frozen() or interrupts.received, SETTLE_SECS)
     attempt.pump(lambda: not attempt.unexplained() or interrupts.received, EXPLAIN_SECS)
@@ -155,7 +156,7 @@ def _settle(attempt: Attempt, interrupts: Interrupts) -> RunResult:
 
 def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> RunResult:
     name = interrupts.signal_name
-    log.warning("%s: stopping, at most %.0f s for the workers to end well; a second one kills", name, grace_secs)
+    log.warning("%s: stopping, at most %.0f s for the workers to end; a second signal kills", name, grace_secs)
     notice = StopNotice(name)
 
     def workers_ended() -> bool:
@@ -171,7 +172,7 @@ def _interrupt(attempt: Attempt, interrupts: Interrupts, grace_secs: float) -> R
         return ended
 
     attempt.stop_workers()
-    # They say by themselves what they are at, but only every few seconds.
+    # The heartbeats also say what the workers are doing, but only every few seconds.
     attempt.ask_where()
     attempt.pump(workers_ended, grace_secs)
     attempt.stop_servers()

@@ -1,4 +1,4 @@
-"""What each process of a launch says of itself before the first step, and what the driver finds wrong with it."""
+"""Each process describes itself before the first step; the driver compares that claim with the plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from parallax_runner.launch.job import Job
 from parallax_runner.plan.plan import FILE_NAME
 
-# By the names in messages, the packages one of which an environment has.
+# The name in messages, and the packages that may provide it. An environment has one of them.
 PACKAGES = {
     "TensorFlow": ("tensorflow", "tensorflow-cpu"),
     "Keras": ("keras",),
@@ -22,27 +22,28 @@ PACKAGES = {
 
 
 class World(NamedTuple):
-    """A process's place among the ranks that exchange gradients, as Horovod says."""
+    """A process's rank, and the number of ranks that exchange gradients, as Horovod reports them."""
 
     rank: int
     size: int
 
 
 def claim(run_dir: Path, world: World | None) -> dict[str, Any]:
-    """What this process tells the driver; `world` is None where the plan has no collectives."""
+    """Returns the claim that this process sends to the driver. `world` is None if the plan has no collectives."""
     rank, size = world or (None, None)
     return {"rank": rank, "world_size": size, "plan": plan_fingerprint(run_dir), "versions": versions()}
 
 
 def plan_fingerprint(run_dir: Path) -> str:
-    """Hash of the plan as this host reads it: a file system may still show an older one."""
+    """Returns a hash of the plan file as this host sees it. A network file system may still show an older version."""
     return hashlib.sha256((run_dir / FILE_NAME).read_bytes()).hexdigest()[:16]
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Of Python and the packages that all processes must have alike; «none» where there is no such package."""
-    from importlib import metadata  # 30 ms, which TensorFlow's import has spent already
+    """Returns the versions of Python and of the packages that must be the same in all processes. A missing package has
+    the version "none"."""
+    from importlib import metadata  # takes 30 ms, unless TensorFlow has imported it already
 
     def version_of(names: tuple[str, ...]) -> str:
         for name in names:
@@ -64,11 +65,11 @@ class LaunchProof:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all processes have told what they are, and nothing was wrong."""
+        """Whether all processes have sent a correct claim."""
         return not self._missing
 
     def take(self, role: str, index: int, claimed: Mapping[str, Any]) -> str | None:
-        """What is wrong with the claim of a process; None where nothing is."""
+        """Checks the claim of one process. Returns what is wrong with it, or None."""
         expected = {"plan": plan_fingerprint(self._job.run_dir), "versions": versions()}
         fault = fault_of(claimed, expected, index=index, workers=self._job.workers)
         if fault is None:
@@ -77,29 +78,30 @@ class LaunchProof:
 
 
 def surplus(job: Job, name: str, pid: object, host: str, *, beside: int | None) -> str:
-    """What is wrong where a process says that it is `name`, which is there already as pid `beside`, or not planned."""
+    """Returns the message for a process that says it is `name`. Either the process `beside` (a pid) already has that
+    name, or the plan has no such process."""
     already = "" if beside is None else f", as pid {beside} does"
     return (
         f"pid {pid} on {host} says it is {name}{already}; expected {job.workers} workers and {job.servers} servers. "
-        "The launcher gave several processes one rank, or started too many"
+        "The launcher gave several processes the same rank, or started too many"
     )
 
 
 def fault_of(claimed: Mapping[str, Any], expected: Mapping[str, Any], *, index: int, workers: int) -> str | None:
-    """Where the claim of process `index` departs from what the driver expects of a launch of so many workers."""
+    """Returns how the claim of process `index` differs from what the driver expects, or None if it does not."""
     size, rank = claimed["world_size"], claimed["rank"]
     if size == 1 and workers > 1:
         return (
             f"it is alone in an MPI world of 1 process, expected one world of {workers} workers: the launcher has "
-            "started single processes. Start the workers by the mpirun of Horovod's Open MPI (srun needs --mpi=pmix)"
+            "started single processes. Start the workers with the mpirun of Horovod's Open MPI (srun needs --mpi=pmix)"
         )
     if size is not None and size != workers:
         return f"its MPI world has {size} processes, expected {workers} workers: another launcher started it as well"
     if rank is not None and rank != index:
-        return f"it is rank {rank} of its MPI world, expected rank {index}, which its launcher gave it"
+        return f"it is rank {rank} of its MPI world, expected rank {index} as its launcher set it"
     if claimed["plan"] != expected["plan"]:
         return (
-            f"it has read another {FILE_NAME} (fingerprint {claimed['plan']}) than the driver has written "
+            f"it read another {FILE_NAME} (fingerprint {claimed['plan']}) than the driver wrote "
             f"({expected['plan']}): run_dir must be on a file system that shows all hosts the same files"
         )
     for name, own in expected["versions"].items():

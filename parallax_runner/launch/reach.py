@@ -1,4 +1,4 @@
-"""Before anything is started: whether each host can be reached, sees the run's files and can reach the driver."""
+"""Checks, before processes start, that each host can be reached, sees the run's files and can reach the driver."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from parallax_runner.launch.remote import RemoteCommand, check_command
 
 ANSWER_SECS = 15.0
 POLL_SECS = 0.05
-# Of a shell: the program that it was to run is not there.
+# The exit statuses with which a shell reports that it cannot execute a program.
 NOT_FOUND_STATUSES = (126, 127)
 
 
 def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], bool] = lambda: False) -> None:
-    """Asks all other machines at once; returns early once `stopped()` holds.
+    """Checks all other machines at once. Returns early once `stopped()` holds.
 
-    `folders` must be on a file system that all share. Raises LaunchError for the first host at fault.
+    `folders` must be on a file system that all hosts share. Raises LaunchError for the first host at fault.
     """
     with _tokens(folders) as tokens, socket.create_server((hosts.address, 0), backlog=len(hosts.remote)) as listener:
         driver = listener.getsockname()[:2]
@@ -50,7 +50,7 @@ def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], boo
 
 
 class _Question:
-    """A host that is being asked; on leaving, the remote shell is ended."""
+    """A check that runs on one host. Leaving the context ends the remote shell."""
 
     def __init__(self, command: RemoteCommand) -> None:
         self.argv = command.argv
@@ -83,7 +83,7 @@ class _Question:
         return self._process.poll()
 
     def answer(self) -> dict[str, Any] | None:
-        """What the host said, None if it said nothing that makes sense."""
+        """Returns the host's answer, or None if its output has none."""
         for line in reversed(self._text(1).splitlines()):  # a login may print something before
             with contextlib.suppress(ValueError, RecursionError):
                 found = json.loads(line)
@@ -92,7 +92,7 @@ class _Question:
         return None
 
     def complaint(self) -> str:
-        """The last line of what was said on stderr."""
+        """Returns the last line of stderr."""
         return (self._text(2).strip().splitlines() or [""])[-1]
 
     def _text(self, number: int) -> str:
@@ -109,17 +109,17 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> None:
         elif question.status in NOT_FOUND_STATUSES:
             raise LaunchError(
                 f"{where} cannot start {sys.executable}: {question.complaint()}; all hosts need the same installation "
-                "at the same path, as a file system that they share gives it"
+                "at the same path, for example on a shared file system"
             )
         else:
             reason = question.complaint() or f"exit status {question.status}"
         shell = shlex.join([*question.argv[:-1], "true"])
-        raise LaunchError(f"{where} cannot be reached: {reason}; expected «{shell}» to work unasked")
+        raise LaunchError(f"{where} cannot be reached: {reason}; expected «{shell}» to work without a prompt")
     if answer["unseen"]:
         folder = Path(answer["unseen"][0]).parent
         raise LaunchError(
             f"{where} does not see what this machine writes into {folder}: run_dir and ckpt.dir must be on a file "
-            "system that all hosts share; give hydra.run.dir=… (or ckpt.dir=…) a folder on one"
+            "system that all hosts share; set hydra.run.dir=… (or ckpt.dir=…) to a folder on one"
         )
     if not answer["has_cwd"]:
         raise LaunchError(f"{where} has no folder {os.getcwd()}: start the run in one that all hosts share")
@@ -132,7 +132,7 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> None:
 
 @contextlib.contextmanager
 def _tokens(folders: Sequence[Path]) -> Iterator[list[Path]]:
-    """A new file in each folder, gone afterwards."""
+    """Makes a new file in each folder and removes it afterwards."""
     tokens = [folder / f".seen-by-all-hosts-{secrets.token_hex(8)}" for folder in dict.fromkeys(folders)]
     try:
         for token in tokens:

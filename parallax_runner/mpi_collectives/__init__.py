@@ -1,7 +1,8 @@
-"""What tf.contrib.mpi_collectives offered, for scripts that mpirun starts themselves: `mpirun -np 2 python script.py`.
+"""A replacement of tf.contrib.mpi_collectives, for scripts that mpirun starts directly: `mpirun -np 2 python
+script.py`.
 
-Graphs are of `tensorflow.compat.v1`, and may be built before MPI is initialised. Ranks find each other's
-collectives by the names of their ops, so every rank must make the same ones in the same order.
+Graphs use `tensorflow.compat.v1`, and may be built before MPI is initialised. Collectives of different ranks match by
+the names of their ops, so every rank must make the same collectives in the same order.
 """
 
 from parallax_runner.mpi_collectives.exchange import allgather, allreduce

@@ -14,14 +14,14 @@ DTYPES = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 
 
 def allreduce(tensor: Any, average: bool = True) -> tf.Tensor | tf.IndexedSlices:
-    """The mean over ranks of a Tensor, a Variable or an IndexedSlices; the sum with `average=False`.
+    """Returns the mean over ranks of a Tensor, a Variable or an IndexedSlices, or the sum with `average=False`.
 
-    Shape and dtype must be the same on all ranks; where they are not, every rank gets an error that names the op. Ranks
-    match by the op's name, «allreduce», «allreduce_1» and so on in the order in which they make them, whatever the
-    tensor is called on each.
-    The mean of integers is rounded down. Of an IndexedSlices the ranks' rows and indices stand one after the other, the
-    rows divided by the number of ranks: rows of equal indices are not added up. No gradient flows through: to train
-    on the mean of gradients, use `DistributedOptimizer`.
+    Shape and dtype must be the same on all ranks; otherwise every rank gets an error that names the op. Collectives of
+    different ranks match by the op's name, which is "allreduce", "allreduce_1" and so on in order of creation. The
+    tensors' own names do not matter.
+    The mean of integers is rounded down. For an IndexedSlices, the ranks' rows and indices are concatenated, and the
+    mean divides the rows by the number of ranks. Rows with equal indices are not added up. No gradient flows through
+    this op: to train on the mean of gradients, use `DistributedOptimizer`.
 
     Raises CollectiveError for a dtype that ranks cannot add.
     """
@@ -37,11 +37,11 @@ def allreduce(tensor: Any, average: bool = True) -> tf.Tensor | tf.IndexedSlices
 
 
 def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
-    """The ranks' tensors one after the other along the first dimension, in rank order.
+    """Returns the ranks' tensors, concatenated along the first dimension in rank order.
 
-    First dimensions may differ, and be 0; the others and the dtype must be the same on all ranks, or every rank gets
-    an error that names the op. Ranks match by the op's name: `name`, or else «allgather», «allgather_1» and so on in
-    the order in which they make them. No gradient flows through.
+    First dimensions may differ, and may be 0. The other dimensions and the dtype must be the same on all ranks;
+    otherwise every rank gets an error that names the op. Collectives of different ranks match by the op's name: `name`,
+    or else "allgather", "allgather_1" and so on in order of creation. No gradient flows through this op.
 
     Raises CollectiveError for a scalar, or a dtype other than those of `allreduce`.
     """
@@ -55,14 +55,14 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
 
 
 def _kept_apart(result: tf.Tensor) -> tf.Tensor:
-    """The same, never merged with another collective of the same tensor: it may be another one on other ranks, which
-    would then wait for ever."""
+    """Marks a collective so that TensorFlow does not merge it with another collective of the same tensor. On other
+    ranks the two may have different tensors, and those ranks would then wait for ever."""
     result.op._set_attr("_collective", tf.AttrValue(s=result.op.name.encode()))
     return result
 
 
 def _named(tensor: Any) -> tuple[str, tf.Tensor]:
-    """What errors call it, a variable by its own name, and the tensor."""
+    """Returns the name for error messages, which is a variable's own name, and the tensor."""
     converted = tf.convert_to_tensor(tensor)
     named = tensor if hasattr(tensor, "name") else converted
     return named.name.removesuffix(":0"), converted

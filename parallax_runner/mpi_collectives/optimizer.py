@@ -1,4 +1,4 @@
-"""An optimizer that averages gradients over ranks before another one applies them."""
+"""An optimizer that averages gradients over ranks before another optimizer applies them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from parallax_runner.mpi_collectives.exchange import allreduce
 
 
 class DistributedOptimizer(tf.train.Optimizer):
-    """Wraps a tf.train.Optimizer: `compute_gradients` averages, all else is the wrapped optimizer's own.
+    """Wraps a tf.train.Optimizer. `compute_gradients` averages; everything else is delegated to the wrapped optimizer.
 
-    Slots, their names, and so checkpoints are as without it. Ranks must begin with equal values (the same graph seed,
-    or one checkpoint for all): only gradients are exchanged.
+    Slots, their names and checkpoints are the same as without this class. Only gradients are exchanged, so ranks must
+    begin with equal values: use the same graph seed, or one checkpoint for all.
     """
 
     def __init__(self, optimizer: tf.train.Optimizer, name: str | None = None, use_locking: bool = False) -> None:
-        """`name` is that of the ops that apply gradients, by default Distributed and the wrapped optimizer's class."""
+        """Wraps `optimizer`. `name` is the name of the ops that apply gradients. The default is "Distributed" and the
+        name of the wrapped class."""
         if not isinstance(optimizer, tf.train.Optimizer):
             raise CollectiveError(
                 f"DistributedOptimizer: expected a tensorflow.compat.v1.train.Optimizer, got {optimizer!r}"
@@ -27,35 +28,35 @@ class DistributedOptimizer(tf.train.Optimizer):
         self._optimizer = optimizer
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, tf.Variable]]:
-        """As the wrapped optimizer's, averaged over all ranks; None stays None."""
+        """Returns the gradients of the wrapped optimizer, averaged over all ranks. None stays None."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         return [(None if gradient is None else allreduce(gradient), variable) for gradient, variable in pairs]
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None, **kwargs: Any
     ) -> tf.Operation:
-        """As the wrapped optimizer's; nothing is averaged here."""
+        """Applies gradients with the wrapped optimizer. This method does not average."""
         return self._optimizer.apply_gradients(grads_and_vars, global_step, name or self.get_name(), **kwargs)
 
     def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
-        """The wrapped optimizer's."""
+        """Returns a slot of the wrapped optimizer."""
         return self._optimizer.get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """The wrapped optimizer's."""
+        """Returns the slot names of the wrapped optimizer."""
         return self._optimizer.get_slot_names()
 
     def variables(self) -> list[tf.Variable]:
-        """The wrapped optimizer's."""
+        """Returns the variables of the wrapped optimizer."""
         return self._optimizer.variables()
 
     def __getattr__(self, name: str) -> Any:
-        # Asked for what this class lacks; its own attribute is missing only while it is being made or copied.
+        # Python calls this for missing attributes. `_optimizer` itself is missing only during construction and copying.
         if name == "_optimizer":
             raise AttributeError(name)
         return getattr(self._optimizer, name)
 
-    # What tf.train.Checkpoint asks for.
+    # The methods that tf.train.Checkpoint calls.
 
     def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return self._optimizer._trackable_children(*args, **kwargs)

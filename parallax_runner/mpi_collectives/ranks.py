@@ -1,4 +1,4 @@
-"""Who this process is among the ranks, as ops: nothing needs to be initialised while a graph is built."""
+"""Ops for this process's place among the ranks. MPI need not be initialised while a graph is built."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from parallax_runner.rewrite.exchange import collectives
 
 
 def init(name: str | None = None) -> tf.Operation:
-    """An op that joins the other ranks; `Session` does it by itself. A second time does nothing."""
+    """Returns an op that joins the other ranks. `Session` joins automatically. Joining again does nothing."""
     return tf.numpy_function(_join, [], [], name=name or "mpi_init")
 
 
 def size(name: str | None = None) -> tf.Tensor:
-    """The number of ranks (scalar, int32). Before `init` it fails with FailedPreconditionError, as do the others."""
+    """Returns the number of ranks (scalar, int32). Before `init`, this op and the ops below fail with
+    FailedPreconditionError."""
     return collectives.size_op(name=name)
 
 
 def rank(name: str | None = None) -> tf.Tensor:
-    """This process's number among all, from 0 (scalar, int32)."""
+    """Returns this process's rank, from 0 (scalar, int32)."""
     return collectives.rank_op(name=name)
 
 
 def local_rank(name: str | None = None) -> tf.Tensor:
-    """This process's number among those of its host, from 0 (scalar, int32)."""
+    """Returns this process's rank among the ranks of its host, from 0 (scalar, int32)."""
     return collectives.local_rank_op(name=name)
 
 

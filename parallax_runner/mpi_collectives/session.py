@@ -1,4 +1,4 @@
-"""A session that is fit for collectives."""
+"""A session that is suitable for collectives."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from parallax_runner.rewrite.exchange.constant_folding import turn_off_constant_
 class Session(tf.Session):
     """A tf.Session that joins the other ranks when it opens.
 
-    It has one device (the GPU of this process's local rank, where there are several and `config` chooses none) and one
-    thread that evaluates the graph, and folds no constants (rewrite/exchange/constant_folding.py). Whoever needs
-    another kind of session runs `init` in it, with a configuration that does the same.
+    It has one device. If there are several GPUs and `config` chooses none, it is the GPU of this process's local rank.
+    One thread evaluates the graph, and constants are not folded (rewrite/exchange/constant_folding.py). To use another
+    kind of session, run `init` in it and give it an equivalent configuration.
     """
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
-        """Raises CollectiveError if `config` shows this process several GPUs."""
+        """Joins the other ranks. Raises CollectiveError if `config` shows this process several GPUs."""
         collectives.init()
         super().__init__(target, graph, config=for_one_rank(config, len(tf.config.list_physical_devices("GPU"))))
 
 
 def for_one_rank(config: tf.ConfigProto | None, gpus: int) -> tf.ConfigProto:
-    """A copy of `config` for one rank of a host on which this process sees so many GPUs."""
+    """Returns a copy of `config` for one rank on a host on which this process sees `gpus` GPUs."""
     adapted = tf.ConfigProto()
     if config is not None:
         adapted.CopyFrom(config)
     adapted.device_count["CPU"] = 1
     adapted.inter_op_parallelism_threads = 1
-    # A process's sessions would otherwise share the thread pool that the first of them made.
+    # Otherwise all sessions of a process would share the thread pool of the first session.
     adapted.use_per_session_threads = True
     turn_off_constant_folding(adapted)
     visible = adapted.gpu_options.visible_device_list
     if "," in visible:
         raise CollectiveError(
             f"mpi_collectives.Session: visible_device_list={visible!r}, expected one GPU for a process: "
-            "choose one by local rank, or leave it empty"
+            "choose it by local rank, or leave the list empty"
         )
     if gpus > 1 and not visible:
         adapted.gpu_options.visible_device_list = str(collectives.local_rank() % gpus)

@@ -1,1 +1,1 @@
-"""The noun that planning makes, `Plan`, and how it is shown. No TensorFlow here."""
+"""`Plan`, the result of planning, and how it is shown. No TensorFlow here."""

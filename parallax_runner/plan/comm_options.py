@@ -1,4 +1,4 @@
-"""How the processes of a plan communicate: the fields of the group `comm` that planning, rewriting and workers need."""
+"""The options of communication: the fields of the group `comm` that planning, rewriting and workers need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parallax_runner.config.schema import CommConfig
 
 
 class Compression(StrEnum):
-    """As what floating-point values of more than 16 bits are sent."""
+    """The format in which floating-point values of more than 16 bits are sent."""
 
     OFF = "off"
     FP16 = "fp16"
@@ -19,7 +19,7 @@ class Compression(StrEnum):
 
 
 class Lookahead(StrEnum):
-    """For how many steps ahead owners are asked for rows; `AUTO`: for one, if workers are on several hosts."""
+    """How many steps ahead rows are requested from owners. `AUTO` means one step if workers are on several hosts."""
 
     AUTO = "auto"
     OFF = "off"
@@ -28,7 +28,7 @@ class Lookahead(StrEnum):
 
 @dataclass(frozen=True)
 class PsOptions:
-    """Where work beside the servers' variables is done; the keys of the same names in `comm.ps` (docs/design/0022)."""
+    """Which work runs on servers and which on workers; the keys of the same names in `comm.ps` (docs/design/0022)."""
 
     local_aggregation: bool = True
     replicate_variables: bool = False
@@ -38,10 +38,11 @@ class PsOptions:
 
 @dataclass(frozen=True)
 class CommOptions:
-    """Each field has the name and the meaning of its key in `comm`, `comm.mpi` or `comm.ps` (config/schema.py).
+    """The options of communication. Each field has the name and the meaning of its key in `comm`, `comm.mpi` or
+    `comm.ps` (config/schema.py).
 
-    Without `sync` each replica applies its own gradients at once, at most `staleness` steps ahead of the slowest (None:
-    any number). With `backup_workers` no step waits for so many of the workers.
+    Without `sync`, each replica applies its own gradients at once, at most `staleness` steps ahead of the slowest (None
+    means no limit). With `backup_workers`, no step waits for this number of workers.
     """
 
     average_sparse: bool = True
@@ -55,7 +56,7 @@ class CommOptions:
 
     @classmethod
     def of(cls, comm: CommConfig) -> CommOptions:
-        """The options that a configuration has."""
+        """Returns the options of a configuration."""
         return cls(
             average_sparse=comm.average_sparse,
             ps=PsOptions(**{option.name: getattr(comm.ps, option.name) for option in dataclasses.fields(PsOptions)}),
@@ -69,11 +70,11 @@ class CommOptions:
 
     @classmethod
     def of_json(cls, fields: dict[str, Any]) -> CommOptions:
-        """The options that `dataclasses.asdict` has made plain."""
+        """Returns the options from the result of `dataclasses.asdict`."""
         enums = {"compression": Compression(fields["compression"]), "lookahead": Lookahead(fields["lookahead"])}
         return cls(**fields | enums | {"ps": PsOptions(**fields["ps"])})
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether every step is one of all workers."""
+        """Whether every step waits for all workers."""
         return self.sync and not self.backup_workers

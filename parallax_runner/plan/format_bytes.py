@@ -1,8 +1,8 @@
-"""Bytes for people."""
+"""Formats numbers of bytes."""
 
 
 def format_bytes(number: int) -> str:
-    """In powers of 1000, three significant digits: «4.70 MB»."""
+    """Formats bytes in powers of 1000 with three significant digits, such as «4.7 MB»."""
     value = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 999.5:

@@ -1,4 +1,4 @@
-"""What a plan predicted beside what its run measured."""
+"""Compares what a plan predicted with what its run measured."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
 
 FILE_NAME = "plan_measured.json"
-MAX_ROWS = 10  # of variables in the table
+MAX_ROWS = 10  # variables in the table
 
 
 @dataclass(frozen=True)
 class VariableOutcome:
-    """What a rank's share of a step sends for a variable of the plan, in bytes; None for what is not known."""
+    """The bytes that a rank's share of a step sends for a variable of the plan, or None if unknown."""
 
     name: str
     route: str
@@ -32,10 +32,11 @@ class VariableOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Milliseconds and bytes of a step, predicted by the model and measured by the run; None for what is not known.
+    """Milliseconds and bytes of a step, predicted by the model and measured by the run, or None if unknown.
 
-    Bytes are what a rank's share of a step sends, measured from the shapes of what was handed over; for each of
-    `variables`, and `measured_other_bytes` for none of them alone. `rows_measured` and `constants` are the plan's.
+    Bytes are what a rank's share of a step sends, measured from the shapes of the exchanged tensors. They are given for
+    each of `variables`; `measured_other_bytes` belong to no single variable. `rows_measured` and `constants` are the
+    plan's.
     """
 
     comm: str
@@ -54,8 +55,11 @@ class Outcome:
     def of(
         cls, plan: Plan, sent: Sequence[Sequence[float]], *, step_ms: float | None, sent_bytes: float | None
     ) -> Outcome:
-        """`sent` has for each rank its mean bytes for each variable of the plan, in its order, and last those for none
-        alone; `step_ms` and `sent_bytes` are the run's."""
+        """Returns the outcome of a run.
+
+        `sent` has, for each rank, the mean bytes for each variable in the plan's order, and last those of no single
+        variable. `step_ms` and `sent_bytes` are the run's.
+        """
         *measured, other = _means(sent, len(plan.variables) + 1)
         variables = tuple(
             VariableOutcome(variable.name, variable.route, variable.sent_bytes_per_step, own_bytes)
@@ -84,8 +88,8 @@ def save(outcome: Outcome, run_dir: Path) -> Path:
 
 
 def outcome_table(outcome: Outcome) -> Table:
-    """A step's time and bytes, and below the bytes of each variable that sends any: the largest, and the others
-    together."""
+    """Returns a table of a step's time and bytes. Below are the bytes of the variables that send most, and of the
+    others together."""
     table = Table(title=f"predicted (constants: {outcome.constants}) and measured", title_justify="left")
     for column in ("a step", "predicted", "measured", "measured / predicted"):
         table.add_column(column, justify="left" if column == "a step" else "right")
@@ -110,7 +114,7 @@ def _add_bytes(table: Table, name: str, predicted: float | None, measured: float
 
 
 def _size(variable: VariableOutcome) -> float:
-    """By which rows are ordered: infinite where nothing is known."""
+    """Returns the sort key of a row; infinite if nothing is known."""
     numbers = (variable.predicted_sent_bytes, variable.measured_sent_bytes)
     return max((number for number in numbers if number is not None), default=math.inf)
 
@@ -121,7 +125,7 @@ def _total(numbers: Sequence[float | None]) -> float | None:
 
 
 def _means(of_ranks: Sequence[Sequence[float]], number: int) -> list[float | None]:
-    """`number` means over ranks; None where no rank has said anything."""
+    """Returns `number` means over ranks; each is None if no rank has reported."""
     if not of_ranks:
         return [None] * number
     return [statistics.fmean(numbers) for numbers in zip(*of_ranks, strict=True)]

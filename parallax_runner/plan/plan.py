@@ -1,4 +1,4 @@
-"""The noun that planning makes: how each variable's gradient travels and where the variable lives."""
+"""The result of planning: how each variable's gradient is exchanged, and where the variable is placed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE_NAME = "plan.json"
 
 
 class Route(StrEnum):
-    """The names of the built-in routes (planning/routes/); `LOCAL` for what stays on its rank."""
+    """The names of the built-in routes (planning/routes/). `LOCAL` exchanges nothing."""
 
     ALLREDUCE = "allreduce"
     ALLGATHER = "allgather"
@@ -28,8 +28,8 @@ class Route(StrEnum):
 
 @dataclass(frozen=True)
 class Shard:
-    """`rows` rows of a variable, each `step`-th from row `offset` on (a scalar counts as one row), on server number
-    `server`."""
+    """`rows` rows of a variable on server number `server`: every `step`-th row from row `offset` on. A scalar counts as
+    one row."""
 
     offset: int
     rows: int
@@ -39,9 +39,9 @@ class Shard:
 
 @dataclass(frozen=True)
 class RouteCost:
-    """What a variable would cost by one route, a step: bytes as in `sent_bytes_per_step`, seconds on the links, waiting
-    for messages, and working on what came (adding, merging, updating). `before_secs` of all three come before there are
-    values to compute with, the rest when there is a gradient."""
+    """The costs of a variable in a step by one route. Bytes are those of `sent_bytes_per_step`. Seconds are spent on
+    the links, waiting for messages, and processing received data (adding, merging, updating). Of their sum,
+    `before_secs` are spent before the values are available, and the rest after the gradient is."""
 
     route: str
     sent_bytes: int
@@ -52,13 +52,13 @@ class RouteCost:
 
     @property
     def secs(self) -> float:
-        """All three."""
+        """The sum of the seconds."""
         return self.link_secs + self.latency_secs + self.work_secs
 
 
 @dataclass(frozen=True)
 class WholeTable:
-    """A step moves all rows of a variable in shards, or of a slot, to or from a worker for the op of this name."""
+    """The op for which a step moves all rows of a sharded variable or slot to or from a worker."""
 
     op: str
     size_bytes: int
@@ -68,14 +68,15 @@ class WholeTable:
 class VariablePlan:
     """One variable of the plan.
 
-    `sent_bytes_per_step` is what the cluster sends for this variable in a step, divided by the number of replicas; for
-    a sparse variable an upper bound, since only running tells how many ids are distinct; None where the number of ids
-    is unknown too, and the mean where rows were measured. `reason` is one sentence for people. `costs` are those of all
-    routes that it could take; `alpha` is the fraction of rows that a step touches, merged over ranks, None if unknown.
-    `rows_written` is «touched» where updates write only rows that a step touches, «all» where they write all, and empty
-    where there is no gradient. What `whole_tables` names travels beside `sent_bytes_per_step`. `is_ahead`: its rows are
-    asked for one step before they are needed. `is_behind`: gradients of rows that the next step does not touch travel
-    during that step.
+    `sent_bytes_per_step` is what the cluster sends for this variable in a step, divided by the number of replicas. For
+    a sparse variable it is the mean if rows were measured, otherwise an upper bound for distinct ids, or None if the
+    number of ids is unknown too. `reason` is one sentence. `costs` are those of all routes that it could take. `alpha`
+    is the fraction of rows that a step touches on all ranks together, or None if unknown.
+
+    `rows_written` is «touched» if updates write only rows that a step touches, «all» if they write all, and empty
+    without a gradient. The transfers in `whole_tables` are not part of `sent_bytes_per_step`. `is_ahead` says that its
+    rows are requested one step before they are needed. `is_behind` says that gradients of rows that the
+    next step does not touch travel during that step.
     """
 
     name: str
@@ -97,13 +98,13 @@ class VariablePlan:
 
     @property
     def partitions(self) -> int:
-        """Into how many placed pieces the variable is split; 1 where it is not."""
+        """The number of placed pieces of the variable; 1 if it is not split."""
         return max(1, len(self.shards))
 
 
 @dataclass(frozen=True)
 class Moved:
-    """So many ops in the scope of `device`, which no process has, run on `to` (`cluster.soft_placement`)."""
+    """Ops in the scope of a missing `device` that run on `to` instead (`cluster.soft_placement`)."""
 
     ops: int
     device: str
@@ -116,9 +117,12 @@ class Moved:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Milliseconds of a step by the cost model: its critical path, computing, exchanges and updates, and of these what
-    is paid once for each route that is taken. What the path is shorter than computing and exchanges
-    together may overlap. None where a part is unknown."""
+    """The milliseconds of a step that the cost model predicts, or None if unknown.
+
+    `step_ms` is the critical path, `compute_ms` computing, and `exchange_ms` exchanges and updates; of these,
+    `shared_ms` is paid once for each route in use. The step may be shorter than computing and exchanges together,
+    because they overlap.
+    """
 
     step_ms: float | None = None
     compute_ms: float | None = None
@@ -128,14 +132,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole plan; `plan.json` is this, field by field, those of `options` among them. `servers` is 0 where no route
-    needs one.
+    """The whole plan. `plan.json` has the same fields, with those of `options` among them.
 
-    `workers` are processes; each runs `replicas_per_worker` replicas of the single-device graph. `counters`, variables
-    that count updates, are on server 0 where steps do not wait for all workers. `rows_measured` is the date on which
-    fractions and bytes of sparse variables were measured, None where they are bounds. `predicted` is what a step should
-    take, and `constants` says where the model's constants are from. `moved` are the ops that do not run on the device
-    that the model's scopes name.
+    `workers` are processes; each runs `replicas_per_worker` replicas of the single-device graph. `servers` is 0 if no
+    route needs one. `counters` are variables that count updates; they are on server 0 if steps do not wait for all
+    workers. `rows_measured` is the date on which fractions and bytes of sparse variables were measured, or None if they
+    are bounds. `predicted` is what a step should take, and `constants` says where the model's constants come from.
+    `moved` are the ops that do not run on the device that the model's scopes name.
     """
 
     comm: str
@@ -155,36 +158,36 @@ class Plan:
 
     @property
     def is_alone(self) -> bool:
-        """Whether one process does everything, and exchanges nothing."""
+        """Whether one process does everything and exchanges nothing."""
         return self.comm == "local"
 
     @property
     def replicas(self) -> int:
-        """How many replicas of the graph there are in all."""
+        """The number of replicas of the graph in all workers."""
         return self.workers * self.replicas_per_worker
 
     @property
     def contributors(self) -> int:
-        """How many replicas' gradients make a synchronous step, which takes their mean."""
+        """The number of replicas whose gradients a synchronous step averages."""
         return self.replicas - self.options.backup_workers
 
     @property
     def aggregates_locally(self) -> bool:
-        """Whether a worker adds up its replicas' gradients before it pushes."""
+        """Whether a worker sums the gradients of its replicas before it pushes."""
         return self.options.ps.local_aggregation and self.options.sync and self.replicas_per_worker > 1
 
     @property
     def pushes(self) -> int:
-        """How many pushes to its server make a step's gradient of a variable."""
+        """The number of pushes that a server sums for a variable's gradient in a step."""
         return self.workers if self.aggregates_locally else self.contributors
 
     def by_route(self, route: str) -> tuple[VariablePlan, ...]:
-        """The variables that travel by `route`."""
+        """Returns the variables that take `route`."""
         return tuple(variable for variable in self.variables if variable.route == route)
 
     @property
     def sent_bytes_per_step(self) -> int | None:
-        """The sum over all variables; None where one of them is unknown."""
+        """The sum over all variables, or None if one of them is unknown."""
         known = [variable.sent_bytes_per_step for variable in self.variables]
         return None if None in known else sum(number for number in known if number is not None)
 
@@ -195,7 +198,7 @@ def save(plan: Plan, path: Path) -> None:
 
 
 def to_json(plan: Plan) -> str:
-    """The whole plan, for `of_json`; the options stand among its own fields."""
+    """Returns the plan as JSON for `of_json`, with the options among its own fields."""
     first = ("comm", "workers", "servers")
     flat = {**{name: getattr(plan, name) for name in first}, "average_sparse": plan.options.average_sparse}
     for name, value in dataclasses.asdict(plan).items():
@@ -209,7 +212,7 @@ def load(path: Path) -> Plan:
 
 
 def of_json(text: str) -> Plan:
-    """The plan that `to_json` has written."""
+    """Returns the plan that `to_json` wrote."""
     fields = json.loads(text)
     variables = tuple(_variable(entry) for entry in fields.pop("variables"))
     for name in ("notes", "counters"):

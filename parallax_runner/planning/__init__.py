@@ -1,1 +1,1 @@
-"""From `VariableInfo`s and a cluster to a `Plan`: one route a variable, explained. No TensorFlow here."""
+"""Turns `VariableInfo`s and a cluster into a `Plan` with a route and a reason for each variable. No TensorFlow here."""

@@ -1,4 +1,5 @@
-"""What `action=plan` ends with: the routes that `comm=auto` would choose, and by how much of a step they are faster."""
+"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and how much faster a step would
+be."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import ALIKE, choose_routes
 from parallax_runner.planning.cost.model import CostModel
 
-MOST_NAMES = 3  # of variables, in a row
+MOST_NAMES = 3  # names of variables in a list
 
 
 def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto: CostModel) -> str | None:
-    """A sentence or two. None for one worker, a choice of `comm=auto`, and steps that the cost model does not know.
+    """Returns one or two sentences. None for one worker, for `comm=auto`, and for steps that the cost model does not
+    cover.
 
-    `model` is of the plan's own `comm`, and `auto` of `comm=auto` on the same cluster.
+    `model` is for the plan's own `comm`, and `auto` for `comm=auto` on the same cluster.
     """
     if plan.comm == "auto" or plan.workers < 2 or not plan.options.waits_for_all or plan.replicas_per_worker > 1:
         return None
@@ -27,7 +29,7 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     chosen = f"comm=auto would choose {_listed(moved)}"
     told = _saved(variables, model, own, auto, choice)
     if told is None:
-        return f"{chosen}; nobody knows what that saves, since no run has measured which rows steps touch"
+        return f"{chosen}; the saving is unknown, because no run has measured which rows steps touch"
     # comm=auto measures before it chooses.
     bounds = "" if plan.rows_measured else ". This is from shapes alone: comm.measure_rows=true measures steps first"
     return f"{chosen}: {told}{bounds}"
@@ -40,7 +42,7 @@ def _saved(
     auto: CostModel,
     choice: Mapping[str, str],
 ) -> str | None:
-    """Of a step, or, where computing was not measured, of its exchanges and updates."""
+    """Compares the time of a step, or of its exchanges and updates if computing was not measured."""
     now, then = model.step_secs(variables, own), auto.step_secs(variables, choice)
     what = "a step takes"
     if now is None or then is None:
@@ -51,11 +53,11 @@ def _saved(
     share = 1 - then / now if now > 0 else 0.0
     change = f"{100 * share:.2g} % less" if share > 0 else "no less"
     doubt = ", which is within the model's error" if 0 < share < ALIKE else ""
-    return f"{what} {1000 * then:.3g} ms in place of {1000 * now:.3g} ms, {change}{doubt}"
+    return f"{what} {1000 * then:.3g} ms instead of {1000 * now:.3g} ms, {change}{doubt}"
 
 
 def _listed(moved: Mapping[str, str]) -> str:
-    """`ps for embedding and softmax_w, allreduce for bias`."""
+    """Returns text such as «ps for embedding, softmax_w; allreduce for bias»."""
     parts = []
     for route in dict.fromkeys(moved.values()):
         names = [name for name, taken in moved.items() if taken == route]

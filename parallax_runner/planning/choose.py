@@ -12,20 +12,22 @@ from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import all_routes, route_named
 
-# What servers add up: TensorFlow's accumulators have kernels for these, and bfloat16 is added up as float32.
+# Dtypes that servers can sum: TensorFlow's accumulators have kernels for these, except that bfloat16 is summed as
+# float32.
 ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
-# What Horovod 0.28 has kernels for (horovod/tensorflow/mpi_ops.cc), and bfloat16, which travels as other dtypes
+# Dtypes for which Horovod 0.28 has kernels (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent as other dtypes
 # (rewrite/exchange/collectives.py, rewrite/exchange/sum_dtype.py).
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64"]) | ADDED_UP
-# Of which a rank touches such a share in a step: an owner of its rows moves hardly less than a ring moves of all.
+# Above this fraction of touched rows, row exchange saves almost nothing over a ring allreduce.
 NEARLY_ALL = 0.9
-# Plans whose steps differ by such a share are alike: the model's errors are larger (docs/benchmarks.md).
+# Plans whose steps differ by less than this fraction count as equal: the model's errors are larger
+# (docs/benchmarks.md).
 ALIKE = 0.1
 
 
 @dataclass(frozen=True)
 class Choice:
-    """By variable its route and why; `notes` say what the alternatives as a whole would cost."""
+    """The route of each variable and the reason for it. `notes` give the total costs of the alternatives."""
 
     routes: Mapping[str, str]
     reasons: Mapping[str, str]
@@ -33,10 +35,12 @@ class Choice:
 
 
 def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice:
-    """For each family of routes the cheapest one for each variable; then the family with the least total. Last,
-    variables of which nearly all rows are touched go dense, where the step takes as long.
+    """Chooses a route for each variable.
 
-    A variable of which nobody knows how many rows a step touches goes to the owner of its rows.
+    Within each family of routes, each variable gets its cheapest route; then the family with the smallest total wins.
+    Finally, variables with nearly all rows touched are made dense if that does not slow the step.
+
+    A variable with an unknown number of touched rows takes a route to the owners of its rows.
     """
     found = [routes for family in families() if (routes := _routes(variables, model, family)) is not None]
     can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
@@ -57,14 +61,17 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
 
 
 def _named(routes: Mapping[str, str]) -> str:
-    """The routes that are taken; a family's cheapest plan need not take all of the family's."""
+    """Returns the names of the routes in use; a family's cheapest plan may not use all of the family's routes."""
     taken = [route.name for route in all_routes() if route.name in routes.values() and route is not LOCAL]
-    return " and ".join(taken) or "nothing that travels"
+    return " and ".join(taken) or "no exchange"
 
 
 def families() -> Iterator[tuple[str, ...]]:
-    """What is paid once for a route, however many variables take it, makes a plan without that route another one. Rows
-    have one kind of owner in a plan, or none."""
+    """Yields the sets of routes that a plan may use.
+
+    They are compared as a whole because a route has a cost that is paid once for all its variables. In a plan, rows
+    have at most one kind of owner.
+    """
     travelling = [route for route in all_routes() if route is not LOCAL]
     others = [route.name for route in travelling if not route.has_owners]
     owners = [(route.name,) for route in travelling if route.has_owners]
@@ -74,12 +81,12 @@ def families() -> Iterator[tuple[str, ...]]:
 
 
 def possible_routes(variable: VariableInfo, servers: int) -> tuple[str, ...]:
-    """The routes that the variable may take; those of which a plan may have all or none come last."""
+    """Returns the routes that the variable may take, in the order of all routes."""
     return tuple(route.name for route in all_routes() if route.takes(variable, servers=servers))
 
 
 def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> VariableInfo | None:
-    """The first variable that a collective of these routes would have to carry, if only its initial value, and
+    """Returns the first variable that a collective of these routes must send, at least its initial value, but
     cannot."""
     if not any(route_named(route).is_collective for route in routes.values()):
         return None
@@ -88,17 +95,17 @@ def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) ->
 
 
 def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[str, ...]) -> dict[str, str] | None:
-    """The cheapest routes of a family; None where a variable has none of them, or where nobody knows what it costs and
-    only a family with owners has the one that is taken then."""
+    """Returns the cheapest routes of a family. None if a variable cannot take any of them, or if its costs are unknown
+    and the family lacks the required route to owners."""
     chosen: dict[str, str] = {}
     for variable in variables:
         possible = possible_routes(variable, model.cluster.servers)
         owners = [route for route in possible if route_named(route).has_owners]
-        if variable.server is not None:  # as its device scope wants
+        if variable.server is not None:  # its device scope names a server
             possible = tuple(route for route in owners if route_named(route).on_servers) or possible
         routes = [route for route in possible if route in (*family, LOCAL.name)]
         costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}
-        if not costs:  # nobody knows how many rows travel: to their owner
+        if not costs:  # the number of rows is unknown: send them to their owner
             routes = [route for route in routes if route in owners or not set(owners) & set(possible)]
         if not routes:
             return None
@@ -109,8 +116,8 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[s
 def _dense_where_alike(
     variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """The same routes, but allreduce for variables of which nearly all rows are touched, as long as exchanges and
-    updates take no longer for it than a small part of a step."""
+    """Returns the routes with allreduce for variables with nearly all rows touched, if exchanges and updates become
+    longer by at most a small part of a step."""
     total_secs = _total(variables, model, routes)
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
     for variable in variables:
@@ -139,7 +146,7 @@ def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
     possible = possible_routes(variable, model.cluster.servers)
     costs = {other: cost.secs for other in possible if (cost := model.cost(variable, other)) is not None}
     if route not in costs:
-        return "sparse, and nobody knows how many rows a step touches: to the owner of its rows"
+        return "sparse, with an unknown number of rows touched in a step: rows are sent to their owner"
     told = ", ".join(f"{other} {1000 * secs:.3g} ms" for other, secs in costs.items() if other != route)
     touched = model.touched(variable)
     rows = ""

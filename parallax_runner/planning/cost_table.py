@@ -1,4 +1,4 @@
-"""Shows people what each variable would cost by each route."""
+"""Shows what each variable would cost by each route."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from parallax_runner.planning.routes.registry import all_routes
 
 
 def cost_table(plan: Plan) -> Table:
-    """A row a variable, milliseconds a step by route, the chosen one marked; below it what a step should take."""
+    """Returns a table with a row for each variable: milliseconds per step by route, with the chosen one marked. The
+    last row is the predicted step."""
     rows = f"measured {plan.rows_measured}" if plan.rows_measured else "at most, from shapes: no steps were measured"
-    title = f"what each route would cost, ms a step (modelled; constants: {plan.constants}; rows touched: {rows})"
+    title = f"what each route would cost, ms per step (modelled; constants: {plan.constants}; rows touched: {rows})"
     table = Table(title=title, title_justify="left")
     table.add_column("variable")
     table.add_column("rows touched", justify="right")
@@ -46,8 +47,11 @@ def _cell(variable: VariablePlan, route: str) -> str:
 
 
 def _why(variable: VariablePlan, plan: Plan) -> str:
-    """What the chosen route's cost is made of, and that another one is cheaper where what is paid once for it, that it
-    is hardly so, or the wanted comm, speaks against it; by how much of a step, where that is known."""
+    """Returns the parts of the chosen route's cost and, if another route alone is cheaper, by what fraction of a step.
+
+    The cheaper route may be rejected because of its one-time cost, because it saves too little, or because of
+    `comm`.
+    """
     chosen = next((cost for cost in variable.costs if cost.route == variable.route), None)
     if chosen is None:
         return variable.route
@@ -64,11 +68,11 @@ def _why(variable: VariablePlan, plan: Plan) -> str:
 def _step(plan: Plan) -> str:
     predicted = plan.predicted
     if predicted.exchange_ms is None:
-        return "unknown: nobody has measured how many rows travel"
+        return "unknown: the number of rows sent was not measured"
     exchanges = f"exchanges and updates {predicted.exchange_ms:.3g} ms"
     if predicted.shared_ms:
         kinds = [route.all_of_it for route in all_routes() if route.all_of_it and plan.by_route(route.name)]
-        exchanges += f", {predicted.shared_ms:.3g} of them once for {' and '.join(kinds)}"
+        exchanges += f", {predicted.shared_ms:.3g} of them paid once for {' and '.join(kinds)}"
     if predicted.step_ms is None:
         return f"{exchanges}; computing was not measured"
     overlap_ms = (predicted.compute_ms or 0.0) + predicted.exchange_ms - predicted.step_ms

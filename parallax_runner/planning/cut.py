@@ -1,4 +1,4 @@
-"""Into how many pieces sparse variables are cut."""
+"""Decides into how many pieces sparse variables are cut."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from parallax_runner.errors import PlanError
 
 
 class Cut(StrEnum):
-    """How many pieces sparse variables get: each the same number, or all pieces about the same bytes."""
+    """The number of pieces of sparse variables: the same for each variable, or pieces of about the same bytes."""
 
     ALIKE = "alike"
     BY_BYTES = "by_bytes"
 
 
 def cut_variables(variables: Sequence[VariableInfo], partitions: int, cut: Cut) -> list[VariableInfo]:
-    """The variables with their numbers of pieces in `min_partitions`: `partitions`, or with Cut.BY_BYTES so many of the
-    largest and of others in proportion. A script's wish for at least so many is heeded."""
+    """Returns the variables with their numbers of pieces in `min_partitions`.
+
+    Each gets `partitions` pieces. With Cut.BY_BYTES, only the largest gets that many, and the others get fewer in
+    proportion to their bytes. No variable gets fewer pieces than a script wants.
+    """
     marked = _marked_to_cut(variables, partitions)
     if cut is Cut.ALIKE:
         return marked
@@ -28,12 +31,13 @@ def cut_variables(variables: Sequence[VariableInfo], partitions: int, cut: Cut) 
 
 
 def pieces_of(variable: VariableInfo) -> int:
-    """How many pieces a cut variable wants to be; what the user's own partitioner split already counts towards it."""
+    """Returns into how many pieces a variable is cut. Pieces made by the user's own partitioner count towards the
+    number."""
     return math.ceil((variable.min_partitions or 1) / variable.pieces)
 
 
 def refuse_more_pieces_than_rows(variables: Iterable[VariableInfo]) -> None:
-    """Raises PlanError for the first sparse variable that has fewer rows than it would have pieces."""
+    """Raises PlanError for the first sparse variable that would have more pieces than rows."""
     for variable in variables:
         rows = variable.shape[0] if variable.shape else 1
         if variable.gradient is GradientKind.SPARSE and pieces_of(variable) > rows:
@@ -44,8 +48,8 @@ def refuse_more_pieces_than_rows(variables: Iterable[VariableInfo]) -> None:
 
 
 def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[VariableInfo]:
-    """Where a script has marked some with a partitioner, the wanted number for these, but no less than the script
-    wants, and 1 for the others."""
+    """Sets `min_partitions`. If a script has marked variables with a partitioner, only these are cut, into at least the
+    number that the script wants."""
     if all(variable.min_partitions is None for variable in variables):
         return [dataclasses.replace(variable, min_partitions=partitions) for variable in variables]
     return [
@@ -57,8 +61,11 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 
 
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
-    """The variables with fewer pieces where they are smaller than the largest one that is as finely cut: shards of all
-    have about equal bytes. Never more than rows, and no fewer than `least`, which a script wants."""
+    """Returns the variables with fewer pieces for smaller ones, so that all shards have about equal bytes.
+
+    The largest of the most finely cut variables keeps its number. A variable never gets more pieces than it has rows,
+    or fewer than the minimum in `least`, which a script sets.
+    """
     sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
     finest = max((variable.min_partitions or 1 for variable in sparse), default=1)
     largest = max((_whole_bytes(one) for one in sparse if (one.min_partitions or 1) == finest), default=1)
@@ -76,5 +83,5 @@ def _share_of_pieces(variable: VariableInfo, finest: int, largest_bytes: int, le
 
 
 def _whole_bytes(variable: VariableInfo) -> int:
-    """Of all pieces that the user's partitioner has made of it."""
+    """Returns the bytes of all pieces that the user's partitioner made from the variable."""
     return variable.size_bytes * variable.pieces

@@ -1,4 +1,4 @@
-"""Says of a plan what each route would cost, and what a step should take."""
+"""Adds to a plan what each route would cost, and what a step should take."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cost.touched import touched_rows
 
 NOT_MODELLED = (
-    "what a step takes is not predicted: the cost model knows steps that wait for all workers, of one replica each"
+    "the step time is not predicted: the cost model only covers steps that wait for all workers, with one replica each"
 )
 
 
 def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> Plan:
-    """The plan with costs, fractions of touched rows and a prediction; bytes as measured where rows were measured. A
-    plan that the model does not know has no costs and no prediction, and a note that says so.
+    """Returns the plan with costs, fractions of touched rows and a prediction.
 
-    `model` is of the cluster that the plan is for, with as many servers as are configured: the plan may use none.
+    Bytes follow measured rows if there are any. A plan that the model does not cover gets a note instead of costs and a
+    prediction.
+
+    `model` is for the plan's cluster with all configured servers, even if the plan uses none.
     """
     by_name = {variable.name: variable for variable in variables}
     plan = dataclasses.replace(

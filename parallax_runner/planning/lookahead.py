@@ -1,4 +1,4 @@
-"""Whose rows are asked for one step before they are needed."""
+"""Decides which variables' rows are requested one step before they are needed."""
 
 from __future__ import annotations
 
@@ -11,33 +11,36 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Whether the rows of a variable are asked for ahead: where that is wanted and its ids are known by then."""
+    """Returns whether a variable's rows are requested ahead: if that is enabled and its ids are known by then."""
     return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
 
 
 def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Whether gradients of rows that the next step does not touch travel during that step."""
-    return is_ahead(variable, route, request) and variable.tied_rows is None
+    """Returns whether gradients of rows that the next step does not touch are exchanged during that step."""
+    is_wanted = request.options.lookahead is Lookahead.ONE
+    return is_wanted and is_ahead(variable, route, request) and variable.tied_rows is None
 
 
 def lookahead_notes(
     variables: Sequence[VariableInfo], routes: Mapping[str, str], request: PlanRequest
 ) -> Iterator[str]:
-    """Why rows are not asked for ahead, or no gradient travels behind its step: of all variables, or of each."""
+    """Yields notes on rows that are not requested ahead, and on gradients that all travel within their step."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
         yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
     if could and (reason := _hindrance(request)) is not None:
-        yield f"no rows are asked for ahead: {reason}"
+        yield f"no rows are requested ahead: {reason}"
         return
     unknown = {variable.name: variable.unknown_ahead for variable in could if variable.unknown_ahead is not None}
     tied = {
         variable.name: variable.tied_rows
         for variable in could
-        if variable.unknown_ahead is None and variable.tied_rows is not None
+        if request.options.lookahead is Lookahead.ONE
+        and variable.unknown_ahead is None
+        and variable.tied_rows is not None
     }
     if unknown:
-        yield f"the rows of {_names(unknown)} are not asked for ahead: {_first_reason(unknown)}"
+        yield f"the rows of {_names(unknown)} are not requested ahead: {_first_reason(unknown)}"
     if tied:
         yield f"all gradients of {_names(tied)} travel within their step: {_first_reason(tied)}"
 
@@ -56,11 +59,11 @@ def _applies(route: str, request: PlanRequest) -> bool:
 
 
 def _hindrance(request: PlanRequest) -> str | None:
-    """Why none of the variables is asked for ahead."""
+    """Returns why no variable's rows are requested ahead, or None."""
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
-        return "all workers are on one machine, where it is slower (comm.lookahead=1 does it all the same)"
+        return "all workers are on one machine, where it is slower (comm.lookahead=1 forces it)"
     if request.options.lookahead is Lookahead.AUTO and request.by_gloo:
-        return "a run whose ranks exchange by Gloo has stood still with it (comm.lookahead=1 does it all the same)"
+        return "a run whose ranks exchange by Gloo has hung with it (comm.lookahead=1 forces it)"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -14,24 +15,33 @@ from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
 from parallax_runner.planning.cut import pieces_of
 
-# Times what the fullest server would hold if bytes held alone were balanced: above it a plan tells.
+# A plan notes when a server holds more than this multiple of what balancing held bytes alone would give.
 MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
-# The shares of all bytes that are held, and of all that are served in a step.
+# A dense variable is cut so that no shard serves more than this share of a server's average.
+LARGEST_SHARE = 0.5
+# A smaller piece costs more in messages than its server's time is worth.
+SMALLEST_PIECE_BYTES = 128_000
+# The fractions of all held bytes, and of all bytes served in a step.
 Load = tuple[float, float]
 
 
 def place(
     variables: Sequence[VariableInfo], servers: int, measured: Measured | None = None, ps: PsOptions | None = None
 ) -> dict[str, tuple[Shard, ...]]:
-    """Shards, by variable, of those that servers have; `planning/cut.py` says into how many pieces they are cut, and a
-    row is the smallest. A load is of bytes held and of bytes served."""
-    shards = {variable.name: _shards(variable) for variable in variables}
+    """Returns the shards of each variable on the servers.
+
+    `planning/cut.py` decides the number of pieces; a row is the smallest. Servers are balanced by bytes held and bytes
+    served.
+    """
+    ps = ps or PsOptions()
+    pieces = _pieces(variables, servers, measured, ps)
+    shards = {variable.name: _shards(variable, pieces[variable.name]) for variable in variables}
     held, served, named = [], [], []
     for variable in variables:
         own = shards[variable.name]
         held += [_held_bytes(variable, shard) for shard in own]
-        served += served_bytes(variable, own, measured, ps or PsOptions())
+        served += served_bytes(variable, own, measured, ps)
         named += [_named_server(variable, servers)] * len(own)
     chosen = iter(balance(held, served, servers, named))
     return {
@@ -41,7 +51,7 @@ def place(
 
 
 def held_unevenly(variables: Sequence[VariableInfo], shards: Mapping[str, Sequence[Shard]], servers: int) -> str | None:
-    """A sentence for people where a server holds much more than it would if nothing but bytes held were balanced."""
+    """Returns a note if a server holds much more than it would if only held bytes were balanced."""
     pieces = [(variable, shard) for variable in variables for shard in shards[variable.name]]
     sizes = [_held_bytes(variable, shard) for variable, shard in pieces]
     named = [_named_server(variable, servers) for variable, _ in pieces]
@@ -51,8 +61,8 @@ def held_unevenly(variables: Sequence[VariableInfo], shards: Mapping[str, Sequen
         return None
     can_be_cut = any(variable.gradient is GradientKind.SPARSE for variable in variables)
     return (
-        f"server {held.index(max(held))} holds {format_bytes(max(held))} of {format_bytes(sum(held))}, optimizer slots "
-        f"too, since what a step moves is balanced as well{': more pieces may even out both' if can_be_cut else ''}"
+        f"server {held.index(max(held))} holds {format_bytes(max(held))} of {format_bytes(sum(held))}, with optimizer "
+        f"slots, since bytes moved in a step are balanced too{': more pieces may even out both' if can_be_cut else ''}"
     )
 
 
@@ -68,8 +78,11 @@ def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
 
 
 def rows_matter(plan: Plan) -> bool:
-    """Whether servers may be balanced better by how often rows are touched: of several variables on servers a sparse
-    one is not on all of them alike, or a dense one could have a server to itself."""
+    """Returns whether the measured use of rows could improve the balance of servers.
+
+    That needs several variables on servers, and a sparse variable that is unevenly distributed or a dense one that
+    could have its own server.
+    """
     served = [variable for variable in plan.variables if variable.shards]
     counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
     is_uneven = any(len({count[server] for server in range(plan.servers)}) > 1 for count in counts)
@@ -80,8 +93,11 @@ def rows_matter(plan: Plan) -> bool:
 def served_bytes(
     variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None, ps: PsOptions
 ) -> list[float]:
-    """What each shard takes and gives for one rank in a step: of measured rows the hottest as often as each is touched,
-    and equal shares of the others; of rows that were not measured equal shares of their bound; all of a dense one."""
+    """Returns the bytes that each shard receives and sends for one rank in a step.
+
+    Measured hot rows count as often as each is touched, and the other rows count equally. Without measurement, shards
+    have equal parts of the upper bound. A dense variable is moved as a whole.
+    """
     found = None if measured is None else measured.of(variable.name)
     rows = [shard.rows for shard in shards]
     bound = sum(rows) if variable.gradient_rows is None else min(sum(rows), variable.gradient_rows)
@@ -98,7 +114,7 @@ def served_bytes(
 
 
 def _touched(shards: Sequence[Shard], found: RowStatistics) -> list[float]:
-    """How many rows of each shard a rank touches in a step, from how often the hottest are touched."""
+    """Returns how many rows of each shard a rank touches in a step, using the counts of the hottest rows."""
     step = shards[0].step
     hot_rows, hot_touched = [0] * step, [0.0] * step
     for row, count in found.hot:
@@ -108,20 +124,39 @@ def _touched(shards: Sequence[Shard], found: RowStatistics) -> list[float]:
     return [hot_touched[one.offset] + others * (one.rows - hot_rows[one.offset]) for one in shards]
 
 
-def _shards(variable: VariableInfo) -> list[Shard]:
-    """On no server yet."""
+def _pieces(
+    variables: Sequence[VariableInfo], servers: int, measured: Measured | None, ps: PsOptions
+) -> dict[str, int]:
+    """Returns the number of shards of each variable.
+
+    A dense variable is cut only if its server would be busier than others: no shard serves more than LARGEST_SHARE of
+    what each server serves on average, unless it would be smaller than SMALLEST_PIECE_BYTES.
+    """
+    found = {one.name: pieces_of(one) if one.gradient is GradientKind.SPARSE else 1 for one in variables}
+    served = {one.name: sum(served_bytes(one, _shards(one, found[one.name]), measured, ps)) for one in variables}
+    largest = LARGEST_SHARE * sum(served.values()) / max(1, servers)
+    for one in variables:
+        can_be_cut = one.gradient is GradientKind.DENSE and one.is_updated_in_parts and one.server is None
+        if can_be_cut and served[one.name] > largest:
+            wanted = min(servers, math.ceil(served[one.name] / largest))
+            found[one.name] = max(1, min(wanted, one.size_bytes // SMALLEST_PIECE_BYTES))
+    return found
+
+
+def _shards(variable: VariableInfo, pieces: int) -> list[Shard]:
+    """Returns the shards of a variable, with server 0 as a placeholder."""
     rows = variable.shape[0] if variable.shape else 1
-    pieces = max(1, min(rows, pieces_of(variable))) if variable.gradient is GradientKind.SPARSE else 1
+    pieces = max(1, min(rows, pieces))
     return [Shard(number, part, server=0, step=pieces) for number, part in enumerate(split_rows(rows, pieces))]
 
 
 def _named_server(variable: VariableInfo, servers: int) -> int | None:
-    """The server of the variable's device scope; that it is there is checked with all other scopes."""
+    """Returns the server of the variable's device scope. Another check reports servers that do not exist."""
     return variable.server if variable.server is not None and variable.server < servers else None
 
 
 def split_rows(rows: int, partitions: int) -> list[int]:
-    """How many rows each of `partitions` shards has: row i is in shard i mod partitions."""
+    """Returns the number of rows of each of `partitions` shards: row i is in shard i mod partitions."""
     return [len(range(shard, rows, partitions)) for shard in range(partitions)]
 
 
@@ -131,12 +166,14 @@ def balance(
     servers: int,
     named: Sequence[int | None] = (),
 ) -> list[int]:
-    """The server of each item: of one that `named` has a server for that one; of the others, largest first, each time
-    the least loaded (Graham 1969, LPT rule).
+    """Returns the server of each item.
 
-    A load is the worse of two: the share of all bytes that are held, and the share of all that are served in a step.
-    No server holds or serves more than twice the mean and the largest share of an item. What is largest is tried both
-    ways, by what is served and by the worse share; the better outcome is taken, of equal ones that which serves evenly.
+    An item with a server in `named` gets that one. The others, largest first, each go to the least loaded server
+    (Graham 1969, LPT rule).
+
+    A server's load is the larger of two fractions: of all bytes held, and of all bytes served in a step. No server
+    holds or serves more than twice the mean plus the largest item. Items are ordered once by bytes served and once by
+    the larger fraction, and the better result is used. Of equal results, the one that serves more evenly wins.
     """
     wanted = list(named) or [None] * len(held_bytes)
     items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))
@@ -151,7 +188,8 @@ def balance(
 def _assign(
     items: Sequence[Load], servers: int, wanted: Sequence[int | None], order: Sequence[int]
 ) -> tuple[list[int], list[Load]]:
-    """The server of each item, those without a wanted one in this order, and the loads of servers."""
+    """Returns the server of each item and the loads of the servers. Items without a wanted server are assigned in
+    `order`."""
     loads = [(0.0, 0.0)] * servers
     chosen = [server or 0 for server in wanted]
     for item, server in enumerate(wanted):
@@ -165,7 +203,7 @@ def _assign(
 
 
 def _worst(loads: Sequence[Load]) -> Load:
-    """The largest share of either, and the largest that is served."""
+    """Returns the largest fraction of either kind, and the largest served fraction."""
     return max(map(max, loads), default=0.0), max((served for _, served in loads), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""What a plan is asked for."""
+"""The input of planning."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class PlanRequest:
     """A graph's variables and fingerprint, and the cluster that trains them under `comm`.
 
     Attributes:
-        partitions: how many shards a sparse variable gets, or, with Cut.BY_BYTES, the largest one: the others get so
-            many that all shards have about equal bytes.
-        measured: the rows by which servers are balanced; None: by how many a step touches at most.
-        preset: the routes of `comm` where that is not one of the choices that come with this project.
-        choice: the routes of each variable, in place of a preset.
+        partitions: the number of shards of a sparse variable. With Cut.BY_BYTES it is that of the largest one, and the
+            others get fewer, so that all shards have about equal bytes.
+        measured: the touched rows by which servers are balanced. If it is None, upper bounds are used.
+        preset: the routes of `comm` if it is not one of this project's own choices.
+        choice: the routes of each variable, instead of a preset.
         spans_hosts: whether workers may be on several hosts.
-        by_gloo: whether ranks exchange gradients by Gloo in place of MPI.
+        by_gloo: whether ranks exchange gradients by Gloo instead of MPI.
     """
 
     comm: str

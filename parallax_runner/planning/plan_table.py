@@ -1,4 +1,4 @@
-"""Shows a plan to people."""
+"""Shows a plan as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def plan_table(plan: Plan) -> Table:
-    """A row a variable; bytes per step are what the cluster sends for it, divided by the ranks."""
+    """Returns a table with a row for each variable. Bytes per step are what the cluster sends for it, divided by the
+    ranks."""
     servers = f", {plan.servers} server(s)" if plan.servers else ""
     table = Table(title=f"plan: comm={plan.comm}, {plan.workers} worker(s){servers}", title_justify="left")
     for column in (
@@ -50,12 +51,13 @@ def plan_table(plan: Plan) -> Table:
 
 
 def placed_on(variable: VariablePlan, workers: int) -> str:
-    """For example «server 0 ×2, server 1 ×2»; of rows that ranks own, which rank has which."""
+    """Returns, for example, «server 0 ×2, server 1 ×2», or which rank owns which rows."""
     return route_named(variable.route).place(variable, workers)
 
 
 def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:
-    """Predicted bytes; «≤» where they depend on how many ids are distinct, «≈» where that was measured."""
+    """Returns the predicted bytes, with «≤» if they depend on the number of distinct ids, or «≈» if that was
+    measured."""
     if variable.sent_bytes_per_step is None:
         return "unknown"
     bound = ("≈ " if rows_measured else "≤ ") if variable.gradient == "sparse" and variable.sent_bytes_per_step else ""

@@ -1,4 +1,4 @@
-"""Makes a plan: the route of each variable by the preset of `comm`, or by choice; shards; notes."""
+"""Makes a plan: the route of each variable (by the preset of `comm` or by choice), shards, and notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import route_named
 
-# Shares of what two processes reach that do not exchange anything; docs/clusters.md.
+# Relative to the throughput of two processes that exchange nothing; docs/clusters.md.
 SLOWER_BY_GLOO = (
     "cluster=manual: ranks exchange gradients by Horovod's Gloo, which is slower than MPI: two ranks on one machine "
     "reached 0.74 of two independent processes by Gloo, and 0.89 by MPI"
@@ -28,10 +28,9 @@ SLOWER_BY_GLOO = (
 
 
 def make_plan(request: PlanRequest) -> Plan:
-    """The plan that is asked for.
+    """Makes the requested plan.
 
-    Raises PlanError where a variable has fewer rows than it would have shards (Cut.BY_BYTES makes no more than rows),
-    and where a route is not known.
+    Raises PlanError if a variable would have more shards than rows (never with Cut.BY_BYTES), or if a route is unknown.
     """
     comm, options, preset, choice = request.comm, request.options, request.preset, request.choice
     variables = cut_variables(request.variables, request.partitions, request.cut)
@@ -84,14 +83,14 @@ def make_plan(request: PlanRequest) -> Plan:
 
 
 def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
-    """The routes of a preset, and the reasons that they give."""
+    """Returns the routes of a preset, and their reasons."""
     routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
     reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
     return Choice(routes, reasons)
 
 
 def _whole_tables(variable: VariableInfo, route: str) -> tuple[WholeTable, ...]:
-    """What of a variable travels as a whole where its rows have owners."""
+    """Returns the whole-table transfers of a variable if its rows have owners."""
     if not route_named(route).has_owners:
         return ()
     return tuple(WholeTable(table.op, table.size_bytes) for table in variable.whole_tables)
@@ -102,12 +101,12 @@ def _notes_on_whole_tables(
 ) -> Iterator[str]:
     for variable in planned:
         for table in variable.whole_tables:
-            yield f"whole table to a worker for op «{table.op}»: {table.size_bytes} bytes a step, of «{variable.name}»"
+            yield f"whole table «{variable.name}» is sent for op «{table.op}»: {table.size_bytes} bytes per step"
     for info in served if not options.ps.boundary_among_servers else ():
         if info.gradient is GradientKind.SPARSE and info.rows_written is RowsWritten.ALL:
             yield (
-                f"comm.ps.boundary_among_servers=false: all rows of «{info.name}» and its slots come to a worker, "
-                "since its update writes all of them"
+                f"comm.ps.boundary_among_servers=false: all rows of «{info.name}» and its slots are sent to a worker, "
+                "because its update writes all of them"
             )
 
 
@@ -152,8 +151,11 @@ def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[
 
 
 def _route(variable: VariableInfo, comm: str, preset: Preset, servers: int) -> str:
-    """The preset's route, or what can stand in for it: a dense variable whose device scope names a server goes there
-    where a preset has servers, and what cannot be moved stays with the ranks where a preset has collectives."""
+    """Returns the preset's route, or a replacement.
+
+    If the preset has servers, a variable whose device scope names a server goes there. If the preset has collectives, a
+    variable that cannot be moved stays with the ranks.
+    """
     wanted = preset.of(variable.gradient)
     if wanted is None or wanted == LOCAL.name:
         return LOCAL.name
@@ -201,7 +203,7 @@ def _notes(
 
 
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
-    """What the cluster costs this plan, and one for each option that changes nothing in it."""
+    """Yields notes on slow exchanges by Gloo, and on each option that changes nothing in this plan."""
     options = request.options
     if request.by_gloo and request.workers > 1 and any(route_named(route).is_collective for route in routes.values()):
         yield SLOWER_BY_GLOO
@@ -215,7 +217,7 @@ def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: S
 
 
 def _is_mixed(preset: Preset | None) -> bool:
-    """Whether dense gradients go among the ranks, and rows of sparse ones to owners."""
+    """Returns whether a preset uses collectives for dense gradients, and owners of rows for sparse ones."""
     return preset is not None and route_named(preset.dense).is_collective and route_named(preset.sparse).has_owners
 
 

@@ -1,4 +1,4 @@
-"""Which routes a choice of `comm` takes for dense and for sparse gradients: `comm.routes` of its file."""
+"""The routes of a choice of `comm` for dense and for sparse gradients, from `comm.routes` in its file."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Preset:
     sparse: str
 
     def of(self, gradient: GradientKind) -> str | None:
-        """The route of such a gradient; None without one."""
+        """Returns the route for this kind of gradient, or None for a variable without a gradient."""
         return {GradientKind.DENSE: self.dense, GradientKind.SPARSE: self.sparse}.get(gradient)
 
 
 def preset_of(comm: CommConfig) -> Preset | None:
-    """Of the group `comm` of a configuration; None where the cost model chooses routes."""
+    """Returns the preset of the configuration's group `comm`, or None if the cost model chooses routes."""
     return None if comm.routes is None else Preset(dense=comm.routes.dense, sparse=comm.routes.sparse)
 
 
 @functools.cache
 def preset_named(comm: str) -> Preset:
-    """Of one of the choices that come with this project. Raises PlanError where it has none, as comm=auto."""
+    """Returns the preset of one of this project's own choices. Raises PlanError if it has none, such as comm=auto."""
     path = conf_dir() / "comm" / f"{comm}.yaml"
     routes: Mapping[str, str] | None = None
     if path.is_file():

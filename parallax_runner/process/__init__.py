@@ -1,1 +1,1 @@
-"""What every process does for itself: times its start, masks secrets, imports TensorFlow, ends with a status."""
+"""The tasks of every process: time its start, keep its output going, import TensorFlow, end with a status."""

@@ -1,4 +1,4 @@
-"""Which exit status an end belongs to, and what the user is told of it."""
+"""Prints the message for an exception that ends the process, and chooses the exit status."""
 
 import signal
 import sys
@@ -7,14 +7,14 @@ import traceback
 from parallax_runner.errors import ParallaxError
 from parallax_runner.files.credentials import masked
 
-# What a shell shows for a process that Ctrl-C, SIGTERM, the loss of its terminal, or Slurm's warning has ended.
+# The exit statuses of a process ended by Ctrl-C, SIGTERM, the loss of its terminal, or Slurm's warning.
 INTERRUPTED = tuple(
     128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 )
 
 
 def tell(error: BaseException) -> int:
-    """Says what went wrong, in one message, and returns the exit status."""
+    """Prints what went wrong in one message. Returns the exit status."""
     if isinstance(error, ParallaxError):
         print(f"parallax_runner: {error}", file=sys.stderr)
         return error.exit_status

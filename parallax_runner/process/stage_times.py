@@ -1,4 +1,4 @@
-"""Tells a process's log how long each stage of its start took, for people and for `scripts/bench startup`."""
+"""Logs how long each stage of a process's start took, for people and for `scripts/bench startup`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _on_begin: Callable[[str], None] | None = None
 
 
 def report_to(on_begin: Callable[[str], None]) -> None:
-    """From now on `on_begin` is called with the name of each stage of this process as it begins."""
+    """Sets a callback that gets the name of each stage of this process when the stage begins."""
     global _on_begin
     _on_begin = on_begin
 
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Logs «stage NAME: 0.123 s» at the end of the block, or of each call of the function that it decorates."""
+    """Logs "stage NAME: 0.123 s" at the end of the block, or of each call of the decorated function."""
     if _on_begin is not None:
         _on_begin(name)
     started = time.perf_counter()
@@ -42,16 +42,16 @@ def tell(name: str, secs: float) -> None:
 
 
 def process_age_secs() -> float:
-    """Time since the kernel made this process; exact to its clock tick, 10 ms as a rule."""
+    """Returns the time since the kernel made this process, exact to a clock tick, which is usually 10 ms."""
     after_name = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     start_ticks = int(after_name[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def log_to(handler: logging.Handler) -> None:
-    """Sends the package's log lines to `handler` alone.
+    """Sends the package's log lines only to `handler`.
 
-    A script's own root handlers, such as those of `tf.app.run`, would print them on the terminal too.
+    Without this, a script's own root handlers, such as those of `tf.app.run`, would also print them on the terminal.
     """
     handler.setFormatter(MaskingFormatter(FORMAT))
     package = logging.getLogger("parallax_runner")
@@ -64,5 +64,5 @@ def log_to(handler: logging.Handler) -> None:
 
 
 def log_to_stderr() -> None:
-    """Lets a child's log, which its output goes to, hear what the driver's hears."""
+    """Sends the package's log lines to stderr, which in a child goes to its log."""
     log_to(logging.StreamHandler(sys.stderr))

@@ -1,4 +1,4 @@
-"""Imports TensorFlow without Keras, more than a third of its import time; `tf.keras` works from its first use on."""
+"""Imports TensorFlow without Keras, which takes a third of the import time. `tf.keras` is loaded on its first use."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ from parallax_runner.process.stage_times import stage
 
 
 def import_tensorflow() -> None:
-    """What a process calls that needs TensorFlow, before anything that imports it; later calls do nothing."""
+    """Imports TensorFlow. Call it before any module that imports TensorFlow; later calls do nothing."""
     if "tensorflow" in sys.modules:
         return
     with stage("import TensorFlow"), _keras_later():
@@ -19,8 +19,8 @@ def import_tensorflow() -> None:
 
 @contextmanager
 def _keras_later() -> Iterator[None]:
-    """TensorFlow then looks for a Keras that is not installed, and goes on without; `tf.keras` asks for its Keras only
-    when it is used, and by then finds the variable as the user has it."""
+    """Sets a variable that makes TensorFlow look for a Keras that is not installed, and continue without one.
+    `tf.keras` looks for Keras only when it is used. By then the variable has the user's setting again."""
     if "TF_USE_LEGACY_KERAS" in os.environ or importlib.util.find_spec("tf_keras") is not None:
         yield
         return

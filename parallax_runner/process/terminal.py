@@ -1,4 +1,6 @@
-"""stdout and stderr of the process that a person starts: what cannot be written there is lost, and ends nothing."""
+"""stdout and stderr of the process that the user starts. Output that cannot be written is lost and does not end the
+run.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 def keep_going() -> None:
-    """Replaces `sys.stdout` and `sys.stderr`, so that a terminal, pipe or file that fails costs output and no more.
+    """Replaces `sys.stdout` and `sys.stderr`, so that a failing terminal, pipe or file costs only output.
 
-    Descriptors 0 to 2 that are closed become /dev/null: a file or connection that the run opens would get their
-    numbers, and native code would write into it. A stream that somebody has put in the place of Python's own is left.
+    Closed descriptors 0 to 2 become /dev/null. Otherwise a file or connection that the run opens would get such a
+    number, and native code would write into it. A stream that replaced Python's own is left alone.
     """
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
@@ -32,25 +34,25 @@ def keep_going() -> None:
 
 
 def log_losses() -> None:
-    """Logs what was lost before there was a log."""
+    """Logs losses from before there was a log."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, _Stream):
             stream.log_loss()
 
 
 class _Lossy(io.FileIO):
-    """A descriptor. What it refuses counts as written; `error` is the first reason."""
+    """A descriptor. Data that it refuses counts as written; `error` is the first error."""
 
     error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Writes all of it, or loses the rest."""
+        """Writes all data, or loses the rest."""
         rest = memoryview(data).cast("B")
         size_bytes = rest.nbytes
         try:
             while rest:
                 written = super().write(rest)
-                if written is None:  # somebody who shares the terminal has made it non-blocking
+                if written is None:  # another program that shares the terminal has made it non-blocking
                     select.select([], [self], [])
                 rest = rest[written or 0 :]
         except OSError as error:
@@ -68,8 +70,8 @@ class _Stream(io.TextIOWrapper):
 
     @classmethod
     def over(cls, name: str, descriptor: int, before: io.TextIOWrapper) -> Self:
-        """In place of `before`."""
-        with contextlib.suppress(OSError, ValueError):  # the new stream will meet the same
+        """Returns a stream that replaces `before`."""
+        with contextlib.suppress(OSError, ValueError):  # the new stream will meet the same error
             before.flush()
         return cls._of(
             name,
@@ -77,12 +79,12 @@ class _Stream(io.TextIOWrapper):
             encoding=before.encoding,
             errors=before.errors,
             line_buffering=before.line_buffering,
-            write_through=before.write_through,  # where PYTHONUNBUFFERED is set
+            write_through=before.write_through,  # true if PYTHONUNBUFFERED is set
         )
 
     @classmethod
     def closed_from_the_start(cls, name: str) -> Self:
-        """Over /dev/null: what has the stream's number by now may be somebody else's."""
+        """Returns a stream to /dev/null, because the original descriptor may belong to another file by now."""
         raw = _Lossy(os.devnull, "w")
         raw.error = OSError(errno.EBADF, os.strerror(errno.EBADF))
         return cls._of(name, raw, encoding="utf-8", errors="backslashreplace")
@@ -96,7 +98,7 @@ class _Stream(io.TextIOWrapper):
 
     @property
     def name(self) -> str:
-        """As Python's own stream has it."""
+        """The name, as Python's own stream has it."""
         return f"<{self._name}>"
 
     def write(self, text: str) -> int:
@@ -111,14 +113,15 @@ class _Stream(io.TextIOWrapper):
         self.log_loss()
 
     def log_loss(self) -> None:
-        """Logs the first loss, once there is a log. Not where it happens: a log may write to this stream again."""
+        """Logs the first loss once there is a log. It is not logged where it occurs, because a log may write to this
+        stream again."""
         if self._raw.error is not None and not self._logged and logging.getLogger("parallax_runner").handlers:
             self._logged = True
-            log.warning("%s is lost and the run goes on: it cannot be written: %s", self._name, self._raw.error)
+            log.warning("%s cannot be written: %s; its output is lost, the run goes on", self._name, self._raw.error)
 
 
 def _is_own(stream: Any, descriptor: int) -> bool:
-    """Whether a stream is what Python has made for a descriptor, or its user has closed that one."""
+    """Whether Python made the stream for this descriptor, or the stream is a closed one of Python's."""
     return type(stream) is io.TextIOWrapper and (stream.closed or stream.fileno() == descriptor)
 
 

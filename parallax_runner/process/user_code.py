@@ -1,4 +1,4 @@
-"""What the user's code may do to a run: end it by an exception that is no error, as sys.exit raises one."""
+"""Protects a run from user code that ends it with an exception that is no error, such as SystemExit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen ", str(Path(__file_
 
 @contextmanager
 def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
-    """Within the block, SystemExit and its like become an error that says `what` raised it, and where.
+    """Converts SystemExit and similar exceptions within the block to an error that names `what` and the line.
 
-    Without this the process would end by the user's exit status, 0 perhaps, and without a word. A signal passes: a
-    worker that SIGINT ends may be started again.
+    Without this the process would end silently with the user's exit status, which may be 0. Exceptions of signals pass
+    through, because a worker that is ended by SIGINT may be started again.
     """
     try:
         yield
@@ -28,12 +28,12 @@ def must_not_exit(what: str, error_type: type[ParallaxError]) -> Iterator[None]:
 
 
 def describe_exit(error: BaseException) -> str:
-    """«it ends the process at models.py:3 (sys.exit(1)): SystemExit: 1»."""
+    """Returns for example "it ends the process at models.py:3 (sys.exit(1)): SystemExit: 1"."""
     return f"it ends the process at {place_of(error)}: {type(error).__name__}: {error}".rstrip(": ")
 
 
 def place_of(error: BaseException) -> str:
-    """The innermost line of the user's code: «/home/me/models.py:3 (sys.exit(1))»."""
+    """Returns the innermost line of the user's code, for example "/home/me/models.py:3 (sys.exit(1))"."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THE_USERS)]
     if not frames:

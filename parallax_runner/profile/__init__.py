@@ -1,1 +1,2 @@
-"""Where a step's time goes: RunMetadata of chosen steps, one trace of all processes, shares, and the heaviest ops."""
+"""Profiles where a step's time goes: RunMetadata of chosen steps, a trace of all processes, shares, the heaviest
+ops."""

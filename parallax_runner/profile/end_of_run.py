@@ -1,4 +1,4 @@
-"""After the processes have ended: from the ranks' RunMetadata to what people look at. Never fails a run."""
+"""Turns the ranks' RunMetadata into traces, tables and plots after the processes have ended. Never fails a run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 @stage("summarize the profile")
 def summarize_profile(profile: ProfileConfig) -> str | None:
-    """Writes all that is made of RunMetadata to the profile's folder, and returns one line that says what came out.
+    """Writes the summaries of RunMetadata to the profile's folder, and returns one line with the result.
 
-    None where nothing is profiled; where something went wrong the line says what.
+    Returns None if nothing is profiled. If something fails, the line says what.
     """
     if profile.name == "off":
         return None
@@ -38,18 +38,21 @@ def summarize_profile(profile: ProfileConfig) -> str | None:
     folder = Path(profile.dir)
     try:
         shares = write_summaries(folder)
-    except Exception as error:  # Whatever is wrong with a trace or the disk, the run has been done.
+    except Exception as error:  # whatever is wrong with a trace or the disk, the run has succeeded
         log.warning("no profile: %s", error, exc_info=True)
         return f"profile: {type(error).__name__}: {error}"
     if not shares:
-        return "profile: the run did not come to a step that was to be profiled"
+        return "profile: the run did not reach a step to profile"
     steps = sorted({step for one in shares for step in one.steps})
     counted = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps"
     return f"profile of {counted}: {one_line(shares)}; {folder / TRACE} (opens in ui.perfetto.dev)"
 
 
 def write_summaries(folder: Path) -> list[StepShares]:
-    """Reads a step of all ranks at a time; returns all steps of each rank together. Raises OSError."""
+    """Writes the summaries, and returns the shares of each rank over all its steps. Raises OSError.
+
+    Reads one step of all ranks at a time.
+    """
     files = run_metadata_files(folder)
     if not files:
         return []
@@ -98,5 +101,5 @@ def _plot(ranks: Sequence[StepShares], path: Path) -> None:
 
     try:
         plot_shares(ranks, path)
-    except Exception as error:  # Whatever a font cache has against it: the numbers are there.
+    except Exception as error:  # matplotlib may fail, for example on a font cache, but the numbers are written
         log.warning("no plot of the profile: %s: %s", type(error).__name__, error)

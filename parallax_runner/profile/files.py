@@ -1,6 +1,6 @@
-"""What lies where in a profile's folder.
+"""The files in a profile's folder.
 
-`worker_0/run_meta_100.pb` is the RunMetadata of step 100 on rank 0, serialized; the others are made of these.
+`worker_0/run_meta_100.pb` is the serialized RunMetadata of step 100 on rank 0. The other files are made from these.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _NAME = re.compile(r"worker_(\d+)/run_meta_(\d+)\.pb")
 
 
 def run_metadata_path(folder: Path, *, rank: int, step: int) -> Path:
-    """Where a rank writes a step's RunMetadata."""
+    """Returns the path where a rank writes a step's RunMetadata."""
     return folder / f"worker_{rank}" / f"run_meta_{step}.pb"
 
 
 def run_metadata_files(folder: Path) -> dict[int, dict[int, Path]]:
-    """All that there are, by step and rank, both ascending."""
+    """Returns all RunMetadata files by step and rank, both ascending."""
     found: dict[int, dict[int, Path]] = defaultdict(dict)
     for path in folder.glob("worker_*/run_meta_*.pb"):
         match = _NAME.fullmatch(path.relative_to(folder).as_posix())
@@ -34,7 +34,7 @@ def run_metadata_files(folder: Path) -> dict[int, dict[int, Path]]:
 
 
 def artifacts(folder: Path) -> list[Path]:
-    """What of a profile's folder goes to the run's artifacts: files, and folders of RunMetadata."""
+    """Returns the files, and the folders of RunMetadata, that become artifacts of the run."""
     derived = [folder / name for name in DERIVED if (folder / name).exists()]
     ranks = {path.parent for by_rank in run_metadata_files(folder).values() for path in by_rank.values()}
     return [*derived, *sorted(ranks)]

@@ -1,4 +1,4 @@
-"""Adds up the executions of each op over steps and ranks, and sorts ops by their time."""
+"""Sums the executions of each op over steps and ranks, and sorts ops by their time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class OpName:
-    """What is one row of the table: an op on a device of a process."""
+    """The key of a row of the table: an op on a device of a process."""
 
     name: str
     type: str
@@ -26,25 +26,25 @@ class OpName:
 
     @classmethod
     def of(cls, op: Op) -> OpName:
-        """That of an execution."""
+        """Returns the key of an execution."""
         return cls(op.name, op.type, op.op_class, op.process, op.device)
 
 
 @dataclass
 class Total:
-    """How often, and how long in all."""
+    """The number of executions, and their total time."""
 
     count: int = 0
     total_ns: int = 0
 
     @property
     def mean_ns(self) -> float:
-        """One execution's."""
+        """The mean time of an execution."""
         return self.total_ns / self.count
 
 
 class OpTotals:
-    """Grows by a step of a rank at a time."""
+    """The totals of all ops. Steps of ranks are added one at a time."""
 
     def __init__(self) -> None:
         self.ops: dict[OpName, Total] = {}
@@ -58,17 +58,18 @@ class OpTotals:
             self._busy_ns += 0 if name.op_class is OpClass.WAITING else ns
 
     def heaviest(self, *, waiting: bool) -> list[tuple[OpName, Total]]:
-        """The ops that only wait, or all the others; longest first."""
+        """Returns the ops that only wait, or all the others, longest first."""
         return _sorted(
             (name, total) for name, total in self.ops.items() if (name.op_class is OpClass.WAITING) == waiting
         )
 
     def by_type(self) -> list[tuple[tuple[str, OpClass], Total]]:
-        """The types of ops that do not only wait; longest first."""
+        """Returns the types of ops that do not only wait, longest first."""
         return self._grouped(lambda name: (name.type, name.op_class))
 
     def share(self, total: Total) -> float:
-        """Of the time of all executions that do not only wait, 0 to 1. What ran side by side counts twice."""
+        """Returns the fraction of the total time of all ops except waiting ones, 0 to 1. Parallel ops are counted
+        separately."""
         return total.total_ns / self._busy_ns if self._busy_ns else 0.0
 
     def _grouped(self, key: Callable[[OpName], Key]) -> list[tuple[Key, Total]]:
@@ -78,7 +79,7 @@ class OpTotals:
         return _sorted(groups.items())
 
     def write(self, path: Path) -> None:
-        """Every op as a row of CSV, longest first; those that only wait come last and have no share."""
+        """Writes every op as a row of CSV, longest first. Ops that only wait come last and have no share."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
             table.writerow(["op", "type", "class", "process", "device", "count", "total_ms", "mean_ms", "share"])

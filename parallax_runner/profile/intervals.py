@@ -1,4 +1,7 @@
-"""Sets of times, as lists of (start, end) that ascend and do not touch: async ops overlap, so lengths do not add up."""
+"""Sets of times, as ascending lists of (start, end) that do not touch.
+
+Asynchronous ops overlap, so their lengths cannot simply be summed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ Intervals = list[tuple[int, int]]
 
 
 def union(intervals: Iterable[tuple[int, int]]) -> Intervals:
-    """The times that are in any of them; empty ones vanish."""
+    """Returns the times that are in any of the intervals. Drops empty intervals."""
     merged: Intervals = []
     for start, end in sorted(intervals):
         if start >= end:
@@ -21,10 +24,10 @@ def union(intervals: Iterable[tuple[int, int]]) -> Intervals:
 
 
 def length(intervals: Intervals) -> int:
-    """The time that a set has in all."""
+    """Returns the total length of a set."""
     return sum(end - start for start, end in intervals)
 
 
 def overlap(one: Intervals, other: Intervals) -> int:
-    """The time that is in both sets."""
+    """Returns the length of the time that is in both sets."""
     return length(one) + length(other) - length(union([*one, *other]))

@@ -1,4 +1,4 @@
-"""The one table of what an op's time is spent on, by the type of the op."""
+"""The table that classifies how an op spends its time, by the type of the op."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class OpClass(Enum):
-    """What is not in the table below computes."""
+    """What an op does. Ops that are not in the table below compute."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
@@ -15,43 +15,43 @@ class OpClass(Enum):
 
 
 _PUSH = re.compile(r"(Resource|Sparse)?AccumulatorApplyGradient")
-# The first line that matches an op's whole type decides.
+# The first pattern that matches an op's whole type decides.
 _TABLE = (
-    # What ranks do together. It lasts from when this rank comes to it until all have it: see shares.py.
+    # Collectives. A collective lasts from when this rank reaches it until all ranks have the result: see shares.py.
     (r"Horovod\w+|Collective\w+|Nccl\w+", OpClass.COMMUNICATION),
-    # Tensors between processes, and between devices of one. TensorFlow traces those between processes only, from when
-    # the sender has the tensor until the receiver has it.
+    # Transfers of tensors between processes, and between devices of a process. TensorFlow traces only transfers between
+    # processes, from when the sender has the tensor until the receiver has it.
     (r"RecvTensor|_?(Host)?(Recv|Send)", OpClass.COMMUNICATION),
-    # Handing a gradient, or the word that a step is done, to a server.
+    # Sending a gradient, or the signal that a step is done, to a server.
     (_PUSH.pattern, OpClass.COMMUNICATION),
     (r"QueueEnqueue(Many)?(V2)?", OpClass.COMMUNICATION),
-    # They return when others have come that far, and use no processor until then.
+    # These ops return when others have reached them, and use no processor until then.
     (r"(Resource|Sparse)?AccumulatorTakeGradient", OpClass.WAITING),
     (r"QueueDequeue(Many|UpTo)?(V2)?|BarrierTakeMany|Unstage", OpClass.WAITING),
-    # The input pipeline of a model that has one.
+    # The model's input pipeline.
     (r"(Iterator|OptionalIterator|Dataset)\w*GetNext\w*", OpClass.WAITING),
 )
 _PATTERNS = tuple((re.compile(pattern), op_class) for pattern, op_class in _TABLE)
-# Python that a graph calls computes, unless it is one of these: MPI's Allgatherv goes by no type of its own.
+# A Python call in a graph computes, unless it is a collective by this name: MPI's Allgatherv has no op type.
 _PYTHON = re.compile(r"(Eager)?PyFunc(Stateless)?")
 _PYTHON_COLLECTIVE = re.compile(r"allgatherv", re.IGNORECASE)
 _COLLECTIVE = re.compile(_TABLE[0][0])
 
 
 def class_of(op_type: str, name: str) -> OpClass:
-    """The class of an op; its `name` counts for calls of Python only."""
+    """Returns the class of an op. Its `name` matters only for Python calls."""
     if is_collective(op_type, name):
         return OpClass.COMMUNICATION
     return next((op_class for pattern, op_class in _PATTERNS if pattern.fullmatch(op_type)), OpClass.COMPUTE)
 
 
 def is_collective(op_type: str, name: str) -> bool:
-    """Whether ranks do this together, so that nobody has it before the last one has come."""
+    """Returns whether an op is a collective, so that no rank has the result before the last rank reaches it."""
     if _PYTHON.fullmatch(op_type):
         return _PYTHON_COLLECTIVE.search(name) is not None
     return _COLLECTIVE.fullmatch(op_type) is not None
 
 
 def is_push(op_type: str) -> bool:
-    """Whether an op hands a rank's gradient to a server."""
+    """Returns whether an op sends a rank's gradient to a server."""
     return _PUSH.fullmatch(op_type) is not None

@@ -1,4 +1,4 @@
-"""Draws where a step's time goes, a bar for each rank. Imports matplotlib."""
+"""Draws where a step's time goes, with a bar for each rank. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ MIN_LABELLED_SHARE = 0.06  # a narrower piece has no room for its number
 
 
 def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
-    """`ranks`: all profiled steps of each rank together. Milliseconds of a mean step, with each part's share in %."""
-    # Without pyplot: that would look for a display, and keep the figure.
+    """Draws the milliseconds of a mean step, with each part's share in %.
+
+    `ranks` has one entry for each rank, over all its profiled steps.
+    """
+    # Does not use pyplot, which would look for a display and keep the figure.
     figure = Figure(figsize=(WIDTH_INCHES, MARGIN_INCHES + BAR_INCHES * len(ranks)), layout="constrained")
     axes = figure.subplots()
     titles = [f"worker {one.rank}" for one in ranks]
@@ -34,7 +37,7 @@ def plot_shares(ranks: Sequence[StepShares], path: Path) -> None:
         axes.bar_label(bars, labels, label_type="center", fontsize="small")
         left = [before + width for before, width in zip(left, widths, strict=True)]
     axes.invert_yaxis()  # worker 0 on top
-    axes.set(xlabel="ms of a step, traced")
+    axes.set(xlabel="ms per traced step")
     axes.set_title(_title(ranks), fontsize="small")
     axes.legend(ncols=len(Part), loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize="small", frameon=False)
     figure.savefig(path, dpi=100)

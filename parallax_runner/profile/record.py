@@ -1,4 +1,4 @@
-"""Takes the RunMetadata of the steps that are profiled, on one rank."""
+"""Records the RunMetadata of profiled steps on one rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class StepProfiler:
-    """Knows which steps this rank profiles, and writes what it is given of them."""
+    """Decides which steps this rank profiles, and writes their RunMetadata."""
 
     def __init__(self, profile: ProfileConfig, rank: int) -> None:
         self._rank = rank
@@ -24,11 +24,11 @@ class StepProfiler:
         self._steps: Container[int] = profiled_steps(profile) if takes_part else frozenset()
 
     def wants(self, step: int) -> bool:
-        """Whether the RunMetadata of this step is wanted; steps count from 1."""
+        """Returns whether this step is profiled. Steps count from 1."""
         return step in self._steps
 
     def write(self, step: int, run_metadata: Any) -> None:
-        """Writes a step's RunMetadata, whole or not at all; a disk that does not take it is told to the log."""
+        """Writes a step's RunMetadata atomically. A disk error is only logged."""
         assert self._folder is not None
         path = run_metadata_path(self._folder, rank=self._rank, step=step)
         partial = path.with_name(f".{path.name}.partial")

@@ -1,4 +1,4 @@
-"""How a step's time divides, for each rank, into computing, communicating, servers' work, waiting and nothing."""
+"""Divides a step's time on each rank into computing, communicating, servers' work, waiting and idle time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.profile.timeline import Op, StepTimeline
 
 
 class Part(Enum):
-    """What a moment of a step is counted as: the first of these that something traced is busy with."""
+    """The parts of a step. A moment counts as the first of these parts that any traced op is busy with."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
@@ -23,21 +23,22 @@ class Part(Enum):
 
 
 MEANING = {
-    Part.COMPUTE: "an op of the rank itself runs",
-    Part.COMMUNICATION: "else, a collective that all ranks have come to, or a transfer to or from a server",
-    Part.SERVERS: "else, a server runs an op for the rank",
-    Part.WAITING: "else, a collective waits for another rank, or, once the rank has pushed all its gradients, an op on "
-    "a server waits for other ranks' gradients or for the word that the step is done",
-    Part.IDLE: "else: nothing that was traced, such as a call on its way or the scheduler of ops",
+    Part.COMPUTE: "the rank itself runs an op",
+    Part.COMMUNICATION: "otherwise, a collective that all ranks have reached, or a transfer to or from a server",
+    Part.SERVERS: "otherwise, a server runs an op for the rank",
+    Part.WAITING: "otherwise, a collective waits for another rank, or, after the rank has pushed all its gradients, an "
+    "op on a server waits for other ranks' gradients or for the signal that the step is done",
+    Part.IDLE: "otherwise: nothing that was traced, such as a call in transit or the op scheduler",
 }
 
 
 @dataclass(frozen=True)
 class StepShares:
-    """One step, or several, of one rank. `parts_ns` add up to `span_ns`, from the first op's start to the last's end.
+    """The shares of one step, or of several steps, of one rank.
 
-    `communication_ns` is the time in which something was communicated, and `hidden_ns` what of it lies behind the
-    rank's own computing.
+    `parts_ns` add up to `span_ns`, which lasts from the first op's start to the last op's end. `communication_ns` is
+    the time in which there was any communication. `hidden_ns` is the part of it that overlaps with the rank's own
+    computing.
     """
 
     rank: int
@@ -48,15 +49,15 @@ class StepShares:
     hidden_ns: int
 
     def share(self, part: Part) -> float:
-        """0 to 1."""
+        """Returns the fraction of the span that a part takes, 0 to 1."""
         return self.parts_ns[part] / self.span_ns if self.span_ns else 0.0
 
 
 def shares_of_step(timelines: Iterable[StepTimeline]) -> list[StepShares]:
-    """The shares of each rank, from the timelines that there are of one step.
+    """Returns the shares of each rank, from the available timelines of one step.
 
-    Ranks' clocks are compared to tell when the last of them came to a collective; with one rank alone, all of a
-    collective counts as communication.
+    Compares the ranks' clocks to find when the last rank reached a collective. With a single rank, a whole collective
+    counts as communication.
     """
     timelines = list(timelines)
     complete = _complete_at(timelines)
@@ -64,7 +65,7 @@ def shares_of_step(timelines: Iterable[StepTimeline]) -> list[StepShares]:
 
 
 def total_by_rank(shares: Iterable[StepShares]) -> list[StepShares]:
-    """All steps of a rank together, by rank."""
+    """Sums the shares of all steps of each rank. Returns them by rank."""
     by_rank: dict[int, list[StepShares]] = defaultdict(list)
     for one in shares:
         by_rank[one.rank].append(one)
@@ -81,7 +82,7 @@ def total_by_rank(shares: Iterable[StepShares]) -> list[StepShares]:
     ]
 
 
-# A collective is known on all ranks by its name, and by how often that has been called before in the step.
+# Identifies a collective call on all ranks, by name and by how many times the name was called before in the step.
 _Call = tuple[str, int]
 
 
@@ -94,7 +95,7 @@ def _collectives(timeline: StepTimeline) -> Iterator[tuple[_Call, Op]]:
 
 
 def _complete_at(timelines: Iterable[StepTimeline]) -> dict[_Call, int]:
-    """When the last rank came to each collective; before that it only waits."""
+    """Returns when the last rank reached each collective. Before that, the collective only waits."""
     latest: dict[_Call, int] = {}
     for timeline in timelines:
         for call, op in _collectives(timeline):
@@ -108,8 +109,8 @@ def _shares(timeline: StepTimeline, complete: Mapping[_Call, int]) -> StepShares
     for op in timeline.ops:
         if not op.is_collective:
             part = _part_of(op)
-            # Servers are asked at a step's beginning for what comes at its end; till this rank has given its own part
-            # it is not for others that it waits.
+            # A wait on a server starts at the step's beginning, for a result at its end. Until this rank has pushed its
+            # own gradients, it does not wait for other ranks.
             is_for_others = part is Part.WAITING and op.process.is_server
             busy[part].append((max(op.start_ns, pushed_ns) if is_for_others else op.start_ns, op.end_ns))
     for call, op in _collectives(timeline):

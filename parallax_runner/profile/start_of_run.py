@@ -1,4 +1,4 @@
-"""Before the processes start: old files must not be taken for this run's, and steps that are over are named."""
+"""Prepares the profile before the processes start: removes old files, and names steps that are already done."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def prepare(profile: ProfileConfig, *, first_step: int) -> None:
-    """Called before each attempt, which begins when `first_step` steps are done.
+    """Prepares each attempt, which begins when `first_step` steps are done.
 
-    Removes the RunMetadata of later steps: they will be done again, and a trace of which one rank is from this attempt
-    and the other from an earlier one would show a step that never was. Does nothing if nothing is profiled.
+    Removes the RunMetadata of later steps, because they are run again. A trace that mixes ranks of this attempt with
+    ranks of an earlier one would show a step that never happened. Does nothing if nothing is profiled.
     """
     if profile.name == "off":
         return
@@ -28,7 +28,7 @@ def prepare(profile: ProfileConfig, *, first_step: int) -> None:
         if step > first_step:
             for path in by_rank.values():
                 path.unlink(missing_ok=True)
-                with contextlib.suppress(OSError):  # there is more in it
+                with contextlib.suppress(OSError):  # the folder is not empty
                     path.parent.rmdir()
     for name in DERIVED:
         (folder / name).unlink(missing_ok=True)

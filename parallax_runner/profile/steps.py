@@ -1,4 +1,4 @@
-"""Which steps are profiled."""
+"""Selects the steps that are profiled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from parallax_runner.config.schema import ProfileConfig
 
 
 def profiled_steps(profile: ProfileConfig) -> Container[int]:
-    """The numbers of the steps, counted from 1, as in `train.steps`; to ask for one takes the same time for any."""
+    """Returns the numbers of the profiled steps, counted from 1 as in `train.steps`. Membership tests take constant
+    time."""
     if profile.name == "steps":
         return frozenset(profile.steps)
     if profile.name == "range":
@@ -17,7 +18,7 @@ def profiled_steps(profile: ProfileConfig) -> Container[int]:
 
 
 def listed_until(profile: ProfileConfig, last: int) -> list[int]:
-    """The steps to be profiled that are not beyond the step `last`, in order."""
+    """Returns the steps to profile up to the step `last`, in order."""
     if profile.name == "range":
         start, end = profile.range
         return list(range(start, min(end, last + 1)))

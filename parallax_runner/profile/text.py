@@ -1,4 +1,4 @@
-"""What a profile says, for people to read: tables of shares and of the heaviest ops."""
+"""Writes a profile as text: tables of shares and of the heaviest ops."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ WIDTH = 160  # columns
 HEAVIEST, TYPES, WAITED = 30, 15, 10  # rows
 
 NOTES = (
-    "Times are of steps with a full trace, which takes time itself. An op's time is that in its kernel.",
-    "Ops run side by side, so the tables of ops add up to more than a step; their shares are of the time of all ops "
-    "that do not only wait, over all ranks and steps.",
-    "The parts of a step do add up: from the first op's start to the last op's end, each moment counts as the first of",
+    "Times include the overhead of a full trace. An op's time is the time in its kernel.",
+    "Ops run in parallel, so the tables of ops add up to more than a step. Their shares are of the total time of all "
+    "ops that do not only wait, over all ranks and steps.",
+    "The parts of a step add up to its span, from the first op's start to the last op's end. A moment counts as the "
+    "first of",
 )
 
 
 def write_text(path: Path, ranks: Sequence[StepShares], totals: OpTotals) -> None:
-    """`ranks`: all profiled steps of each rank together."""
+    """Writes the tables. `ranks` has one entry for each rank, over all its profiled steps."""
     with open(path, "w", encoding="utf-8") as file:
         console = Console(file=file, width=WIDTH, color_system=None)
         console.print(_shares(ranks))
@@ -38,16 +39,16 @@ def write_text(path: Path, ranks: Sequence[StepShares], totals: OpTotals) -> Non
 
 
 def one_line(ranks: Sequence[StepShares]) -> str:
-    """«compute 41 %, communication 12 %, …» over all ranks."""
+    """Returns the shares over all ranks: «compute 41 %, communication 12 %, …»."""
     span_ns = sum(one.span_ns for one in ranks)
     shares = {part: sum(one.parts_ns[part] for one in ranks) / span_ns for part in Part}
     return ", ".join(f"{part.value} {share:.0%}" for part, share in shares.items())
 
 
 def _shares(ranks: Sequence[StepShares]) -> Table:
-    table = Table(title="Where the time of a step goes", title_justify="left")
+    table = Table(title="Where a step's time goes", title_justify="left")
     table.add_column("rank")
-    numbers = ("steps", "ms a step", *(part.value for part in Part), "communicating, ms", "of it behind compute")
+    numbers = ("steps", "ms per step", *(part.value for part in Part), "communicating, ms", "hidden behind compute")
     for title in numbers:
         table.add_column(title, justify="right")
     for one in ranks:
@@ -79,7 +80,7 @@ def _heaviest(totals: OpTotals) -> Table:
 
 
 def _types(totals: OpTotals) -> Table:
-    table = Table(title=f"The {TYPES} heaviest types of ops", title_justify="left")
+    table = Table(title=f"The {TYPES} heaviest op types", title_justify="left")
     for title in ("type", "class"):
         table.add_column(title)
     for title in ("count", "total ms", "mean ms", "share"):

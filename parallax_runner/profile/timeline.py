@@ -1,4 +1,4 @@
-"""The noun of this stage: what ran when, in one step, as one rank's session saw it."""
+"""The timeline of one step: what ran when, as one rank's session saw it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from parallax_runner.profile.op_classes import OpClass, class_of, is_collective, is_push
 
-# «[cpu 1.2MB 0.5MB] name = Type(inputs)»: memory comes first where there is much of it.
+# «[cpu 1.2MB 0.5MB] name = Type(inputs)»: memory comes first if it is large.
 _LABEL = re.compile(r"(?:\[[^\]]*\] ?)*(?P<name>.*?) = (?P<type>\w+)\(.*", re.DOTALL)
 # «[768B] [45.8Mb/s] edge_311_NAME from DEVICE to DEVICE»
 _TRANSFER = re.compile(
@@ -23,7 +23,7 @@ _SERVER_JOB = "ps"
 
 @dataclass(frozen=True, order=True)
 class Process:
-    """A worker, by its rank, or a server; sorted, workers come first."""
+    """A worker, identified by its rank, or a server. Workers sort before servers."""
 
     is_server: bool
     index: int
@@ -34,9 +34,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One execution, on `device` (as `CPU:0`) of a process; times are that process's own clock, in ns since 1970.
+    """One execution of an op on `device` (like `CPU:0`) of a process.
 
-    `sent_bytes` and `sender` are those of a transfer between processes, whose `name` is that of the op it comes from.
+    Times are in ns since 1970 by the process's own clock. `sent_bytes` and `sender` are set for a transfer between
+    processes. The `name` of a transfer is the name of the op that it comes from.
     """
 
     name: str
@@ -51,18 +52,18 @@ class Op:
 
     @property
     def is_collective(self) -> bool:
-        """Whether ranks do this together."""
+        """Whether the op is a collective."""
         return is_collective(self.type, self.name)
 
     @property
     def is_push(self) -> bool:
-        """Whether it hands a gradient of this rank to a server."""
+        """Whether the op sends a gradient of this rank to a server."""
         return is_push(self.type)
 
 
 @dataclass(frozen=True)
 class StepTimeline:
-    """All that one rank's session ran in a step: its own ops, and those that servers ran for it. Sorted by start."""
+    """All ops that one rank's session ran in a step, on the rank and on servers, sorted by start."""
 
     rank: int
     step: int
@@ -80,7 +81,7 @@ class StepTimeline:
 
 
 def read_timeline(path: Path, *, rank: int, step: int) -> StepTimeline:
-    """Reads a file that a rank has written. Raises ValueError where it is not RunMetadata, or no op is in it."""
+    """Reads a file that a rank has written. Raises ValueError if it is not RunMetadata or contains no op."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorflow.core.protobuf import config_pb2
 
@@ -93,16 +94,16 @@ def read_timeline(path: Path, *, rank: int, step: int) -> StepTimeline:
 
 
 def timeline_of(run_metadata: Any, *, rank: int, step: int) -> StepTimeline:
-    """What a RunMetadata holds. Raises ValueError where no op is in it."""
+    """Returns the timeline of a RunMetadata. Raises ValueError if it contains no op."""
     ops = sorted(_ops(run_metadata, rank), key=lambda op: (op.start_ns, op.end_ns))
     if not ops:
-        raise ValueError(f"step {step} of worker {rank} was traced, and no op is in it")
+        raise ValueError(f"step {step} of worker {rank} was traced, but its trace contains no op")
     return StepTimeline(rank=rank, step=step, ops=tuple(ops))
 
 
 def _ops(run_metadata: Any, rank: int) -> Iterator[Op]:
     for stats in run_metadata.step_stats.dev_stats:
-        if stats.device.endswith("/stream:all"):  # all of a GPU's streams once more
+        if stats.device.endswith("/stream:all"):  # repeats all of a GPU's streams
             continue
         process, device = _place(stats.device, rank)
         for node in stats.node_stats:
@@ -111,7 +112,7 @@ def _ops(run_metadata: Any, rank: int) -> Iterator[Op]:
 
 
 def _place(full_name: str, rank: int) -> tuple[Process, str]:
-    """A session without a cluster calls its own process `localhost`."""
+    """Returns the process and the device. A session without a cluster calls its own process `localhost`."""
     match = _DEVICE.fullmatch(full_name)
     if match is None:
         return Process(is_server=False, index=rank), full_name.strip("/")
@@ -120,7 +121,7 @@ def _place(full_name: str, rank: int) -> tuple[Process, str]:
 
 
 def _op(node: Any, process: Process, device: str) -> Op:
-    """Its time is that in its kernel, without the executor's before and after."""
+    """Returns the op with the time in its kernel, without the executor's overhead before and after."""
     start_ns = node.all_start_nanos or node.all_start_micros * 1000
     end_ns = start_ns + (node.op_end_rel_nanos or node.op_end_rel_micros * 1000)
     start_ns = min(start_ns + (node.op_start_rel_nanos or node.op_start_rel_micros * 1000), end_ns)
@@ -132,7 +133,7 @@ def _op(node: Any, process: Process, device: str) -> Op:
             sender = " ".join(map(str, _place(match["sender"], 0)))
     elif (match := _LABEL.fullmatch(node.timeline_label)) is not None:
         name, op_type = match["name"], match["type"]
-    else:  # a kernel on a GPU's stream is called «name:Type»
+    else:  # a kernel on a GPU's stream is named «name:Type»
         name, _, op_type = node.node_name.partition(":")
         op_type = op_type or "unknown"
     return Op(name, op_type, class_of(op_type, name), process, device, start_ns, end_ns, sent_bytes, sender)

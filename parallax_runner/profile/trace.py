@@ -1,8 +1,8 @@
-"""One Chrome trace of all processes: the JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""Writes one Chrome trace of all processes: JSON for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-The format: «Trace Event Format», a document of the Chromium project. A process is a worker or a server. A lane
-(«thread» in the format) holds ops of one device, one class and, on servers, one worker's session; ops of a lane do not
-overlap, for the viewers take an op that begins within another to be called by it.
+The format is the «Trace Event Format» of the Chromium project. A process is a worker or a server. A lane («thread» in
+the format) holds ops of one device and class and, on servers, of one worker's session. Ops of a lane do not overlap,
+because viewers show an op that begins within another as its callee.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from parallax_runner.profile.op_classes import OpClass
 from parallax_runner.profile.timeline import Op, Process, StepTimeline
 
-STEPS_TID = 0  # of the lane with the steps themselves; ops' lanes count from 1
+STEPS_TID = 0  # the lane with the steps; lanes of ops count from 1
 _ORDER = {OpClass.COMPUTE: 0, OpClass.COMMUNICATION: 1, OpClass.WAITING: 2}
 
 
@@ -31,18 +31,18 @@ class _Lane(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands at the left of it."""
+        """The label of the lane."""
         whose = f" for worker {self.rank}" if self.process.is_server else ""
         return f"{self.device} {self.op_class.value}{whose}" + (f" ({self.number + 1})" if self.number else "")
 
     @property
     def position(self) -> tuple[Any, ...]:
-        """Where it stands among the lanes of its process."""
+        """The sort key of the lane within its process."""
         return self.device, self.rank, _ORDER[self.op_class], self.number
 
 
 class TraceWriter:
-    """Writes a trace, which appears when the block ends without an error. Steps are added in their order."""
+    """Writes a trace. The file appears when the block ends without an error. Add steps in order."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._partial = path, path.with_name(f".{path.name}.partial")
@@ -71,7 +71,7 @@ class TraceWriter:
             self._partial.unlink(missing_ok=True)
 
     def add(self, timelines: Iterable[StepTimeline]) -> None:
-        """What all ranks' sessions ran in one step."""
+        """Adds the timelines of all ranks in one step."""
         timelines = list(timelines)
         if self._origin_ns is None:
             self._origin_ns = min(timeline.start_ns for timeline in timelines)
@@ -98,7 +98,7 @@ class TraceWriter:
     def _complete(
         self, pid: int, tid: int, name: str, category: str, start_ns: int, end_ns: int, arguments: dict[str, Any]
     ) -> None:
-        """An event with a duration; times are microseconds."""
+        """Writes an event with a duration. The format's times are in microseconds."""
         assert self._origin_ns is not None
         times = {"ts": (start_ns - self._origin_ns) / 1000, "dur": (end_ns - start_ns) / 1000}
         self._event({"name": name, "cat": category, "ph": "X", **times, "pid": pid, "tid": tid, "args": arguments})
@@ -124,7 +124,7 @@ class TraceWriter:
 
 
 def _in_lanes(timeline: StepTimeline) -> Iterable[tuple[_Lane, Op]]:
-    """Gives each op the first lane of its kind that is free; ops are sorted by their start."""
+    """Yields each op with the first free lane of its kind. Ops must be sorted by start."""
     free: dict[_Lane, list[int]] = defaultdict(list)  # numbers of lanes, a heap
     running: dict[_Lane, list[tuple[int, int]]] = defaultdict(list)  # (end, number of the lane), a heap
     lanes: dict[_Lane, int] = defaultdict(int)

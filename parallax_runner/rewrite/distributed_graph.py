@@ -116,11 +116,11 @@ class Behind:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What is prepared for a step before it runs: its random draws, and rows that no earlier step still changes.
+    """The preparation of a step before it runs: its random draws, and rows that no earlier step still changes.
 
     `features` are the placeholders for the step's batch, by feature. `first` prepares the first step. Every other step
-    is prepared in two runs while the step before it runs. The first run fetches `asked` and `route`, and is fed the
-    same values as that step. The second run fetches `rows`, and is fed `route`. `behind` is None if every step applies
+    is prepared while the step before it runs: `asked` and `rows` are fetched, and the same values are fed as to that
+    step. `rows` can also be fetched in a second run that is only fed `route`. `behind` is None if every step applies
     its whole update.
     """
 
@@ -146,11 +146,11 @@ class DistributedGraph:
     `initialize` runs first on the chief. Then `release`, an op on the chief, tells the other workers that the variables
     on servers exist; `wait`, an op on the others, waits for that. Then `agree` runs on all ranks at once and gives
     every rank the chief's values of replicated variables. A new session on existing variables runs only `open_inputs`,
-    the part of `initialize` that opens tables and iterators. `open_late_inputs` runs after either of them and opens
-    iterators that look something up in a table.
+    the part of `initialize` that opens tables and iterators. `open_late_inputs` runs after `initialize` or
+    `open_inputs`, and opens iterators that look something up in a table.
 
-    `train_op` is one synchronous step. `sent_bytes` (float64) counts the bytes that a step exchanges with collectives
-    and servers in both directions, if it is fetched with the step: one entry for each variable of the plan, in the
+    `train_op` is one synchronous step. `sent_bytes` (float64), fetched with a step, counts the bytes that the step
+    sends to collectives and servers and gets back from servers. It has one entry for each variable of the plan, in the
     plan's order, and a last entry for bytes that belong to no single variable. `applied` (scalar, bool) tells whether
     the step changed the variables; None if every step does. `device` is where this worker's own ops run.
 

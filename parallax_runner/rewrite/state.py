@@ -84,12 +84,12 @@ class Rewrite:
     more. `step_ops` are ops that a step runs beside the train op. `sent` lists what is sent for this rank. `applied`
     tells whether the step changes variables, if that can vary. `stands_for` is as in `DistributedGraph`.
 
-    `placements` says where variables and slots are that are not whole on each rank. `counters` are the variables that
+    `placements` says where each variable or slot is that is not whole on every rank. `counters` are the variables that
     are on server 0, one for all replicas. `pushes` maps a gradient's name to the tensors that are pushed instead of it,
-    or to None if nothing is pushed. `pulled` is what servers send for the reads of a variable that wait for nothing.
-    `updated` is an op that runs after all updates of a step on servers. `known_ids` says which ids looked up which rows
-    of variables that are spread over ranks. `row_orders` maps a number of rows to the order that sorts rows collected
-    from all ranks.
+    or to None if nothing is pushed. `pulled` maps a variable to the value that servers send for all its reads without
+    control inputs. `updated` is an op that runs after all updates of a step on servers. `known_ids` says which ids
+    looked up which rows of variables that are spread over ranks. `row_orders` maps a number of rows to the order that
+    sorts rows collected from all ranks.
     """
 
     single: SingleDeviceGraph

@@ -1,1 +1,1 @@
-"""Looks for the number of pieces with which a step takes least time; told times, it launches nothing itself."""
+"""Searches for the number of pieces with the shortest step. It works on measured times and launches nothing itself."""

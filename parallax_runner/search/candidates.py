@@ -1,4 +1,4 @@
-"""Which number of pieces to try next: the one from which most is to be hoped."""
+"""Chooses the number of pieces to try next: the one with the largest expected improvement."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from parallax_runner.search.fit import estimate, fit
 from parallax_runner.search.trial import Trial
 
 MOST_TRIALS = 8
-# So many standard errors of the best time are noise: a number that is exactly as fast, and as badly known, promises 0.4
-# of them by chance alone (the mean of the positive half of a normal distribution).
+# Expected improvements below this multiple of the best time's standard error are noise: an equally fast number with the
+# same error promises 0.4 standard errors by chance (the mean of the positive part of a normal distribution).
 NOISE = 0.4
-# How far beyond what was tried the next number may be, as a factor: the curve is a guess there, and bad steps cost.
+# The next number may leave the tried range by at most this factor: the curve is a guess there, and slow steps are
+# costly.
 REACH = 4
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers of pieces that may be tried, `least` to `most`, beginning with `start`."""
+    """The numbers of pieces that may be tried: `least` to `most`, beginning with `start`."""
 
     start: int
     least: int
     most: int
 
     def grid(self) -> list[int]:
-        """`start` doubled and halved again and again, and the bounds: ascending."""
+        """Returns `start`, its repeated doubles and halves within the bounds, and the bounds, in ascending order."""
         found = {self.start, self.least, self.most}
         above, below = self.start, self.start
         while (above := 2 * above) < self.most:
@@ -38,12 +39,12 @@ class Range:
 
 
 def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
-    """The next number to try after these; None where no other promises more than the noise of the best time.
+    """Returns the next number to try, or None if no number promises more than the noise of the best time.
 
-    What a number promises is its expected improvement: the mean, over all curves that the trials leave possible, of how
-    much faster it is than the best so far, nothing where it is slower (Jones and others 1998). It is high where the
-    curve is low, and where little is known. On either side of the start at least one number is tried, whatever the
-    curve says: with less than a piece a server fewer connections are in use, which it knows nothing of.
+    A number promises its expected improvement (Jones and others 1998): the mean, over all curves that are possible
+    given the trials, of how much faster it is than the best so far, counted as 0 if it is slower. It is high where the
+    curve is low or uncertain. At least one number on each side of the start is tried, whatever the curve says: with
+    less than one piece per server, fewer connections are in use, and the curve does not model that.
     """
     if not trials:
         return allowed.start

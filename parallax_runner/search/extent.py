@@ -1,4 +1,4 @@
-"""Which numbers of pieces can be tried with a plan."""
+"""Determines which numbers of pieces can be tried with a plan."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan, Route, VariablePlan
 from parallax_runner.search.candidates import Range
 
-# Where no bound is given. Pieces are there to be worked on side by side, and few servers have more cores.
+# The default bound. Pieces are processed in parallel, and few servers have more cores.
 PIECES_PER_SERVER = 64
 
 
 def may_change(config: RunConfig, plan: Plan) -> bool:
-    """Whether a run's number of pieces may change while its processes live: where all steps are of all ranks, so that
-    between two of them nobody uses a variable, and where the loop of steps is our own, not a script's."""
+    """Returns whether a run's number of pieces may change while its processes run.
+
+    That needs steps that wait for all ranks, so that no rank uses a variable between two steps, and our own training
+    loop rather than a script's.
+    """
     return (
         config.partition.name == "search"
         and config.action in ("train", "search")
@@ -25,12 +28,13 @@ def may_change(config: RunConfig, plan: Plan) -> bool:
 
 
 def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
-    """The numbers between `least` and `most` for the sparse variables that a plan has on servers, none if there are
-    none. It begins with a piece a server, the fewest that let all servers work (the original's one server a host).
+    """Returns the numbers between `least` and `most` for the sparse variables that a plan has on servers, or None
+    without such variables. The range starts with one piece per server, the smallest number that uses all servers (as in
+    the original, with one server per host).
 
-    The number is the largest variable's; smaller ones get fewer. Numbers below the pieces that `plan`, made for one,
-    has are not tried: a script's own partitioner wants them. Raises PlanError where the largest has fewer than `least`
-    rows, and where the script wants more than `most`.
+    The number is that of the largest variable; smaller ones get fewer pieces. `plan` is made for one piece. If it has
+    more pieces, a script's own partitioner wants them, and smaller numbers are not tried. Raises PlanError if the
+    largest variable has fewer than `least` rows, or if the script wants more than `most` pieces.
     """
     cut = _cut(plan)
     if not cut:

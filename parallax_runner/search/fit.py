@@ -1,4 +1,4 @@
-"""The curve through measured times, how sure it is, and which of the numbers that were tried is chosen by it."""
+"""Fits a curve to measured times, estimates its uncertainty, and chooses one of the numbers that were tried."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from scipy.optimize import nnls
 
 from parallax_runner.search.trial import Choice, Curve, Trial
 
-# The curve has as many unknowns.
+# The curve has this number of unknowns.
 LEAST_POINTS = 3
-# Real times leave any curve of this form by such a share of a step's time, alike for numbers of pieces that are less
-# than so many doublings apart: below one piece a server, say, fewer connections are in use.
+# Real times deviate from any curve of this form by this fraction of a step's time. The deviation is similar for numbers
+# of pieces that are less than this many doublings apart. For example, fewer connections are in use below one piece per
+# server.
 MISFIT_SHARE, MISFIT_DOUBLINGS = 0.08, 1.0
 DRAWS = 300
 SEED = 1
@@ -22,28 +23,29 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Fit:
-    """What trials say of a step's time: the likeliest curve, and with `secs` what else they leave possible."""
+    """What trials tell about a step's time: the likeliest curve and, by `secs`, its uncertainty."""
 
     curve: Curve
     trials: tuple[Trial, ...]
     scale: float
 
     def secs(self, partitions: float) -> np.ndarray:
-        """A step's time with so many pieces: [DRAWS] draws from its posterior.
+        """Returns a step's time with this number of pieces, as [DRAWS] draws from its posterior.
 
-        Each is a least-squares solution for measurements and prior that are moved by their errors at random, which is a
-        draw from the posterior where no bound is met (Papandreou and Yuille 2010), and never negative where one is.
+        Each draw is a least-squares solution for measurements and a prior that are shifted at random by their errors.
+        This is an exact draw from the posterior if no bound is active (Papandreou and Yuille 2010); otherwise its
+        coefficients are still not negative.
         """
         return _draws(self.trials, partitions, self.scale)
 
 
 @functools.lru_cache(maxsize=64)
 def fit(trials: tuple[Trial, ...]) -> Fit:
-    """Weighted least squares with thetas that are not negative, each trial weighed by its error and the misfit.
+    """Fits non-negative thetas by least squares, with each trial weighted by its error and the misfit.
 
-    Before anything is measured each term may be all of a step's time, so that one trial has a fit as well. Where trials
-    are further from any curve than their errors and the misfit allow, one was disturbed, or the curve has another form:
-    then all is less sure, by that factor (Birge 1932).
+    The prior lets each term be all of a step's time, so that even one trial has a fit. If trials are further from any
+    curve than their errors and the misfit allow, a trial was disturbed or the curve has another form. All errors then
+    grow by that factor (Birge 1932).
     """
     rows, secs, covariance = _measured(trials)
     root = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -56,12 +58,12 @@ def fit(trials: tuple[Trial, ...]) -> Fit:
 
 
 def curve_of(trials: Sequence[Trial]) -> Curve | None:
-    """The likeliest curve, None for fewer than three points."""
+    """Returns the likeliest curve, or None for fewer than three points."""
     return fit(tuple(trials)).curve if len({trial.partitions for trial in trials}) >= LEAST_POINTS else None
 
 
 def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
-    """A tried number's time and its standard error, by its trial, its neighbours' and the curve."""
+    """Returns the time and standard error of a tried number, from its trial, its neighbours and the curve."""
     draws = found.secs(trial.partitions)
     return float(draws.mean()), float(draws.std())
 
@@ -74,7 +76,7 @@ def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.nda
     at = np.array([*(trial.partitions for trial in trials), partitions])
     misfits = scale**2 * _misfit(at, typical_secs)
     noise = np.random.default_rng(SEED).normal(size=(DRAWS, 2 * number + 4))
-    # By Cholesky the misfits of the trials come first: they are the same whatever number is asked for.
+    # In the Cholesky factor the trials come first, so their misfits do not depend on the requested number.
     drawn = noise[:, : number + 1] @ np.linalg.cholesky(misfits + 1e-12 * misfits[0, 0] * np.eye(number + 1)).T
     errors = scale * np.array([trial.error_secs for trial in trials]) * noise[:, number + 1 : 2 * number + 1]
     moved = secs - drawn[:, :number] - errors
@@ -91,7 +93,8 @@ def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.nda
 
 
 def _measured(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Terms [trials, 3], seconds, and the covariance of what leads away from the curve."""
+    """Returns the terms [trials, 3], the seconds [trials], and the covariance [trials, trials] of deviations from the
+    curve."""
     rows = np.array([_terms(trial.partitions) for trial in trials])
     secs = np.array([trial.secs for trial in trials])
     errors = np.array([trial.error_secs for trial in trials])
@@ -120,9 +123,10 @@ def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def choose(trials: Sequence[Trial]) -> Choice:
-    """Of the numbers that were tried the one with the least time, by its trial and the curve; the smaller of equals.
+    """Chooses the tried number with the least time by its trial and the curve, or the smaller one of equals.
 
-    Not one between: the search goes on while another promises more than noise, and what was measured is no guess.
+    It never chooses a number between: the search continues while another promises more than noise, and a measured
+    number is no guess.
     """
     found = fit(tuple(trials))
     (secs, error_secs), partitions = min((estimate(trial, found), trial.partitions) for trial in trials)

@@ -1,4 +1,4 @@
-"""Draws a search: measured times, the curve through them, and the choice."""
+"""Plots a search: measured times, the fitted curve, and the choice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from parallax_runner.search.trial import Choice, Trial
 FILE_NAME = "partition_search.png"
 SIZE_INCHES = (7.0, 4.0)
 CURVE_POINTS = 201
-BAND_EVERY = 8  # points of the curve
-LIKELY_PERCENT = (5, 95)  # of the times that the trials leave possible, between these
+BAND_EVERY = 8  # one point of the band per this many points of the curve
+LIKELY_PERCENT = (5, 95)  # percentiles of the possible times, the limits of the band
 
 
 def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
-    """Writes an image; `choice` is None where the search did not come to its end."""
-    # Not pyplot, which would look for a display; and only here, since it takes a while to be imported.
+    """Writes an image. `choice` is None if the search did not finish."""
+    # Not pyplot, which would look for a display. Imported here because the import is slow.
     import numpy as np
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""A search as a file: what it was made for, what it measured, and what it chose once it has."""
+"""The file of a search: what it was made for, what it measured and, at the end, what it chose."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ FILE_NAME = "choice.json"
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a search; `choice` is None while it has not come to its end."""
+    """The state of a search. `choice` is None until it is finished."""
 
     trials: tuple[Trial, ...] = ()
     choice: Choice | None = None
 
 
 def in_run(run_dir: Path) -> Path:
-    """Where a run keeps its search."""
+    """Returns the path of a run's own search."""
     return run_dir / FOLDER / FILE_NAME
 
 
 def in_cache(cache: Path, made_for: Mapping[str, Any]) -> Path:
-    """Where all runs find what was searched for the same."""
+    """Returns the path under which all runs share a search for the same settings."""
     key = hashlib.sha256(json.dumps([FORMAT, made_for], sort_keys=True).encode()).hexdigest()[:32]
     return cache / "partitions" / f"{key}.json"
 
 
 def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, Any], path: Path) -> None:
-    """Writes the file; `made_for` is JSON."""
+    """Writes the file. `made_for` has JSON values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     chosen = None if choice is None else {key: value for key, value in dataclasses.asdict(choice).items()}
     if chosen is not None:
-        del chosen["trials"]  # they stand beside it
+        del chosen["trials"]  # stored separately
     fields = {"made_for": dict(made_for), "trials": [dataclasses.asdict(trial) for trial in trials], "choice": chosen}
     write_whole(path, json.dumps(fields, indent=1) + "\n")
 
 
 def load(made_for: Mapping[str, Any], path: Path) -> Record:
-    """What an earlier search has left; nothing where there was none, or for another graph or cluster."""
+    """Loads an earlier search; an empty record if there is none, or if it is for another graph or cluster."""
     try:
         fields = json.loads(read_regular(path))
         if fields["made_for"] != made_for:
@@ -60,5 +60,5 @@ def load(made_for: Mapping[str, Any], path: Path) -> Record:
             return Record(trials)
         curve = None if chosen["curve"] is None else Curve(**chosen["curve"])
         return Record(trials, Choice(**chosen | {"trials": trials, "curve": curve}))
-    except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
+    except (OSError, ValueError, KeyError, TypeError):  # no file, or not one of this version
         return Record()

@@ -1,4 +1,4 @@
-"""The nouns of a search: what was measured, the curve through it, and what was chosen."""
+"""The data of a search: measured trials, the fitted curve, and the choice."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-# Of each trial: the first steps of a session pay for its set-up.
+# Steps that each trial discards: the first steps of a session include its set-up.
 WARM_UP_STEPS = 5
-# Behind them; of one alone nobody would know how far to trust it.
+# Minimum measured steps after warm-up; one sample gives no error estimate.
 LEAST_STEPS = 2
-# Two trials of one number differ by so much of a step's time though all their steps agree: other loads, other data.
+# Two trials of one number may differ by this fraction of a step's time even if their own steps agree, because load and
+# data differ.
 DRIFT_SHARE = 0.01
-# Of a normal distribution: the standard deviation is so many median deviations, and a median's error so many of a
-# mean's.
+# For a normal distribution: the ratio of standard deviation to median deviation, and of the error of a median to that
+# of a mean.
 DEVIATIONS, MEDIAN_TO_MEAN = 1.4826, 1.2533
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Some steps with sparse variables in `partitions` pieces; `step_secs` are the seconds of each measured step."""
+    """A few steps with sparse variables in `partitions` pieces. `step_secs` are the seconds of each measured step."""
 
     partitions: int
     step_secs: tuple[float, ...]
 
     @classmethod
     def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]]) -> Self:
-        """From the seconds of all steps on each rank: but for the first ones, of each step those of the slowest rank,
-        which a synchronous step takes."""
+        """Makes a trial from the seconds of all steps on each rank. The first steps are dropped. A step takes the time
+        of its slowest rank, because steps are synchronous."""
         steps = [max(secs) for secs in zip(*by_rank.values(), strict=False)]
         return cls(partitions, tuple(steps[min(WARM_UP_STEPS, len(steps) - 1) :]))
 
     @property
     def secs(self) -> float:
-        """The step's time: the median, which a pause of the machine in one of the steps does not move."""
+        """The step's time: the median, which a pause of the machine in one step does not change."""
         return statistics.median(self.step_secs)
 
     @property
     def error_secs(self) -> float:
-        """The standard error of `secs`: of the median, by the steps' median deviation, and what trials drift by."""
+        """The standard error of `secs`, from the median deviation of the steps and the drift between trials."""
         deviation = statistics.median(abs(secs - self.secs) for secs in self.step_secs)
         of_median = MEDIAN_TO_MEAN * DEVIATIONS * deviation / math.sqrt(len(self.step_secs))
         return math.hypot(of_median, DRIFT_SHARE * self.secs)
@@ -48,23 +49,23 @@ class Trial:
 
 @dataclass(frozen=True)
 class Curve:
-    """t(P) = theta0 + theta1 / P + theta2 · P, in seconds: what no splitting changes, what pieces do side by side, and
-    what each piece costs (Parallax, EuroSys 2019, section 3.2)."""
+    """t(P) = theta0 + theta1 / P + theta2 · P, in seconds (Parallax, EuroSys 2019, section 3.2). The terms are the
+    constant part, the work that pieces share in parallel, and the overhead of each piece."""
 
     theta0: float
     theta1: float
     theta2: float
 
     def secs(self, partitions: float) -> float:
-        """The step's time with so many pieces."""
+        """Returns the step's time with this number of pieces."""
         return self.theta0 + self.theta1 / partitions + self.theta2 * partitions
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The number of pieces to train with; `trials` in the order they were made, `curve` None where they are too few.
-    `secs` is what a step should take with it, by the trial of that number and the curve, and `error_secs` its standard
-    error."""
+    """The number of pieces to train with. `trials` are in the order of measurement, and `curve` is None if they are too
+    few. `secs` is the expected time of a step with this number, by its trial and the curve, and `error_secs` its
+    standard error."""
 
     partitions: int
     trials: tuple[Trial, ...]

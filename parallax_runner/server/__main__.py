@@ -1,4 +1,4 @@
-"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. Holds variables, does what ranks' graphs put there."""
+"""One server: `python -m parallax_runner.server RUN_DIR INDEX`. It holds variables and runs the ops placed on it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def serve(run_dir: Path, index: int, client: ControlClient) -> None:
 
 
 if __name__ == "__main__":
-    if wire.CONTROL_ADDRESS not in os.environ:  # started by hand or by a scheduler, and not by a driver
+    if wire.CONTROL_ADDRESS not in os.environ:  # started by hand or by a scheduler, not by a driver
         from parallax_runner.frontdoors.entry import start
 
         sys.exit(start("server", sys.argv[1:]))

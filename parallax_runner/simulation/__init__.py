@@ -1,1 +1,1 @@
-"""Predicts steps of clusters that are not there, from one measurement and the cost model; it starts nothing."""
+"""Predicts steps of hypothetical clusters from one measurement and the cost model. Starts no processes."""

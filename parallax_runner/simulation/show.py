@@ -1,4 +1,4 @@
-"""A simulation as a table for people, as Markdown, and as a plot."""
+"""Shows a simulation as a table, as Markdown, and as a plot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = (
 
 
 def rows(simulation: Simulation) -> list[tuple[str, ...]]:
-    """Of a few numbers of workers a row for each way to communicate."""
+    """Returns, for some numbers of workers, a row for each way to communicate."""
     most = max(point.workers for point in simulation.points)
     shown = [
         point
@@ -37,7 +37,7 @@ def rows(simulation: Simulation) -> list[tuple[str, ...]]:
 
 
 def table(simulation: Simulation) -> Table:
-    """For the terminal."""
+    """Returns the table for the terminal."""
     found = Table(title="modelled, not measured", title_justify="left")
     for column in HEAD:
         found.add_column(column, justify="left" if column in ("comm", "routes") else "right")
@@ -51,7 +51,7 @@ def table(simulation: Simulation) -> Table:
 
 
 def markdown(simulation: Simulation) -> str:
-    """The same table, and below it what was assumed."""
+    """Returns the same table in Markdown, followed by the assumptions."""
     lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
     lines += [f"| {' | '.join(row)} |" for row in rows(simulation)]
     assumed = [f"- {assumption}" for assumption in simulation.assumptions]
@@ -59,9 +59,9 @@ def markdown(simulation: Simulation) -> str:
 
 
 def draw(simulation: Simulation, path: Path, title: str) -> None:
-    """Throughput and efficiency over workers, a line a way to communicate, and one for as many devices alone. `title`
-    says of what model and links."""
-    # Not pyplot, which would look for a display; and only here, since it takes a while to be imported.
+    """Plots throughput and efficiency over workers, with a line for each way to communicate and one for ideal scaling.
+    `title` names the model and the links."""
+    # Not pyplot, which would look for a display. Imported here because the import is slow.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
@@ -82,7 +82,7 @@ def draw(simulation: Simulation, path: Path, title: str) -> None:
     left.plot([1, most], [rate, rate * most], ":", color="0.5", label="ideal")
     right.plot([1, most], [100, 100], ":", color="0.5", label="ideal")
     left.set(xlabel="workers", ylabel="words/s" if has_words else "examples/s")
-    right.set(xlabel="workers", ylabel="% of as many devices alone")
+    right.set(xlabel="workers", ylabel="% of ideal throughput")
     for axes in (left, right):
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

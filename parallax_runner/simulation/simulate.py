@@ -1,4 +1,4 @@
-"""From a measurement and constants to what each way to communicate would do on 1 to N workers: modelled, all of it."""
+"""Models the performance of each way to communicate on 1 to N workers from a measurement and constants."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 
 COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
-# All numbers of workers up to here, beyond only those that a table shows.
+# Up to here, all numbers of workers are simulated; for more, only those that a table shows.
 MOST_IN_A_ROW = 64
 
 
 @dataclass(frozen=True)
 class Point:
-    """One way to communicate on so many workers: milliseconds of a step, throughput of all workers together, and
-    `efficiency`, the share of so many times one device's throughput. `routes` has how many variables take each."""
+    """One way to communicate on a number of workers: milliseconds of a step, and throughput of all workers together.
+    `efficiency` is the fraction of `workers` times one device's throughput. `routes` has the number of variables by
+    route."""
 
     comm: str
     workers: int
@@ -45,13 +46,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Simulation:
-    """All points, those of one `comm` in ascending number of workers, and what was assumed."""
+    """All points, in ascending number of workers for each `comm`, and the assumptions."""
 
     points: tuple[Point, ...]
     assumptions: tuple[str, ...]
 
     def at(self, comm: str, workers: int) -> Point:
-        """One point. Raises KeyError where there is none."""
+        """Returns one point. Raises KeyError if there is none."""
         for point in self.points:
             if (point.comm, point.workers) == (comm, workers):
                 return point
@@ -66,10 +67,10 @@ def simulate(
     workers_per_host: int,
     options: CommOptions,
 ) -> Simulation:
-    """Every way to communicate on 1 to `workers` ranks, with a server on each host, as the original has them. Of
-    `options` it takes compression and those of servers: all steps wait for all workers.
+    """Simulates every way to communicate on 1 to `workers` ranks, with a server on each host, as in the original
+    Parallax. Only compression and the server options of `options` are used: all steps wait for all workers.
 
-    Raises PlanError where none can be modelled.
+    Raises PlanError if no way to communicate can be modelled.
     """
 
     options = CommOptions(ps=options.ps, compression=options.compression)
@@ -101,14 +102,14 @@ def _load(measured: Measured, servers: int, constants: Constants, ps: PsOptions,
 
 
 def numbers_of_workers(most: int) -> list[int]:
-    """1 to `most`; of more than can be told apart in a plot, powers of two."""
+    """Returns 1 to `most`, or powers of two if these are too many for a plot."""
     if most <= MOST_IN_A_ROW:
         return list(range(1, most + 1))
     return shown_numbers(most)
 
 
 def shown_numbers(most: int) -> list[int]:
-    """Powers of two below `most`, and `most`."""
+    """Returns the powers of two below `most`, and `most`."""
     powers = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent < most]
     return [*powers, most]
 
@@ -116,7 +117,7 @@ def shown_numbers(most: int) -> list[int]:
 def _point(comm: str, model: CostModel) -> Point:
     assert model.measured is not None
     variables, workers = model.measured.variables, model.cluster.workers
-    if workers == 1:  # one device, whatever was asked for
+    if workers == 1:  # one device, whatever `comm` is
         routes = dict.fromkeys((variable.name for variable in variables), LOCAL.name)
     else:
         request = PlanRequest(
@@ -132,7 +133,7 @@ def _point(comm: str, model: CostModel) -> Point:
         routes = {planned.name: planned.route for planned in plan.variables}
     compute_secs, step_secs = model.compute_secs(), model.step_secs(variables, routes)
     if compute_secs is None or step_secs is None:
-        raise PlanError("simulate: nobody knows how many rows a step touches: measure the graph anew")
+        raise PlanError("simulate: the number of rows that a step touches is unknown: measure the graph again")
     step_secs = model.measured.step_secs if workers == 1 else step_secs
     costs = [model.cost(variable, routes[variable.name]) for variable in variables]
     examples_per_sec = workers * model.measured.batch_size / step_secs
@@ -155,22 +156,22 @@ def _point(comm: str, model: CostModel) -> Point:
 def _assumptions(measured: Measured, constants: Constants, workers_per_host: int) -> tuple[str, ...]:
     samples = max((rows.samples for rows in measured.rows), default=0)
     return (
-        "all numbers are modelled; nothing of this cluster was run",
+        "all numbers are modelled; nothing was run on this cluster",
         f"one device's step takes {1000 * measured.step_secs:.4g} ms, measured or given on {measured.made}",
         f"constants: {constants.source}",
-        f"{workers_per_host} worker(s) a host; the links of a host are shared by its workers and its server, of which "
-        "each host has one; sparse variables are cut into one piece a server, dense ones are whole, all placed as a "
-        "plan would, whatever cluster.servers and partition say",
-        "steps wait for all workers, of one replica each, whatever comm.sync, comm.ps.staleness, "
+        f"{workers_per_host} worker(s) per host; each host has one server, which shares the host's links with its "
+        "workers; sparse variables are cut into one piece per server, dense ones are whole, all placed as in a plan, "
+        "whatever cluster.servers and partition say",
+        "steps wait for all workers, with one replica each, whatever comm.sync, comm.ps.staleness, "
         "comm.ps.backup_workers and cluster.replicas_per_worker say; mpi gathers by Horovod's allgather",
-        "exchanges share the links one after the other, beside the computing that does not wait for them",
-        f"rows touched by several ranks together are computed from {samples} batches: the mean over choices of as "
-        "many batches as ranks; beyond, extrapolated by Chao's estimate of rows not seen"
+        "exchanges use the links one after another, in parallel with the computing that does not wait for them",
+        f"rows touched by several ranks together are computed from {samples} batches: as the mean over choices of as "
+        "many batches as ranks or, for more ranks, extrapolated with Chao's estimate of unseen rows"
         if samples
-        else "ranks touch different rows as far as there are any",
+        else "ranks touch different rows, up to all rows of a variable",
     )
 
 
 def as_json(simulation: Simulation) -> dict[str, Any]:
-    """Points and assumptions."""
+    """Returns the points and assumptions as JSON values."""
     return {"modelled": True} | dataclasses.asdict(simulation)

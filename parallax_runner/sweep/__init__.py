@@ -1,1 +1,1 @@
-"""Holds the jobs of `-m` together: what each has come to, one tracked run above them, a ranking at the end."""
+"""Manages the jobs of `-m`: the ledger of their states, a tracked parent run, and the ranking at the end."""

@@ -1,4 +1,4 @@
-"""A GPU for each of the jobs that run at a time (`sweep.device_per_job`)."""
+"""Assigns a separate GPU to each of the jobs that run at the same time (`sweep.device_per_job`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @contextmanager
 def own_gpu(sweep_dir: Path) -> Iterator[None]:
-    """Lets this process, and what it starts, see one GPU that no other job of the sweep has.
+    """Makes one GPU that no other job of the sweep uses visible to this process and its children.
 
-    The kernel gives a GPU back when its job's process dies. Raises LaunchError where all have a job.
+    The lock on the GPU is released when the job's process dies. Raises LaunchError if all GPUs are in use.
     """
     gpus = detect_gpus()
     before = os.environ.get(VISIBLE)
@@ -27,8 +27,8 @@ def own_gpu(sweep_dir: Path) -> Iterator[None]:
         gpu = next((gpu for gpu in gpus if _take(sweep_dir / FOLDER / f"gpu_{gpu}.lock", held)), None)
         if gpu is None:
             most = f"hydra.launcher.n_jobs={len(gpus)}"
-            raise LaunchError(f"sweep.device_per_job: each of the {len(gpus)} GPUs has a job: expected {most} or less")
-        # `gpu` counts those that the process sees.
+            raise LaunchError(f"sweep.device_per_job: each of the {len(gpus)} GPUs has a job: expected {most} or fewer")
+        # `gpu` is an index into the GPUs visible to this process.
         os.environ[VISIBLE] = str(gpu) if before is None else before.split(",")[gpu].strip()
         try:
             yield
@@ -41,7 +41,7 @@ def own_gpu(sweep_dir: Path) -> Iterator[None]:
 
 def _take(path: Path, held: ExitStack) -> bool:
     path.parent.mkdir(exist_ok=True)
-    file = open(path, "a")  # noqa: SIM115 - held to the end of the job
+    file = open(path, "a")  # noqa: SIM115 - held until the end of the job
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

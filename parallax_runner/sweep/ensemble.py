@@ -1,4 +1,4 @@
-"""The best jobs of a sweep as one model that averages their predictions (`sweep.ensemble`)."""
+"""Combines the best jobs of a sweep into one model that averages their predictions (`sweep.ensemble`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ MODULE = "parallax_runner.export.ensemble"
 
 
 def make_ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> str:
-    """Writes the SavedModel of the `count` best jobs to `sweep_dir/ensemble`; returns a line that says what it is.
+    """Writes the ensemble of the `count` best jobs as a SavedModel to `sweep_dir/ensemble`. Returns a line that
+    describes it.
 
-    Raises ExportError where fewer jobs have a rank, a job has left no SavedModel, or they do not fit together.
+    Raises ExportError if fewer jobs have a rank, a job has no SavedModel, or the models do not fit together.
     """
     best = [one for one in ranked if one.rank is not None][:count]
     if len(best) < count:
-        raise ExportError(f"sweep.ensemble={count}: {len(best)} jobs of the sweep have a rank")
+        raise ExportError(f"sweep.ensemble={count}: only {len(best)} of the sweep's jobs have a rank")
     members = [_saved_model_of(one) for one in best]
     folder = sweep_dir / FOLDER
     done = subprocess.run(
@@ -40,6 +41,6 @@ def _saved_model_of(job: Result) -> str:
     summary = json.loads((Path(job.run_dir) / SUMMARY).read_text(encoding="utf-8"))
     folder = summary.get("saved_model")
     if folder is None:
-        why = summary.get("saved_model_error") or "it was not asked for when the job ran"
+        why = summary.get("saved_model_error") or "it was not requested when the job ran"
         raise ExportError(f"{job.job} has no SavedModel: {why}")
     return str(folder)

@@ -1,4 +1,4 @@
-"""Groups the jobs of a sweep by what was swept over."""
+"""Groups the jobs of a sweep by the values of the swept keys."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ SEED = "train.seed"
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs that have `name` in common, such as `comm=mpi`, in the order of their ranks; '' where nothing is shared."""
+    """Jobs that share the overrides in `name`, such as `comm=mpi`, in the order of their ranks. `name` is '' if they
+    share none."""
 
     name: str
     results: tuple[Result, ...]
 
 
 def grouped(results: Sequence[Result]) -> list[Group]:
-    """Groups in the order of their best jobs.
+    """Returns the groups in the order of their best jobs.
 
-    Jobs that differ in their seeds alone are a group. Of a sweep over several keys without seeds, those that agree in
-    the key that was typed first are one. A sweep over one key is one group.
+    Jobs that differ only in their seed form a group. In a sweep over several keys without the seed, jobs with the same
+    value of the first key form a group. A sweep over one key is one group.
     """
     values = [dict(override.partition("=")[::2] for override in one.overrides) for one in results]
     swept = [

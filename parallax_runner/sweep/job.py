@@ -1,7 +1,7 @@
-"""Runs one job: the function that Hydra calls, in this process, in one of joblib's, or in a job of Slurm.
+"""Runs one job: the function that Hydra calls, in this process, in a process of joblib, or in a job of Slurm.
 
-Another process finds the function by the name of this module, so importing it makes ready what Hydra needs to name the
-job's folder.
+Another process finds the function by the name of this module, so importing the module registers what Hydra needs to
+name the job's folder.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ job_folder.register()
 
 
 def run(composed: object) -> float | None:
-    """Runs the job that Hydra has composed, and returns its objective.
+    """Runs the job that Hydra composed and returns its objective.
 
-    Raises SystemExit with the status of a plain run that failed or was stopped. Of a sweep's job it does so only where
-    the sweep is to end; a failed job among others returns the worst objective there is, or None.
+    Raises SystemExit with the exit status if a run without a sweep failed or was stopped. In a sweep, raises it only if
+    the sweep must end; otherwise a failed job returns the worst possible objective, or None.
     """
-    keep_going()  # this may be one of joblib's processes
+    keep_going()  # this may be a process of joblib
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
         return _run_in_sweep(composed, hydra)
@@ -64,7 +64,7 @@ def _run_in_sweep(composed: object, hydra: Any) -> float | None:
     with one_of_joblibs(ledger), ends_job():
         standing = ledger.claim(job, fail_fast=config.sweep.fail_fast) or _record(ledger, job, config)
     if standing.status == "interrupted" or (standing.status == "failed" and config.sweep.fail_fast):
-        # This ends the sweep, and joblib then kills the processes of the other jobs: they come to their own end first.
+        # Ending the sweep makes joblib kill the processes of the other jobs, so wait until they have ended.
         ledger.wait_until_alone()
         raise SystemExit(standing.exit_status)
     return value_for_sweeper(standing, ledger, hydra)
@@ -99,7 +99,7 @@ def value_for_sweeper(standing: Standing, ledger: Ledger, hydra: Any) -> float |
 
 
 def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
-    """Runs a job whose start is in the ledger, and adds its end there, whatever it is."""
+    """Runs a job whose start is in the ledger, and appends how it ended."""
     reached, status, told = None, 0, None
     try:
         reached = _drive(config)
@@ -114,13 +114,13 @@ def _record(ledger: Ledger, job: Job, config: RunConfig) -> Standing:
 
 
 def _is_comparable(standing: Standing, ledger: Ledger) -> bool:
-    """Whether a job's objective is what that of the sweep's first job was; says so where it is not."""
+    """Tells whether a job has the same kind of objective as the first job of the sweep. Prints a note if not."""
     first = ledger.read().objective_name
     if standing.objective_name == first:
         return True
     print(
         f"parallax_runner: {standing.job.title}: its objective ({standing.objective_name}) cannot be compared with "
-        f"that of the first job ({first}): no job gets a rank, and Optuna counts this one as the worst",
+        f"that of the first job ({first}). No job gets a rank, and Optuna counts this one as the worst",
         file=sys.stderr,
     )
     return False
@@ -136,7 +136,8 @@ def _drive(config: RunConfig) -> Objective | None:
 
 
 def _worst(hydra: Any) -> float | None:
-    """What a sweeper is told of a failed job. Optuna wants a number and goes on elsewhere; Hydra's own wants none."""
+    """Returns the objective of a failed job: the worst number for Optuna, which then tries other values; None for
+    Hydra's own sweeper."""
     if not str(hydra.sweeper.get("_target_", "")).endswith(".OptunaSweeper"):
         return None
     return -math.inf if maximizes(hydra.sweeper.get("direction")) else math.inf

@@ -1,4 +1,4 @@
-"""What the jobs of a sweep have come to: `ledger.jsonl` in the sweep's folder, one event a line, only appended to."""
+"""The state of a sweep's jobs: `ledger.jsonl` in the sweep's folder, an append-only file with one event per line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLL_SECS = 0.5
 UNNAMED = "objective of an older version"
 
 Status = Literal["finished", "failed", "interrupted", "running"]
-# An event of a job, and what the job is from then on.
+# Maps an event of a job to the job's status after it.
 JOB_EVENTS: dict[str, Status] = {
     "started": "running",
     "finished": "finished",
@@ -40,8 +40,8 @@ SUBMITTED = "submitted"
 
 @dataclass(frozen=True)
 class Job:
-    """One job: `name` is its folder's in the sweep's, `title` the swept overrides as they are typed, `overrides` all of
-    them, fixed ones included."""
+    """One job. `name` is its folder relative to the sweep's, `title` the swept overrides as typed, `overrides` all
+    overrides, including fixed ones."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Job:
 
     @classmethod
     def of(cls, sweep_dir: Path, run_dir: str, title: str, overrides: Sequence[str]) -> Job:
-        """The job that runs in a folder, as a rule one of the sweep's."""
+        """Makes the job for a run directory, which is usually inside the sweep's folder."""
         path = os.path.abspath(run_dir)
         name = os.path.relpath(path, sweep_dir)
         return cls(name, without_password(title) or name, tuple(map(without_password, overrides)), path)
@@ -58,9 +58,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a job has come to by its last event; `exit_status` is 0 unless it failed or was interrupted.
-    `objective_name` is UNNAMED where an older version wrote the event; its `direction` says which values are better.
-    `slurm_job` is the id of the Slurm job that it is, or was; None where it is none."""
+    """The state of a job after its last event. `exit_status` is 0 unless the job failed or was interrupted.
+    `objective_name` is UNNAMED if an older version wrote the event. `direction` says which values of the objective are
+    better. `slurm_job` is the id of the Slurm job that runs it, or ran it; None if none does."""
 
     job: Job
     status: Status
@@ -73,15 +73,16 @@ class Standing:
     slurm_job: str | None = None
 
     def objective_fields(self) -> dict[str, Any]:
-        """The objective as an event has it."""
+        """Returns the fields of an event that describe the objective."""
         return {"objective": self.objective, "objective_name": self.objective_name, "direction": self.direction}
 
 
 @dataclass(frozen=True)
 class Account:
-    """A ledger as it was read: all jobs by name, in the order they were first started; the objectives in the order in
-    which they were reached, and the name and direction of the first; and what the sweep has seen since it was last
-    started: the exit status of the jobs that failed, that of a stop, and the process that it runs in."""
+    """The contents of a ledger. `standings` has all jobs by name, in the order of their first start. `objectives` are
+    in the order in which they were reached; `objective_name` and `direction` are those of the first. The other fields
+    are from the last start of the sweep: the highest exit status of a failed job, the exit status of a stop (0: none),
+    and the driver's process."""
 
     standings: dict[str, Standing]
     objectives: tuple[float, ...] = ()
@@ -92,38 +93,39 @@ class Account:
     driver_pid: int = 0
 
     def running(self, besides_pid: int = 0) -> list[Standing]:
-        """The jobs that a living process works on, or that Slurm has not ended yet."""
+        """Returns the running jobs of live processes, except `besides_pid`, and those that Slurm has not ended."""
         running = [one for one in self.standings.values() if one.status == "running"]
         return [one for one in running if one.slurm_job is not None or one.pid != besides_pid]
 
     def has_finished(self, job: Job) -> bool:
-        """Whether this job, with the same overrides, has nothing left to do."""
+        """Tells whether this job has finished with the same overrides."""
         known = self.standings.get(job.name)
         return known is not None and known.status == "finished" and sorted(known.job.overrides) == sorted(job.overrides)
 
 
 class Ledger:
-    """Reads and appends; any number of processes may do so at once."""
+    """Reads and appends events. Any number of processes may do so at the same time."""
 
     def __init__(self, sweep_dir: Path) -> None:
         self.path = sweep_dir / FILE_NAME
 
     def append(self, event: str, job: Job | None = None, **fields: Any) -> None:
-        """Adds one event."""
+        """Appends one event."""
         with self._open() as file:
             _write(file, event, job, fields)
 
     def read(self) -> Account:
-        """Everything up to now; a job whose process is gone, or that Slurm has ended, counts as interrupted."""
+        """Returns the current contents. A running job whose process no longer exists, or that Slurm has ended, counts
+        as interrupted."""
         with self._open() as file:
             return account(_events(file))
 
     def claim(self, job: Job, *, fail_fast: bool) -> Standing | None:
-        """Starts a job, unless there is a reason not to: None means that it is this process's from now on.
+        """Records the start of a job and returns None; this process must then run the job.
 
-        Otherwise its standing is returned: it is finished already, or not to be started because the sweep ends (then it
-        is `interrupted`, or `failed` under `fail_fast`, with the exit status of that end). Waits while another process
-        works on the same job: Optuna may draw the same values twice.
+        If the job must not start, returns its standing instead: `finished` if it has finished already, or `interrupted`
+        (`failed` with `fail_fast`) with the sweep's exit status if the sweep is ending. Waits while another process
+        runs the same job, since Optuna may draw the same values twice.
         """
         while True:
             with self._open() as file:
@@ -152,7 +154,7 @@ class Ledger:
             return before
 
     def wait_until_alone(self) -> None:
-        """Returns when no other process works on a job of the sweep."""
+        """Waits until no other process is running a job of the sweep."""
         while self.read().running(besides_pid=os.getpid()):
             time.sleep(POLL_SECS)
 
@@ -164,7 +166,7 @@ class Ledger:
 
 
 def account(events: Sequence[dict[str, Any]]) -> Account:
-    """Adds up events in their order."""
+    """Computes the account of a list of events."""
     starts = [number for number, event in enumerate(events) if event["event"] == "sweep_started"]
     begin = starts[-1] if starts else 0
     last: dict[str, dict[str, Any]] = {}
@@ -224,7 +226,7 @@ def _standing(event: dict[str, Any], status: Status) -> Standing:
 
 
 def _events(file: BinaryIO) -> list[dict[str, Any]]:
-    """All whole lines; one that a kill or a full disk cut short is passed over."""
+    """Returns the events of all complete lines. Skips lines cut short by a kill or a full disk."""
     file.seek(0)
     events = []
     for line in file.read().splitlines():
@@ -248,7 +250,7 @@ def _write(file: BinaryIO, event: str, job: Job | None, fields: dict[str, Any]) 
     size = file.seek(0, os.SEEK_END)
     if size:
         file.seek(size - 1)
-        if file.read(1) != b"\n":  # a torn line must not spoil this one
+        if file.read(1) != b"\n":  # an incomplete line must not corrupt this one
             file.write(b"\n")
     file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
     os.fsync(file.fileno())
@@ -274,7 +276,7 @@ def _is_alive(event: dict[str, Any], queue: Queue) -> bool:
 
 
 def _process_lives(pid: int, started_secs: float) -> bool:
-    """Whether that very process lives: its number may have gone to another one since."""
+    """Tells whether the process is alive, and not another process that got the same pid."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started_secs) < 1 and process.status() != psutil.STATUS_ZOMBIE

@@ -1,4 +1,5 @@
-"""The run above the jobs of a sweep: what they have in common, the lists they differ in, the objectives."""
+"""The parent run of a sweep's jobs. It records their common parameters, those that differ as lists, and their
+objectives."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ from parallax_runner.track.tracker import NoTracker, RunInfo, Tracker
 SWEPT_TAG = "parallax.swept"
 DIR_TAG = "parallax.sweep_dir"
 OBJECTIVE_TAG = "parallax.objective"
-# They have the job's folder in them.
+# These values contain the job's folder.
 OWN_KEYS = ("run_dir", "ckpt.dir", "sweep.dir")
 
 
 def open_parent(sweep: CheckedSweep) -> Tracker:
-    """The sweep's own run, in its folder; that of an earlier start goes on. None where no job is recorded.
+    """Opens the sweep's parent run in the sweep's folder, or continues that of an earlier start. Returns a NoTracker if
+    jobs are not recorded.
 
     Raises ConfigError if nothing can be recorded.
     """
@@ -52,7 +54,7 @@ def open_parent(sweep: CheckedSweep) -> Tracker:
 
 
 def params(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """The jobs' parameters together: one value where they agree, else a JSON list of those that occur."""
+    """Merges the jobs' parameters: the common value of a key, or a JSON list of its different values."""
     together: dict[str, list[str]] = {}
     for config in configs:
         for key, value in flatten(used_params(config)).items():
@@ -65,8 +67,8 @@ def params(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 
 def log_objectives(tracker: Tracker, objectives: Sequence[float], goal: Goal | None) -> None:
-    """Records every objective in the order in which they were reached, and beside each the best until then; what they
-    are is a tag. `goal` is None where they are not all the same: then none is the best."""
+    """Records each objective, in the order in which they were reached, with the best one so far, and tags the run with
+    the goal. `goal` is None if the jobs have different kinds of objectives, which have no best one."""
     best: float | None = None
     if goal is not None:
         tracker.set_tags({OBJECTIVE_TAG: f"{goal.name}, {goal.direction}"})

@@ -1,4 +1,4 @@
-"""Ranks the jobs of a sweep by their objectives: the closing table and `results.json`."""
+"""Ranks the jobs of a sweep by their objectives, for the final table and `results.json`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Result:
-    """One job at the end of a sweep. `rank` counts from 1 and is None without an objective that is a number."""
+    """One job at the end of a sweep. `rank` counts from 1 and is None for a job that is not ranked."""
 
     rank: int | None
     job: str
@@ -43,8 +43,8 @@ class Result:
 
 
 def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
-    """All jobs in the ledger and those that are planned, the best first, those without an objective last. None is
-    ranked where one's objective is a loss, say, and another's a perplexity."""
+    """Returns all jobs in the ledger and all planned jobs: ranked ones first, from best to worst, then the others. No
+    job is ranked if their objectives have different names, such as a loss and a perplexity."""
     jobs = {name: standing.job for name, standing in account.standings.items()}
     order = {job.name: job for job in planned} | jobs
     unranked = [_result(account, job) for job in order.values()]
@@ -56,7 +56,7 @@ def rank(account: Account, planned: Iterable[Job]) -> list[Result]:
 
 
 def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
-    """Writes `results.json`; a number that is not finite becomes null."""
+    """Writes `results.json`. Numbers that are not finite become null."""
     path = sweep_dir / FILE_NAME
     name = name_of_objective(results)
     document = {
@@ -70,9 +70,9 @@ def save(results: Sequence[Result], sweep_dir: Path, status: str) -> Path:
 
 
 def table(results: Sequence[Result], sweep_dir: Path) -> Table:
-    """The closing table."""
+    """Makes the final table."""
     unit = _unit_of_speed(results)
-    # Titles and paths are the user's words: what stands in brackets in them is no markup.
+    # Text, not str: brackets in the user's titles and paths must not be read as markup.
     shown = Table(title=Text(f"sweep {sweep_dir}"), title_justify="left")
     for heading, is_number in (
         ("rank", True),
@@ -98,39 +98,39 @@ def table(results: Sequence[Result], sweep_dir: Path) -> Table:
 
 
 def name_of_objective(results: Sequence[Result]) -> str | None:
-    """What the objective is in words, such as `perplexity`, if the jobs agree on it."""
+    """Returns the name of the objective, such as `perplexity`, or None if the jobs have different ones."""
     names = _names_of(results)
     return names.pop() if len(names) == 1 else None
 
 
 def goal_of(results: Sequence[Result]) -> Goal | None:
-    """What the jobs are compared by, if they agree on it."""
+    """Returns the goal by which the jobs are compared, or None if they have different objectives."""
     name = name_of_objective(results)
     return None if name is None else Goal(name, None, direction_of(results))
 
 
 def heading_of_objective(results: Sequence[Result]) -> str:
-    """Its name and its direction: `perplexity (minimize)`."""
+    """Returns the objective's name and direction, such as `perplexity (minimize)`."""
     name = name_of_objective(results)
     return "objective" if name is None else f"{name} ({direction_of(results)})"
 
 
 def direction_of(results: Iterable[Result]) -> Direction:
-    """Which of their objectives are better; jobs that have the same objective agree on it."""
+    """Returns which objectives are better. Jobs with the same objective have the same direction."""
     return next((one.direction for one in results if one.objective_name is not None), "minimize")
 
 
 def disagreement(results: Sequence[Result]) -> str | None:
-    """Why no job has a rank, where their objectives are not the same; None where they are."""
+    """Returns why no job has a rank if their objectives differ, else None."""
     counts = Counter(one.objective_name for one in results if one.objective_name is not None)
     if len(counts) < 2:
         return None
     told = ", ".join(f"{name} ({'1 job' if count == 1 else f'{count} jobs'})" for name, count in counts.items())
-    return f"the jobs are not ranked, because their objectives are not the same: {told}; give each kind its own sweep"
+    return f"the jobs are not ranked, because they have different objectives: {told}. Run a sweep for each"
 
 
 def _unit_of_speed(results: Iterable[Result]) -> str:
-    """Words, if all jobs that have a speed know their words; else examples, which they all know."""
+    """Returns `words/s` if all jobs with a speed report it in words, else `examples/s`."""
     rated = [one for one in results if one.examples_per_sec is not None or one.words_per_sec is not None]
     return "words/s" if all(one.words_per_sec is not None for one in rated) else "examples/s"
 
@@ -177,7 +177,7 @@ def _summary(run_dir: Path) -> dict[str, Any]:
 
 
 def _below(run_dir: str, sweep_dir: Path) -> str:
-    """Short where the folder is below the sweep's, which the title names."""
+    """Shortens a path below the sweep's folder, which the title already names."""
     path = Path(run_dir)
     return f"./{path.relative_to(sweep_dir)}" if path.is_relative_to(sweep_dir) else run_dir
 

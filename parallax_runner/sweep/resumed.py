@@ -1,4 +1,4 @@
-"""How far an earlier start of a sweep came, in one line."""
+"""Summarizes the progress of an earlier start of a sweep in one line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from parallax_runner.sweep.ledger import Account, Job
 
 
 def far(account: Account, planned: Sequence[tuple[Job, RunConfig]]) -> str | None:
-    """`1 finished, 1 continues at step 14, 2 to do`; None if no job of the sweep was started before. Jobs that nobody
-    knows beforehand, as with Optuna, are not counted."""
+    """Returns a line such as `1 finished, 1 continues at step 14, 2 to do`, or None if no job has been started before.
+
+    If `planned` is empty, a sweeper such as Optuna chooses the jobs while the sweep runs. It never chooses an
+    unfinished job again.
+    """
+    if not planned and account.standings:
+        finished = sum(one.status == "finished" for one in account.standings.values())
+        return (
+            f"{finished} finished, {len(account.standings) - finished} not finished, and the sweeper chooses new ones"
+        )
     started = [(job, config) for job, config in planned if job.name in account.standings]
     if not started:
         return None
@@ -34,13 +42,14 @@ def _continuing(steps: Sequence[int]) -> str:
 
 
 def _step_in(config: RunConfig) -> int | None:
-    """The step of the checkpoint that a job goes on with; None if it begins anew, or as its configuration says."""
+    """Returns the step of the checkpoint from which a job continues; None if it has no checkpoint or `ckpt.resume` is
+    not `auto`."""
     if not config.ckpt.enabled or config.ckpt.resume != "auto":
         return None
     folder = Path(config.ckpt.folder)
     try:
-        tidy(folder)  # a killed job may have written a checkpoint that is whole and not in its place yet
+        tidy(folder)  # moves a complete checkpoint into place if a job was killed just before that
         newest = list_checkpoints(folder)[-1:]
         return step_of(newest[0]) if newest else None
-    except (OSError, ValueError):  # the job itself says what is wrong with its folder
+    except (OSError, ValueError):  # the job itself reports what is wrong with its folder
         return None

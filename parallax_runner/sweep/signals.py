@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP during a sweep: the running jobs end well, and no other is started."""
+"""Handles Ctrl-C, SIGTERM and SIGHUP during a sweep: running jobs shut down cleanly, and no new job starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def handled(handler: Any, *more: signal.Signals) -> Iterator[None]:
-    """Has the signals that end a run, and `more`, go to `handler`; outside the main thread Python allows none."""
+    """Installs `handler` for the signals that end a run, and for `more`. Does nothing outside the main thread, where
+    Python allows no handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -36,17 +37,17 @@ def handled(handler: Any, *more: signal.Signals) -> Iterator[None]:
 
 
 def ends_job(*more: signal.Signals) -> contextlib.AbstractContextManager[None]:
-    """A signal is an exception, where the job does not handle it by itself."""
+    """Turns a signal into SystemExit while the job does not handle it itself."""
     return handled(_exit, *more)
 
 
 @contextmanager
 def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
-    """For a job that does not run in the process that was started, but in one of joblib's.
+    """Prepares the process of a job that joblib runs. Does nothing in the driver's own process.
 
-    If that one is killed, the kernel sends this one SIGTERM: the job ends well, and then this process. Else all
-    signals are ignored after the block, until the next job: a Ctrl-C on the terminal goes to all processes, one that
-    dies of it idle makes joblib kill the others, and joblib ends them without signals.
+    If the driver is killed, the kernel sends this process SIGTERM: the job shuts down cleanly, then the process exits.
+    Otherwise the process ignores all signals after the block, until the next job. A Ctrl-C on the terminal reaches all
+    processes, and if an idle one died of it, joblib would kill the others. Joblib ends idle processes without signals.
     """
     driver_pid = ledger.read().driver_pid
     if os.getpid() == driver_pid or threading.current_thread() is not threading.main_thread():
@@ -55,7 +56,7 @@ def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
 
     def leave_if_alone(*_: object) -> None:
         if os.getppid() != driver_pid:
-            # Not an exception: joblib would catch it and wait for more work, which its other processes seem to promise.
+            # Not an exception: joblib would catch it and wait for more work while other processes are alive.
             os._exit(128 + signal.SIGTERM)
 
     end_with_parent(signal.SIGTERM, driver_pid)
@@ -83,9 +84,9 @@ class Noted:
 
 
 class Forwarder:
-    """Passes signals to the jobs that other processes run, and lets the sweep go on until they have ended.
+    """Forwards signals to jobs in other processes, and lets the sweep continue until they have ended.
 
-    With none running, or on a second signal, the sweep ends at once, and joblib kills what is left.
+    If no job is running, or on a second signal, the sweep ends at once and joblib kills the remaining processes.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -93,18 +94,19 @@ class Forwarder:
         self._first_secs: float | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
+        """Handles a signal."""
         now = time.monotonic()
         if self._first_secs is not None:
-            # As for one run, a SIGHUP is never the second one.
+            # As in a single run, a SIGHUP never counts as the second signal.
             if number != signal.SIGHUP and now - self._first_secs > SAME_PRESS_SECS:
                 _exit(number, frame)
             return
         self._first_secs = now
-        # At once, and not after a disk that is busy with their checkpoints: a job that the terminal has told already
-        # would take what comes late for a second Ctrl-C.
+        # Forward before writing to a disk that may be busy with checkpoints: a job that already got the signal from the
+        # terminal would take a late one for a second Ctrl-C.
         told = self._pass_on(number, set())
-        # Then those that started meanwhile: each writes that down first, then looks whether the sweep ends.
+        # Then forward to jobs started in the meantime: each first records its start, then checks whether the sweep
+        # ends.
         self._ledger.append("stop", exit_status=128 + number)
         told |= self._pass_on(number, told)
         if not told:

@@ -1,4 +1,4 @@
-"""Runs a sweep: its folder, its ledger, its own tracked run, then the jobs, and what is told of them at the end."""
+"""Runs a sweep: prepares its folder, ledger and parent run, runs the jobs, and reports the results."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ LOCK = "sweep.lock"
 
 
 def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], None]) -> int:
-    """Runs all jobs by `launch` and returns the exit status: that of a stop, or the worst of the jobs'.
+    """Runs all jobs with `launch` and returns the exit status: that of a stop, or the highest one of the jobs.
 
-    `again` are the arguments that go on with it. Raises ConfigError where another process works on the sweep.
+    `again` are the arguments that resume the sweep. Raises ConfigError if another process is running the sweep.
     """
     sweep.dir.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(sweep.dir)
@@ -68,7 +68,7 @@ def run_sweep(sweep: CheckedSweep, again: Sequence[str], launch: Callable[[], No
 
 
 def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
-    """Makes it, and says so; returns the exit status."""
+    """Makes the ensemble and prints a line about it; returns the exit status."""
     try:
         print(f"parallax_runner: {make_ensemble(ranked, sweep_dir, count)}", file=sys.stderr)
     except ExportError as error:
@@ -79,8 +79,8 @@ def _ensemble(ranked: Sequence[Result], sweep_dir: Path, count: int) -> int:
 def _drawn(ranked: Sequence[Result], sweep_dir: Path) -> Iterable[Path]:
     try:
         yield plot.save(ranked, sweep_dir)
-    except Exception as error:  # a font cache, a disk: the numbers are there
-        log.warning("no plot of the sweep: %s: %s", type(error).__name__, error)
+    except Exception as error:  # such as a broken font cache or a full disk; results.json has the numbers
+        log.warning("cannot plot the sweep: %s: %s", type(error).__name__, error)
 
 
 def _planned(sweep: CheckedSweep) -> list[Job]:
@@ -98,7 +98,7 @@ def _signals(sweep: CheckedSweep, ledger: Ledger) -> AbstractContextManager[None
 def _status_of(launch: Callable[[], None]) -> int:
     try:
         with warnings.catch_warnings():
-            # Of what Optuna will drop in a later version than the one that is locked; its plugin for Hydra uses it.
+            # Hydra's Optuna plugin uses features that versions of Optuna after the locked one will drop.
             warnings.filterwarnings("ignore", category=FutureWarning, module=r"optuna\b|hydra_plugins\b")
             launch()
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -117,7 +117,7 @@ def _show(ranked: Sequence[Result], sweep_dir: Path, again: str | None) -> None:
     unfinished = sum(one.status != "finished" for one in ranked)
     if again is not None and unfinished:
         console.print(
-            f"{unfinished} of {len(ranked)} jobs have not finished. This runs what is missing:\n    {again}",
+            f"{unfinished} of {len(ranked)} jobs have not finished. This command runs them:\n    {again}",
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -130,20 +130,20 @@ def _check_nothing_runs(ledger: Ledger) -> None:
         runner = f"process {standing.pid}" if slurm_job is None else f"Slurm job {slurm_job}"
         ending = "end it" if slurm_job is None else f"end it by scancel {slurm_job}"
         raise ConfigError(
-            f"hydra.sweep.dir={ledger.path.parent}: {runner} of an earlier start still runs {standing.job.name}; wait "
+            f"hydra.sweep.dir={ledger.path.parent}: {runner} of an earlier start still runs {standing.job.name}. Wait "
             f"for its end, or {ending}"
         )
 
 
 @contextmanager
 def _only_one(sweep_dir: Path) -> Iterator[None]:
-    """Holds the sweep's lock; the kernel gives it back when a process dies."""
+    """Holds the sweep's lock. The kernel releases it when the process dies."""
     with open(sweep_dir / LOCK, "a+", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigError(
-                f"hydra.sweep.dir={sweep_dir}: another process runs this sweep; wait for its end, "
-                "or leave hydra.sweep.dir out to start another"
+                f"hydra.sweep.dir={sweep_dir}: another process is running this sweep. Wait for its end, "
+                "or leave out hydra.sweep.dir to start another"
             ) from error
         yield

@@ -1,1 +1,2 @@
-"""Records what a run was asked, what it did and how it ended; the driver records, workers ask for the run's id."""
+"""Records a run: its configuration, its metrics and how it ended. The driver records; workers only ask for the run's
+id."""

@@ -1,4 +1,4 @@
-"""Adds up the sums for metrics that ranks report, over ranks and steps."""
+"""Adds up the metric sums that ranks report, over ranks and steps."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-# Turns sums over batches and ranks into values by name.
+# Turns sums over batches and ranks into metric values by name.
 Results = Callable[[Sequence[Any]], dict[str, float]]
-# Adjacent parts of an epoch are joined when there are more.
+# Adjacent parts of an epoch are joined when an epoch has more parts than this.
 MAX_PARTS = 64
-Sums = list[Any]  # one array of float64 a tensor
+Sums = list[Any]  # one float64 array per tensor
 
 
 @dataclass
 class MetricTotals:
-    """The sums of the training steps. Values are of steps that all `workers` have reported; where ranks do not step
-    together (`waits_for_all` false), of all that was reported."""
+    """The metric sums of the training steps. Only steps that all `workers` have reported count. If ranks do not step
+    together (`waits_for_all` is False), every report counts at once."""
 
     workers: int
     results: Results
@@ -27,11 +27,11 @@ class MetricTotals:
     _pending: list[tuple[int, Sums]] = field(default_factory=list)
     _last_steps: dict[int, int] = field(default_factory=dict)
     _window: Sums = field(default_factory=list)
-    # Of the epoch, the sums of the steps up to each of these.
+    # Each part of the epoch: its last step, and the sums of its steps.
     _parts: list[tuple[int, Sums]] = field(default_factory=list)
 
     def add(self, rank: int, step: int, sums: Sequence[Any] | None) -> None:
-        """One rank's sums over its steps since its last report, up to `step`; None: of no step."""
+        """Adds one rank's sums over its steps since its last report, up to `step`. `sums` is None if there are none."""
         self._last_steps[rank] = step
         if sums:
             self._pending.append((step, as_arrays(sums)))
@@ -54,18 +54,18 @@ class MetricTotals:
             self._join_parts()
 
     def take_window(self) -> dict[str, float]:
-        """The values of the steps since the last call."""
+        """Returns the metric values of the steps since the last call."""
         sums, self._window = self._window, []
         return self.results(sums) if sums else {}
 
     def take_epoch(self) -> dict[str, float]:
-        """The values of the steps since the last call."""
+        """Returns the metric values of the steps since the last call."""
         parts, self._parts = self._parts, []
         return self.results(added_up(sums for _, sums in parts)) if parts else {}
 
     def restart(self, step: int) -> None:
-        """Forgets steps after `step`, which come again. Where a report has steps before and after it, it is forgotten
-        as a whole: no step counts twice, but those of this report that do not come again are missing."""
+        """Drops the sums of steps after `step`, because these steps run again. A part with steps on both sides of
+        `step` is dropped as a whole: no step counts twice, but its steps up to `step` are missing."""
         self._pending, self._window, self._last_steps = [], [], {}
         self._parts = [part for part in self._parts if part[0] <= step]
 
@@ -75,11 +75,11 @@ class MetricTotals:
 
 
 def as_arrays(sums: Sequence[Any]) -> Sums:
-    """Sums as a report has them, nested lists, as arrays."""
+    """Converts the sums of a report, nested lists, to float64 arrays."""
     return [np.asarray(one, np.float64) for one in sums]
 
 
 def added_up(many: Iterable[Sums]) -> Sums:
-    """The sum of several; empty ones are zeros."""
+    """Returns the elementwise total of several sums; empty ones count as zeros."""
     filled = [sums for sums in many if sums]
     return [np.sum(each, axis=0) for each in zip(*filled, strict=True)]

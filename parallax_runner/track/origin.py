@@ -1,4 +1,4 @@
-"""Where a run comes from: the user, the command, the commit, the version of this program."""
+"""The origin of a run: the user, the command, the commit, the version of this program."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ from pathlib import Path
 import parallax_runner
 
 GIT_TIMEOUT_SECS = 5.0
-# What a sweep adds for Hydra (config/master.py); the folder is a tag of its own.
+# Command-line words that a sweep adds for Hydra (config/master.py).
 OF_SWEEPS = ("hydra.sweep.dir=", "hydra.job.config.override_dirname.exclude_keys=")
 
 
 def origin_of(folder: Path) -> dict[str, str]:
-    """The user, the command line, what git says of `folder`, the one the command was given in, and the program."""
+    """Returns tags for the user, the command line, the git state of `folder` (where the command was started) and the
+    version."""
     return {"user": _user(), "command": command_line(), **git_tags(folder), **program().tags()}
 
 
 @dataclass(frozen=True)
 class Program:
-    """The version of this program. `commit` is that of the git checkout it runs from, and ends in `-dirty` if files
-    differ from it; None if it is installed."""
+    """The version of this program. `commit` is the commit of the git checkout it runs from, with `-dirty` appended if
+    tracked files have changed. It is None for an installed package."""
 
     version: str
     commit: str | None
 
     def __str__(self) -> str:
-        """As `--version` prints it."""
+        """Formats the version as `--version` prints it."""
         return f"parallax_runner {self.version}" + ("" if self.commit is None else f", commit {self.commit}")
 
     def tags(self) -> dict[str, str]:
-        """For the record of a run."""
+        """Returns the tags that a run's record gets."""
         commit = {} if self.commit is None else {"parallax.commit": self.commit}
         return {"parallax.version": self.version, **commit}
 
 
-@functools.cache  # files that change later are not those that this process has loaded
+@functools.cache  # this process has loaded the files as they were at its start
 def program() -> Program:
-    """The program that runs in this process."""
+    """Returns the version of the program that runs in this process."""
     return program_in(Path(parallax_runner.__file__).resolve().parents[1])
 
 
 def program_in(checkout: Path) -> Program:
-    """The program whose package is in this folder. A package that is installed below the checkout of another project
-    has no commit."""
+    """Returns the version of the program whose package is in this folder. A package installed inside the checkout of
+    another project has no commit."""
     version, top = parallax_runner.__version__, _git(checkout, "rev-parse", "--show-toplevel")
     tags = git_tags(checkout) if top is not None and Path(top).resolve() == checkout.resolve() else {}
     if not tags:
@@ -57,13 +58,13 @@ def program_in(checkout: Path) -> Program:
 
 
 def command_line() -> str:
-    """As one would type it, without what a sweep has added."""
+    """Returns the command line as the user would type it, without the words that a sweep adds."""
     words = [word for word in sys.argv[1:] if not word.startswith(OF_SWEEPS)]
     return shlex.join(["python", "-m", "parallax_runner", *words])
 
 
 def git_tags(folder: Path) -> dict[str, str]:
-    """The commit, and whether files that git knows were changed; nothing outside a repository, or without git."""
+    """Returns the commit and whether tracked files have changed; empty outside a repository or without git."""
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return {}
@@ -86,5 +87,5 @@ def _git(folder: Path, *arguments: str) -> str | None:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # no name for this number, as in some containers
+    except (OSError, KeyError):  # the uid has no user name, as in some containers
         return "unknown"

@@ -1,4 +1,4 @@
-"""Turns a nested configuration into flat keys and short values, as stores of runs accept them."""
+"""Turns a nested configuration into flat keys and short values that tracking stores accept."""
 
 import json
 import posixpath
@@ -12,10 +12,10 @@ _FORBIDDEN = re.compile(r"[^/\w.\- :]")
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """`{"comm": {"name": "ps"}}` becomes `{"comm.name": "ps"}`, with valid keys, and values cut to 6000 characters.
+    """Turns `{"comm": {"name": "ps"}}` into `{"comm.name": "ps"}`, with valid keys and values cut to 6000 characters.
 
-    Nothing is left out: an empty group is `{}`, a list is JSON, and true, false and null read as on the command line.
-    Two keys that become equal are told apart by `_2`, `_3` and so on.
+    Nothing is left out: an empty group is `{}`, a list is JSON, and true, false and null are written as on the command
+    line. Keys that become equal get the suffixes `_2`, `_3` and so on.
     """
     flat: dict[str, str] = {}
     for key, value in _leaves(config, ""):
@@ -24,7 +24,8 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def valid_key(key: str) -> str:
-    """`key` with `_` for each character that a store may refuse, cut to 250; never a path that leads elsewhere."""
+    """Returns `key` cut to 250 characters, with `_` for each character that a store may refuse. In a key that is not a
+    normalized relative path, such as `../x`, slashes are replaced too and `_` is prepended."""
     key = _FORBIDDEN.sub("_", key)[:MAX_KEY_CHARS]
     if posixpath.normpath(key) != key or key.startswith((".", "/")):
         key = "_" + key.replace("/", "_")

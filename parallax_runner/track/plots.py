@@ -1,4 +1,4 @@
-"""Draws what a run has recorded: loss and throughput over steps, as images. Imports matplotlib."""
+"""Plots the loss and throughput of a run over its steps. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parallax_runner.track.tracker import History
 
 FOLDER = "plots"
 LOSSES = {"train/loss": "training", "validation/loss": "validation"}
-# The first that a run has says most of it.
+# In order of preference: the throughput plot shows the first of these that the run has recorded.
 THROUGHPUTS = {
     "throughput/words_per_sec": "words/s",
     "throughput/examples_per_sec": "examples/s",
@@ -22,7 +22,7 @@ THROUGHPUTS = {
 }
 STALENESS = "staleness/"
 SIZE_INCHES = (7.0, 4.0)
-# A line hides where few points are.
+# Lines with at most this many points get a marker at each point.
 MARKED_POINTS = 50
 ENOUGH_POINTS = 3
 
@@ -32,9 +32,8 @@ Points = Sequence[tuple[int, float]]
 def plot_run(run_dir: Path, history: History) -> list[Path]:
     """Writes `plots/loss.png` and `plots/throughput.png` of the run's history and returns their paths.
 
-    The throughput is drawn without the first report, whose steps are slow. After asynchronous training there is
-    `plots/staleness.png` too. What was never recorded is not drawn.
-    Raises OSError where the folder cannot be written.
+    The throughput plot omits the first report, whose steps are slow. After asynchronous training, `plots/staleness.png`
+    is written too. Metrics that were not recorded are not plotted. Raises OSError if the folder cannot be written.
     """
     series, title = history.metrics, _title(history.tags)
     losses = {label: series[key] for key, label in LOSSES.items() if key in series}
@@ -53,17 +52,17 @@ def plot_run(run_dir: Path, history: History) -> list[Path]:
 
 
 def _without_start(points: Points) -> Points:
-    """Without the first report, whose steps pay for set-up, where there are enough others."""
+    """Omits the first report, whose steps include set-up, if there are enough points."""
     return points[1:] if len(points) >= ENOUGH_POINTS else points
 
 
 def _draw_staleness(run_dir: Path, bins: Mapping[str, float], *, title: str) -> Path:
-    """A bar for each number of pushes that came between a replica's pull and its own push."""
+    """Draws a histogram of the number of pushes by others between a replica's pull and its own push."""
     counts = {name.replace("_or_more", "+"): count for name, count in bins.items() if name[0].isdigit()}
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
     axes.bar(list(counts), list(counts.values()))
-    axes.set(xlabel="pushes of others between a pull and its push", ylabel="pushes")
+    axes.set(xlabel="pushes by others between a pull and its push", ylabel="pushes")
     axes.set_title(title, fontsize="small")
     path = run_dir / FOLDER / "staleness.png"
     path.parent.mkdir(exist_ok=True)
@@ -78,8 +77,8 @@ def _title(tags: Mapping[str, str]) -> str:
 def _draw(
     run_dir: Path, name: str, lines: Mapping[str, Points], *, title: str, label: str, from_zero: bool = False
 ) -> Path:
-    """One line for each entry of `lines`, by its name; numbers that are not finite leave a gap."""
-    # Without pyplot: that would look for a display, and keep the figure.
+    """Draws one line for each entry of `lines`, labelled with its key. Values that are not finite leave a gap."""
+    # Not pyplot, which looks for a display and keeps the figure in memory.
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
     for (line_name, points), style in zip(lines.items(), itertools.cycle(["-", "--"])):

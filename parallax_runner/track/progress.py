@@ -1,4 +1,4 @@
-"""Shows how far a run is: a live bar on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run: a live bar on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -11,14 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
-MAX_METRICS = 3  # in a line
+MAX_METRICS = 3  # per line
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a run stands: `step` of `steps` are done (None: nobody knows of how many).
+    """The progress of a run: `step` of `steps` are done. `steps` is None if the total is unknown.
 
-    Rates are over all ranks, None while unknown. `metrics` are values by name, beside the loss.
+    Rates are totals over all ranks and None while unknown. `metrics` are the values of metrics other than the loss, by
+    name.
     """
 
     step: int
@@ -31,16 +32,17 @@ class Standing:
 
     @property
     def left_secs(self) -> float | None:
-        """Seconds until the last step at the present rate."""
+        """Seconds until the last step at the current rate."""
         if not self.steps_per_sec or self.steps is None:
             return None
         return max(0, self.steps - self.step) / self.steps_per_sec
 
 
 class ProgressDisplay:
-    """A bar on a terminal, else a line every `log_every` steps, the last one included. Use as a context manager.
+    """A progress bar on a terminal; elsewhere a line every `log_every` steps and at the last step. Use as a context
+    manager.
 
-    What is printed meanwhile, to `sys.stdout` or `sys.stderr`, appears above the bar. `clock` is in seconds.
+    Other output to `sys.stdout` or `sys.stderr` appears above the bar. `clock` returns seconds.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class ProgressDisplay:
         self._bar: Progress | None = None
         console = Console(file=self._stream)
         if console.is_terminal:
-            # Where the terminal is narrow the bar gets shorter, not the number of the step.
+            # On a narrow terminal, shorten the bar and not the step number.
             step = MofNCompleteColumn(table_column=Column(no_wrap=True))
             columns = (TextColumn("step"), step, BarColumn(), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=console, transient=True)
@@ -79,7 +81,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def update(self, standing: Standing) -> None:
-        """Shows a new standing; on a stream that is no terminal only if a line is due."""
+        """Shows new progress. Without a terminal, prints a line only if one is due."""
         self._reported, self._reported_secs = standing, self._clock()
         if self._bar is not None:
             self._show(standing)
@@ -88,14 +90,15 @@ class ProgressDisplay:
             print(format_line(standing), file=self._stream, flush=True)
 
     def say(self, line: str) -> None:
-        """A line of its own, above the bar."""
+        """Prints a line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
         else:
             print(line, file=self._stream, flush=True)
 
     def show_phase(self, phase: str) -> None:
-        """What is done before the first step: in the bar, elsewhere in a line, once however often the run restarts."""
+        """Shows in the bar a phase that precedes the first step. Without a bar, prints each phase once, even if the run
+        restarts."""
         if self._bar is not None:
             if self._reported.loss is None:
                 self._bar.update(self._task, description=phase, refresh=True)
@@ -104,14 +107,15 @@ class ProgressDisplay:
             self.say(phase)
 
     def restart(self) -> None:
-        """All ranks begin again, from an earlier step: what was shown says no longer which step is the next to show."""
+        """Resets the display because all ranks start again from an earlier step. Steps already shown are shown
+        again."""
         self._written_step = None
         self._reported, self._reported_secs = Standing(0, self._reported.steps), self._clock()
         if self._bar is not None:
             self._show(self._reported)
 
     def advance(self, step: int) -> None:
-        """Moves the bar to `step`, of which only the time is known yet; elsewhere lines are for reports alone."""
+        """Moves the bar to `step`, whose loss is not yet reported. Prints nothing if there is no bar."""
         if self._bar is not None and step > self._reported.step:
             self._show(_further(self._reported, step, self._clock() - self._reported_secs))
 
@@ -122,7 +126,7 @@ class ProgressDisplay:
     def _is_due(self, standing: Standing) -> bool:
         if standing.step == self._written_step:
             return False
-        # Reports may skip steps: a line is due when a multiple of log_every was reached since the last line.
+        # Reports may skip steps, so a line is due when a multiple of log_every was reached since the last line.
         before = self._written_step or 0
         if standing.steps is not None and standing.step >= standing.steps:
             return True
@@ -130,7 +134,8 @@ class ProgressDisplay:
 
 
 def _further(reported: Standing, step: int, secs: float) -> Standing:
-    """At `step`, `secs` after a report of an earlier one: the speed since then, and the loss that was reported."""
+    """Extrapolates `reported` to `step`, reached `secs` seconds later: rates are those since the report, the loss is
+    unchanged."""
     if not reported.steps_per_sec or secs <= 0:
         return replace(reported, step=step)
     steps_per_sec = (step - reported.step) / secs
@@ -146,15 +151,15 @@ def _further(reported: Standing, step: int, secs: float) -> Standing:
 
 
 def format_line(standing: Standing) -> str:
-    """`step 120/1000  loss 5.4321  12,345 words/s  left 1:23`."""
+    """Formats a line: `step 120/1000  loss 5.4321  12,345 words/s  left 1:23`."""
     of = "" if standing.steps is None else f"/{standing.steps}"
     return f"step {standing.step}{of}  {format_rates(standing)}".rstrip()
 
 
 def format_rates(standing: Standing) -> str:
-    """What is known of loss, metrics (the first few), speed and time left.
+    """Formats the loss, the first few metrics, the speed and the time left, as far as they are known.
 
-    Speed is in words a second, or else examples, or else steps.
+    Speed is in words per second if known, else in examples, else in steps.
     """
     parts = []
     if standing.loss is not None:
@@ -172,13 +177,13 @@ def format_rates(standing: Standing) -> str:
 
 
 def format_validation(step: int, result: Mapping[str, float]) -> str:
-    """`validation after step 200: loss 3.847, perplexity 46.85`, of values by name such as `validation/loss`."""
+    """Formats values by name, such as `validation/loss`: `validation after step 200: loss 3.847, perplexity 46.85`."""
     values = ", ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in result.items())
     return f"validation after step {step}: {values}"
 
 
 def format_duration(secs: float) -> str:
-    """`1:23`, or `2:01:23` from an hour on."""
+    """Formats a duration as `1:23`, or as `2:01:23` if it is an hour or more."""
     minutes, seconds = divmod(round(secs), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Makes one account of a run out of what its ranks report: means over ranks, the display, metrics, `summary.json`."""
+"""Combines what a run's ranks report: means over ranks, the display, metrics, `summary.json`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from parallax_runner.track.tracker import Tracker
 
 SUMMARY = "summary.json"
 PERCENTILES = (50, 90, 99)
-# The first steps pay for set-up; they are in the percentiles of their report, not in those of the run.
+# The first steps include set-up. They count in the percentiles of their report, but not in those of the run.
 WARM_UP_STEPS = 5
-MAX_BINS = 32  # of the histogram of staleness, each a metric
+MAX_BINS = 32  # of the staleness histogram; each bin is a metric
 
 
 @dataclass
 class RunRecord:
-    """What is known of a run so far. `workers` ranks report; `global_batch` examples a step (None: only a script knows
-    them), of `words_per_example` words each where words make sense. `validation_metric` names the exponential of the
-    validation loss, if it has a name; `on_validated` is told each step whose validation is complete, and the value of
-    `goal`, what validations are compared by.
-    `contributors`, where they are less than `workers`, is how many gradients make a step; the others' losses do not
-    count. `totals` adds up the sums for metrics of training steps, `validation_results` turns those of a validation
-    into values; None: there are none."""
+    """The state of a run, from the reports of its `workers` ranks.
+
+    `global_batch` is the number of examples per step (None if only a script knows it). `words_per_example` is the
+    number of words in each, or None if they have no words. `validation_metric` is the name of the exponential of the
+    validation loss, if it has one. `goal` is the value by which validations are compared; `on_validated` is called with
+    the step and this value when a validation is complete. `contributors` is the number of gradients per step if it is
+    less than `workers`; the losses of other ranks do not count. `totals` adds up the metric sums of training steps, and
+    `validation_results` turns the sums of a validation into values; both are None if there are no metrics.
+    """
 
     workers: int
     steps: int | None
@@ -76,10 +78,10 @@ class RunRecord:
         dropped: int = 0,
         metrics: Sequence[Any] | None = None,
     ) -> None:
-        """One rank's losses of the steps up to `step`, the seconds that each of them took it, and, in asynchronous
-        training, after how many pushes of others its own came. A loss is None where the step went without this rank;
-        `dropped` are the gradients that it computed and that no step contains. `metrics` are its sums over these
-        steps, as nested lists."""
+        """Takes a report of one rank about the steps up to `step`: their losses, the seconds that each took and, in
+        asynchronous training, the staleness of each push (the number of pushes by others since the pull). A loss is
+        None if the step did not use this rank's gradient. `dropped` is the number of gradients that the rank computed
+        and no step used. `metrics` are the rank's metric sums over these steps, as nested lists."""
         self.staleness.update(staleness)
         self.dropped[rank] += dropped
         if self.totals is not None:
@@ -117,8 +119,8 @@ class RunRecord:
     def on_validation(
         self, rank: int, step: int, loss_sum: float, examples: int, metrics: Sequence[Any] | None = None
     ) -> None:
-        """One rank's validation after `step` steps: the sum of its examples' losses, their number, and the sums for
-        metrics, as nested lists."""
+        """Takes one rank's validation after `step` steps: the sum of its examples' losses, the number of examples, and
+        the metric sums, as nested lists."""
         by_rank = self._validations[step]
         by_rank[rank] = (loss_sum, examples, as_arrays(metrics or []))
         if len(by_rank) < self.workers:
@@ -139,18 +141,18 @@ class RunRecord:
             self.on_validated(step, value)
 
     def on_alive(self, rank: int, step: int | None) -> None:
-        """A sign of life: the chief's last step moves the bar between two reports."""
+        """Takes a heartbeat. The chief's last step moves the bar between two reports."""
         if rank == 0 and step is not None:
             self.display.advance(step)
 
     def take_epoch(self) -> dict[str, float]:
-        """The values of all metrics, the loss included, over the steps since the last call and over all ranks."""
+        """Returns the values of all metrics, including the loss, over all ranks and the steps since the last call."""
         return {} if self.totals is None else self.totals.take_epoch()
 
     def restart(self, step: int) -> None:
-        """Forgets steps that some ranks have reported and others have not: all ranks begin again after `step`.
+        """Drops the steps that only some ranks have reported: all ranks start again after `step`.
 
-        Steps that come a second time are shown again, but recorded once: the tracker sees to that. Metrics forget them.
+        Steps that run again are shown again, but the tracker records each step only once. `totals` drops their sums.
         """
         self.last_step = step
         if self.totals is not None:
@@ -162,7 +164,8 @@ class RunRecord:
         self.display.restart()
 
     def end(self) -> None:
-        """Records the percentiles of all steps but the first ones, by the clock of rank 0."""
+        """Records the percentiles of the step times of rank 0 without the warm-up steps, and the totals of staleness
+        and dropped gradients, if any."""
         self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
         if self.staleness:
             self.tracker.log_metrics(self.last_step, histogram_of(self.staleness))
@@ -184,7 +187,7 @@ class RunRecord:
                 "throughput/words_per_sec": rates["words_per_sec"],
                 **metrics,
                 **times,
-                # What is known so far; the last reports of slow workers are in the total at the end.
+                # The count so far. The total at the end includes the last reports of slow workers.
                 **({} if self.contributors is None else {"train/dropped_gradients": float(self.dropped.total())}),
             },
         )
@@ -194,32 +197,34 @@ class RunRecord:
         )
 
     def rates(self, steps_per_sec: float | None) -> dict[str, float | None]:
-        """Examples and words a second over all ranks."""
+        """Returns examples and words per second over all ranks."""
         examples = None if steps_per_sec is None or self.global_batch is None else steps_per_sec * self.global_batch
         words = None if examples is None or self.words_per_example is None else examples * self.words_per_example
         return {"examples_per_sec": examples, "words_per_sec": words}
 
 
 def named(phase: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """`PHASE/NAME` of all metrics but the loss, which has a definition of its own."""
+    """Returns metrics by `PHASE/NAME`, without the loss, which is computed separately."""
     return {f"{phase}/{name}": value for name, value in metrics.items() if name != "loss"}
 
 
 def validation_of(sums: Sequence[tuple[float, int]], metric: str | None) -> dict[str, float]:
-    """The mean of (sum of losses, examples) of all ranks, and its exponential under the name `metric`."""
+    """Returns the mean loss from the (sum of losses, examples) of all ranks, and its exponential under the name
+    `metric`."""
     examples = sum(number for _, number in sums)
     if not examples:
         return {}
     mean = sum(loss_sum for loss_sum, _ in sums) / examples
     result = {"validation/loss": mean}
     if metric:
-        # Beyond this a double overflows; such a model has learnt nothing anyway.
+        # exp() overflows a double a little above this.
         result[f"validation/{metric}"] = math.exp(min(mean, 700.0))
     return result
 
 
 def histogram_of(staleness: Counter[int]) -> dict[str, float | None]:
-    """`staleness/mean` and `staleness/max` of all pushes, and `staleness/K`: how many came K pushes of others late."""
+    """Returns `staleness/mean` and `staleness/max` over all pushes, and `staleness/K`: the number of pushes with
+    staleness K."""
     if not staleness:
         return {}
     pushes = staleness.total()
@@ -234,13 +239,14 @@ def histogram_of(staleness: Counter[int]) -> dict[str, float | None]:
 
 
 def counts_of(dropped: Counter[int], workers: int) -> dict[str, float | None]:
-    """`dropped_gradients/total` and `dropped_gradients/worker_R`: how many were computed, and are in no step."""
+    """Returns `dropped_gradients/total` and `dropped_gradients/worker_R`: gradients that were computed and not used in
+    any step."""
     by_worker = {f"dropped_gradients/worker_{rank}": float(dropped[rank]) for rank in range(workers)}
     return {"dropped_gradients/total": float(dropped.total()), **by_worker}
 
 
 def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:
-    """`NAME_p50` and so on in milliseconds, None where nothing was measured."""
+    """Returns `NAME_p50` and so on in milliseconds; None if nothing was measured."""
     if not secs:
         return {f"{name}_p{percent}": None for percent in PERCENTILES}
     cuts = statistics.quantiles(secs, n=100, method="inclusive") if len(secs) > 1 else [secs[0]] * 99
@@ -248,7 +254,7 @@ def percentiles_ms(name: str, secs: Sequence[float]) -> dict[str, float | None]:
 
 
 def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
-    """Writes `summary.json`, one flat object; what is not a finite number becomes null, since JSON has no NaN."""
+    """Writes `summary.json`, one flat object. Numbers that are not finite become null, since JSON has no NaN."""
     path = run_dir / SUMMARY
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in fields.items()
@@ -258,7 +264,7 @@ def write_summary(run_dir: Path, fields: Mapping[str, Any]) -> Path:
 
 
 def read_summary(run_dir: Path) -> dict[str, Any]:
-    """What an earlier run left in the directory; nothing where there is none, or none that can be read."""
+    """Returns the summary that an earlier run left in the directory; empty if there is none or it cannot be read."""
     try:
         found = json.loads(read_regular(run_dir / SUMMARY))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Limits of an axis that do not make noise look like a difference."""
+"""Computes axis limits that do not make noise look like a difference."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MARGIN = 0.05  # of the span, on each side
 
 
 def calm_limits(values: Iterable[float]) -> tuple[float, float] | None:
-    """Limits around the values that are finite, at least a tenth of the largest one's magnitude apart: values that
-    differ by a thousandth lie close together. None where there is no such value."""
+    """Returns limits around the finite values, at least a tenth of the largest magnitude apart, so that values that
+    differ by a thousandth appear close together. Returns None if no value is finite."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return None

@@ -1,4 +1,4 @@
-"""Samples this machine while a run goes on, under `system/…`, where trackers show what belongs to the machine."""
+"""Samples this machine during a run, as metrics under `system/…`, which trackers show as system metrics."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ MEGABYTE = 1e6
 
 
 class SystemSampler:
-    """Takes samples: percentages, and megabytes of 10^6 bytes; network traffic counts from the sampler's start."""
+    """Takes samples in percent and in megabytes (10^6 bytes). Network traffic is counted from the creation of the
+    sampler."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = str(run_dir)
         self._network = psutil.net_io_counters()
-        # The first call has nothing to compare with.
+        # The first call only sets the starting point.
         psutil.cpu_percent()
 
     def sample(self) -> dict[str, float]:
-        """The machine since the sample before, and the memory of this process and its descendants."""
+        """Samples the machine and the memory of this process and its descendants. CPU load is an average since the
+        previous sample."""
         memory, disk = psutil.virtual_memory(), psutil.disk_usage(self._run_dir)
         sample = {
             "cpu_utilization_percentage": psutil.cpu_percent(),
@@ -47,7 +49,7 @@ class SystemSampler:
 
 
 def run_memory_bytes() -> int:
-    """Resident memory of this process and of all that it has started; shared pages count for each."""
+    """Returns the resident memory of this process and its descendants. Shared pages count once for each process."""
     own = psutil.Process()
     total = 0
     for process in [own, *own.children(recursive=True)]:
@@ -60,7 +62,7 @@ def run_memory_bytes() -> int:
 
 @contextmanager
 def sampling(tracker: Tracker, run_dir: Path, every_secs: float = SAMPLE_EVERY_SECS) -> Iterator[None]:
-    """Samples every ten seconds, and once more at the end; not at all where nothing is recorded."""
+    """Samples every `every_secs` seconds and once more at the end. Does nothing if the tracker is a NoTracker."""
     if isinstance(tracker, NoTracker):
         yield
         return
@@ -70,7 +72,7 @@ def sampling(tracker: Tracker, run_dir: Path, every_secs: float = SAMPLE_EVERY_S
         try:
             tracker.log_sample(sampler.sample())
         except (psutil.Error, OSError) as error:
-            log.info("no sample of the system: %s", error)
+            log.info("cannot sample the system: %s", error)
 
     def work() -> None:
         while not stopped.wait(every_secs):

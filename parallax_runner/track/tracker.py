@@ -1,7 +1,7 @@
-"""The interface of a tracker: what records a run. Imports nothing heavy.
+"""The interface of a tracker, which records a run. Imports no heavy package.
 
-`tracking.tracker` in the configuration names the class (`config/trackers.py` says where a name is looked for), so a
-package outside this repository can bring one: `docs/extending.md`.
+`tracking.tracker` in the configuration names the class (`config/trackers.py` looks it up), so a package outside this
+repository can provide one: see `docs/extending.md`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Status = Literal["finished", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class Start:
-    """The checkpoint that a run starts from: its prefix, and the run id that its sidecar names."""
+    """The checkpoint that a run starts from: its path prefix, and the run id in its sidecar."""
 
     checkpoint: Path
     run_id: str | None
@@ -28,14 +28,14 @@ class Start:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What the driver knows of a run when it opens its tracker.
+    """What the driver knows about a run when it opens the tracker.
 
-    `config` is the resolved configuration; its group `tracking` has the tracker's own settings in `options`. `tags` say
-    what the run is (model, comm, workers, servers, the user's `tracking.tags`), `origin` where it comes from (user,
-    command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None where training starts from
-    nothing. `sweep_dir` is the folder of the sweep that the run is a job of. `is_sweep`: this is the run above a
-    sweep's jobs, in the sweep's folder `run_dir`, with the configuration of the first job. `summary` is `summary.json`
-    as far as it is known.
+    `config` is the resolved configuration; the tracker's own settings are in its group `tracking`, under `options`.
+    `tags` describe the run (model, comm, workers, servers, the user's `tracking.tags`), `origin` says where it comes
+    from (user, command, git.commit, git.dirty, parallax.version, parallax.commit). `start` is None if training starts
+    without a checkpoint. `sweep_dir` is the sweep's folder if the run is a job of a sweep. If `is_sweep` is set, this
+    is the parent run of a sweep's jobs: `run_dir` is the sweep's folder and `config` the configuration of the first
+    job. `summary` has the fields of `summary.json` that are known already.
     """
 
     run_dir: Path
@@ -51,9 +51,9 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What is known of a data set of a run. `context` is «training» or «validation», `digest` tells it from others of
-    its name. `features` map a name to `shape` (of one example; None in it: not known), `dtype` and, if it is not
-    dense, `kind`. `examples` is their number, `source` what it is made of: the configuration of the data."""
+    """A data set that a run reads. `context` is `training` or `validation`; `digest` distinguishes it from data sets of
+    the same name. `features` map a name to the `shape` of one example (None for an unknown size), the `dtype` and, if
+    it is not dense, the `kind`. `examples` is the number of examples, `source` the configuration of the data."""
 
     name: str
     digest: str
@@ -65,37 +65,37 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class History:
-    """The (step, value) pairs recorded of each metric, those before a resume included, and the tags of the run's start;
-    both are empty where a tracker cannot tell."""
+    """The recorded (step, value) pairs of each metric, including those before a resume, and the tags set when the run
+    began. Both are empty if the tracker cannot read them back."""
 
     metrics: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tracker:
-    """Records one run. The driver opens it by calling the class, after planning and before it launches anything.
+    """Records one run. The driver creates it after planning, before it launches any process.
 
-    Every method here does nothing, so a tracker defines those that it needs. Only `check` and the constructor may raise
-    (ConfigError: exit status 2, the configuration is wrong). An exception of any other method ends the run, so a
-    tracker that talks to a server catches its errors, and does not make the driver wait. Import the server's package
-    inside methods: the class itself is imported to check the configuration, and in workers.
+    Every method here does nothing, so a tracker overrides only those that it needs. Only `check` and the constructor
+    may raise (ConfigError, which means exit status 2). An exception in any other method ends the run, so a tracker that
+    talks to a server catches its errors and does not make the driver wait. Import the server's package inside methods,
+    because workers and the configuration check import the class too.
     """
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
-        """The driver calls it first of all, in the folder of the command. Raises ConfigError where nothing can ever be
-        recorded as the configuration says."""
+        """Checks the configuration. The driver calls this first, in the folder where the command was started. Raises
+        ConfigError if nothing can be recorded with this configuration."""
 
     @classmethod
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
-        """`action=sync` calls it to send what runs in `folder` and below have recorded and not sent. `given` are the
-        keys of the group `tracking` that the command line sets. Raises ConfigError or TrackingError."""
-        raise ConfigError(f"action=sync: {cls.__name__} leaves nothing to be sent later; leave it out")
+        """Sends what the runs in `folder` and below have recorded but not sent; `action=sync` calls this. `given` has
+        the keys of the group `tracking` that the command line sets. Raises ConfigError or TrackingError."""
+        raise ConfigError(f"action=sync: {cls.__name__} keeps nothing to send later, so there is nothing to sync")
 
     @classmethod
     def run_id_in(cls, run_dir: Path) -> str | None:
-        """The run id of the run in `run_dir`, None while it is not known. The chief calls it for each checkpoint, whose
-        sidecar then names the run; whoever resumes from the checkpoint finds it in `RunInfo.start`."""
+        """Returns the id of the run in `run_dir`, or None while it is unknown. The chief writes it into the sidecar of
+        each checkpoint; a run that resumes from the checkpoint finds it in `RunInfo.start`."""
         return None
 
     def __init__(self, run: RunInfo) -> None:
@@ -103,43 +103,43 @@ class Tracker:
 
     @property
     def run_id(self) -> str | None:
-        """The store's name for this run, None while it is not known; it stands in `summary.json`."""
+        """The store's id for this run, or None while it is unknown. `summary.json` contains it."""
         return None
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Records the configuration, nested as it is (`track/params.py` flattens it); called once, after opening."""
+        """Records the nested configuration (`track/params.py` can flatten it). Called once, after opening."""
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Records numbers of one step, such as `train/loss`; None stands for what is not known. After a restart steps
-        come a second time: record the first."""
+        """Records the metrics of one step, such as `train/loss`; None means unknown. After a restart steps come a
+        second time: keep the values recorded first."""
 
     def log_sample(self, metrics: Mapping[str, float]) -> None:
-        """Records numbers that belong to no step, `system/…`; a thread of the driver calls it every 10 s."""
+        """Records metrics without a step, `system/…`. A thread of the driver calls this every 10 s."""
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Records tags; a later value replaces an earlier one."""
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
-        """Records a file, or a folder with its contents, under `folder` of the artifacts."""
+        """Records a file, or a folder with its contents, under `folder` in the artifacts."""
 
     def log_dataset(self, dataset: DatasetFacts) -> None:
-        """Records a data set that the run reads; after opening, again when a run goes on."""
+        """Records a data set that the run reads. Called after opening, and again when a run is resumed."""
 
     def log_checkpoint(self, folder: Path) -> None:
-        """Records a copy of a checkpoint, as `tracking.log_checkpoints` asks for. The tracker deletes `folder` when it
-        needs it no longer."""
+        """Records a copy of a checkpoint that `tracking.log_checkpoints` selects. The tracker deletes `folder` when it
+        no longer needs it."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def log_model(self, saved_model: Path) -> None:
         """Records the folder of the trained model's SavedModel, once, at the end."""
 
     def history(self) -> History:
-        """What was recorded; the driver draws the run's plots from it at the end."""
+        """Returns what was recorded. The driver draws the run's plots from it at the end."""
         return History()
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Closes the run; may wait a bounded time to send the rest, a short one where `hurry()` holds. The first call
-        counts."""
+        """Closes the run. May wait for a limited time to send the rest, and only briefly if `hurry()` is true. Only the
+        first call has an effect."""
 
 
 class NoTracker(Tracker):
@@ -150,5 +150,5 @@ class NoTracker(Tracker):
 
 
 def find_tracker(name: str) -> type[Tracker]:
-    """The class that `tracking.tracker` names. Raises LookupError."""
+    """Returns the class that `tracking.tracker` names. Raises LookupError."""
     return cast(type[Tracker], tracker_class(name))

@@ -110,13 +110,15 @@ class StepsAhead:
         return self._found(self.ahead.first, self._of_batch(batch))
 
     def _prepare_next(self, batch: Batch) -> dict[tf.Tensor, Any]:
-        """Sends ids first and rows in a second run, because the running step waits for its own rows meanwhile."""
         ahead, behind = self.ahead, self.ahead.behind
+        feeds = self._prepared | self._of_batch(batch)
+        if behind is None:
+            return self._found([*ahead.asked, *ahead.rows], feeds)
+        # Gradients that are left travel in a second run, because the running step waits for its own rows meanwhile.
         route = [Carried(tensor, tensor) for tensor in ahead.route]
-        tell, apply = ([], []) if behind is None else ([behind.tell], [behind.apply])
-        asked = self._found([*ahead.asked, *route], self._prepared | self._of_batch(batch), tell)
+        asked = self._found([*ahead.asked, *route], feeds, [behind.tell])
         by_route = {tensor: asked.pop(tensor) for tensor in ahead.route}
-        return asked | self._found(ahead.rows, by_route | self._left, apply)
+        return asked | self._found(ahead.rows, by_route | self._left, [behind.apply])
 
     def _of_batch(self, batch: Batch) -> dict[tf.Tensor, Any]:
         return {placeholder: batch[name] for name, placeholder in self.ahead.features.items()}

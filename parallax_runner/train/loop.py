@@ -26,9 +26,9 @@ FINITE_LOSSES = LossRule(
 class Loop:
     """Trains one rank.
 
-    With `validate_steps` None, validation runs only at the end, and only if `validates`. `next_segment` is set if the
-    plan may change during training. It is called with the session, the step and the seconds of each step since the last
-    change, and may return another graph.
+    If `validate_steps` is None, validation runs only at the end. If `validates` is not set, it never runs.
+    `next_segment` is set if the plan may change during training. It is called with the session, the step and the
+    seconds of each step since the last change, and may return another graph.
     """
 
     runner: StepRunner
@@ -95,8 +95,8 @@ class Loop:
         return True
 
     def _validate(self) -> None:
-        """Reports to the driver the sums of the validation loss and metrics over this rank's examples, and their
-        number."""
+        """Reports to the driver the sums of the validation loss and metrics over this rank's examples, and the number
+        of these examples."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
         whole_only = not graph.validates_any_size
         if not self.validates or graph.validation_loss is None or not self.feed.validates(whole_only=whole_only):

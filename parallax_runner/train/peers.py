@@ -82,9 +82,9 @@ class Peers:
     def is_last(self, step: int) -> bool:
         """Returns whether this rank ends after `step`, because a stop was requested.
 
-        The chief chooses the step that it begins next as the last step. No rank can be beyond it, or only by the bound
-        on staleness, since every step needs the chief. If ranks may be any number of steps apart, each rank ends where
-        it is. With backup workers, all ranks end when no more steps can complete.
+        The chief chooses the step that it begins next as the last step. Every step needs the chief, so other ranks are
+        beyond that step by at most the bound on staleness. If ranks may be any number of steps apart, each rank ends
+        where it is. With backup workers, all ranks end when no more steps can complete.
         """
         control = self.control
         is_asked = self.distributed.rank == 0 and control.stop_requested.is_set()

@@ -1,1 +1,1 @@
-"""Proves a distributed step right: a reference that knows nothing of rewriting, and the comparison with it."""
+"""Verifies a distributed step by comparing it with a reference that does not use the rewriting."""

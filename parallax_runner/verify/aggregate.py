@@ -1,4 +1,4 @@
-"""What happens to raw gradients between the two halves of a step, in NumPy.
+"""Aggregates raw gradients between the two halves of a step, in NumPy.
 
 Sums are taken in float64 (complex128 for complex gradients), in rank order, and rounded once.
 """
@@ -11,9 +11,9 @@ import numpy as np
 
 
 def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The mean of a dense gradient over the ranks, one array each; all have the shape and dtype of the result.
+    """Returns the mean of a dense gradient over the ranks, given one array for each rank.
 
-    Raises ValueError where shapes differ, instead of broadcasting one against the other.
+    All arrays have the shape and dtype of the result. Raises ValueError if shapes differ, and never broadcasts.
     """
     shapes = {array.shape for array in arrays}
     if len(shapes) != 1:
@@ -25,10 +25,10 @@ def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def merge(pieces: Sequence[tuple[np.ndarray, np.ndarray]], *, average: bool) -> tuple[np.ndarray, np.ndarray]:
-    """One sparse gradient out of those of the ranks, each as (ids [n], rows [n, ...]).
+    """Merges the sparse gradients of the ranks, each as (ids [n], rows [n, ...]).
 
-    Returns (ids [u], rows [u, ...]) in the dtypes of the first piece: ids are unique and ascending, rows of equal ids,
-    on one rank or on several, are summed, and divided by the number of ranks if `average`.
+    Returns (ids [u], rows [u, ...]) in the dtypes of the first piece. Ids are unique and ascending. Rows of equal ids,
+    on the same or different ranks, are summed, and divided by the number of ranks if `average`.
     """
     ids = np.concatenate([piece_ids for piece_ids, _ in pieces])
     rows = np.concatenate([piece_rows for _, piece_rows in pieces])

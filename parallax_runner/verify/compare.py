@@ -1,4 +1,4 @@
-"""Compares two sets of variables by name, and says where they part. Imports no TensorFlow."""
+"""Compares two sets of variables by name, and says where they differ. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-# How many roundings of a variable's largest element two right runs may be apart.
+# How many roundings of a variable's largest element two correct runs may differ by.
 ROUNDINGS = 16
 
 
 @dataclass(frozen=True)
 class VariableComparison:
-    """One variable.
+    """The comparison of one variable.
 
-    `max_absolute` is the largest difference of two elements, infinite where exactly one of them is NaN or the arrays
-    cannot be compared; `max_relative` the same over the variable's scale (see `compare`). `index` is where the largest
-    difference is, `actual` and `expected` are the two elements there; all None where there is none. `mismatch` says
-    what keeps the arrays from being compared (another shape or dtype), or is empty. `not_finite` counts elements of
-    `expected` that are NaN or infinite: where they agree they count as equal, but prove little.
+    `max_absolute` is the largest difference of two elements. It is infinite if exactly one of them is NaN or if the
+    arrays cannot be compared. `max_relative` is that difference divided by the variable's scale (see `compare`).
+    `index` is the position of the largest difference, and `actual` and `expected` are the two elements there; all are
+    None if there is no difference. `mismatch` says why the arrays cannot be compared (another shape or dtype), or is
+    empty. `not_finite` counts elements of `expected` that are NaN or infinite. They count as equal if they agree, but
+    prove little.
     """
 
     name: str
@@ -49,8 +50,10 @@ class VariableComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All variables of `expected`, in its order; `missing` are names that `actual` lacks, `unexpected` those it has too
-    many."""
+    """The comparison of all variables, in the order of `expected`.
+
+    `missing` are names that only `expected` has, `unexpected` names that only `actual` has.
+    """
 
     variables: tuple[VariableComparison, ...]
     missing: tuple[str, ...]
@@ -59,7 +62,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether all names are there and all variables equal; False where there was nothing to compare."""
+        """Whether all names are present and all variables are equal. False if there is nothing to compare."""
         return bool(self.variables) and not self.missing and not self.unexpected and self.first_difference is None
 
     @property
@@ -69,11 +72,11 @@ class Comparison:
 
     @property
     def max_relative(self) -> float:
-        """The largest relative difference of all variables; 0 where there are none."""
+        """The largest relative difference of all variables, or 0 if there are none."""
         return max((variable.max_relative for variable in self.variables), default=0.0)
 
     def as_json(self) -> dict[str, Any]:
-        """For `summary.json`: only what JSON knows; numbers that are not finite become strings ("inf", "nan")."""
+        """Returns the comparison for `summary.json`. Numbers that are not finite become strings ("inf", "nan")."""
         first = self.first_difference
         return {
             "ok": self.ok,
@@ -108,13 +111,14 @@ def compare(
 ) -> Comparison:
     """Compares arrays by name. `expected` gives the order.
 
-    Floating-point variables are equal if no element differs by more than tolerance * scale, all others only if they are
-    identical. The scale is max(1, largest |expected| of the variable); where `initial` is given it is how far the
-    variable has moved from there (its largest change), so that a wrong step of a small variable shows, too; but never
-    so little that its own rounding would. NaN and infinity equal themselves and no other number.
+    Floating-point variables are equal if no element differs by more than tolerance * scale. Other variables are equal
+    only if they are identical. The scale is max(1, largest |expected| of the variable). If `initial` is given, the
+    scale is instead the variable's largest change since then, so that a wrong step of a small variable is found too. It
+    is never so small that the variable's own rounding would count as a difference. NaN and infinity equal only
+    themselves.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ValueError(f"a tolerance is a finite number that is not negative, not {tolerance}")
+        raise ValueError(f"the tolerance is {tolerance}, expected a finite number of at least 0")
     return Comparison(
         variables=tuple(
             _compare_one(
@@ -134,7 +138,7 @@ def compare(
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """A table for a terminal, one row a variable, with what is missing or unexpected below."""
+    """Returns a table for a terminal with a row for each variable, and missing and unexpected names below."""
     table = Table(title=f"within {comparison.tolerance:g}: {'yes' if comparison.ok else 'NO'}")
     table.add_column("variable", overflow="fold")
     table.add_column("max difference", justify="right")
@@ -191,7 +195,8 @@ def _compare_one(
 
 
 def _differences(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """|actual - expected| and |expected|, float64, elementwise; a difference is 0 only where the two are identical."""
+    """Returns |actual - expected| and |expected|, float64, elementwise. A difference is 0 only if the two are
+    identical."""
     if not (_is_floating(expected.dtype) or expected.dtype.kind in "iub"):
         return np.where(actual == expected, 0.0, np.inf), np.zeros(expected.shape)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
@@ -200,22 +205,22 @@ def _differences(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, 
         differences = np.abs(a - e)
     differences = np.where(np.isnan(differences), np.inf, differences)
     same = (actual == expected) | (np.isnan(a) & np.isnan(e))
-    # Two large integers may be one number as float64.
+    # Two different large integers may be equal as float64.
     smallest = np.finfo(np.float64).tiny
     return np.where(same, 0.0, np.maximum(differences, smallest)), np.abs(e)
 
 
 def _is_floating(dtype: np.dtype) -> bool:
-    """Also of the types that TensorFlow adds to NumPy, such as bfloat16, which NumPy takes for opaque."""
+    """Returns whether a dtype is floating-point. Includes types that TensorFlow adds to NumPy, such as bfloat16."""
     return dtype.kind in "fc" or (dtype.kind == "V" and "float" in dtype.name)
 
 
 def _eps(dtype: np.dtype) -> float:
     if dtype.kind in "fc":
         return float(np.finfo(dtype).eps)
-    import ml_dtypes  # has the types that TensorFlow adds, and comes with it
+    import ml_dtypes  # defines the types that TensorFlow adds, and is installed with it
 
-    finfo: Any = ml_dtypes.finfo  # which says nothing of its types
+    finfo: Any = ml_dtypes.finfo  # ml_dtypes has no type annotations
     return float(finfo(dtype).eps)
 
 

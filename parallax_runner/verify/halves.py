@@ -1,10 +1,10 @@
-"""Cuts a training step in two at its raw gradients, so that every op runs in exactly one half.
+"""Splits a training step in two at its raw gradients, so that every op runs in exactly one half.
 
-The first half is whatever does not depend on a raw gradient: the forward and the backward pass, draws, input
-pipelines, updates such as those of batch-norm statistics. The second half is what does: post-processing, the update
-ops and all that is ordered after them. Where the second half reads a value of the first, that value is *frozen*: the
-first half computes it, the second is fed with it. So nothing is drawn, consumed or assigned twice, and a value that
-belongs to the forward pass cannot be computed from variables that the same half is updating.
+The first half is everything that does not depend on a raw gradient: the forward and the backward pass, random draws,
+input pipelines, and updates such as those of batch-norm statistics. The second half depends on raw gradients:
+post-processing, the update ops and all ops that are ordered after them. If the second half reads a value of the first,
+that value is *frozen*: the first half computes it, and it is fed to the second half. So nothing is drawn, consumed or
+assigned twice, and a value of the forward pass cannot be computed from variables that the same half is updating.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from parallax_runner.graph.single_device_graph import Gradient
 
 @dataclass(frozen=True)
 class Halves:
-    """Where the second half meets the first, as names that are sorted.
+    """The boundary between the two halves, as sorted names.
 
-    `frozen` are tensors that the first half computes and the second half is fed with; `handles` tensors that refer to
-    resources (variables, tables, iterators), which both halves share; `finished` ops of the first half that ops of the
-    second wait for. `late_loss` says that the loss belongs to the second half (it is ordered after the updates).
+    `frozen` are tensors that the first half computes and that are fed to the second half. `handles` are tensors that
+    refer to resources (variables, tables, iterators), which both halves share. `finished` are ops of the first half for
+    which ops of the second half wait. `late_loss` says that the loss belongs to the second half, because it is ordered
+    after the updates.
     """
 
     frozen: tuple[str, ...]
@@ -37,7 +38,7 @@ class Halves:
 def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Gradient]) -> Halves:
     """Finds the halves of the step that runs `train_op` and fetches `loss`.
 
-    Raises ParallaxError where no such cut exists: no gradient reaches the train op, or the second half needs a value
+    Raises ParallaxError if the step cannot be split: no gradient reaches the train op, or the second half needs a value
     that can be neither fetched (it is inside a loop or a branch) nor computed again (its op draws or keeps state).
     """
     boundary = frozenset(name for gradient in gradients for name in (gradient.values, gradient.indices) if name)
@@ -47,8 +48,8 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
     early = sorted(op.name for op in before if op.type.startswith(("ResourceApply", "ResourceSparseApply")))
     if early:
         raise ParallaxError(
-            f"«{early[0]}» updates a variable before a gradient of the same step is computed: such a step has no point "
-            "at which all raw gradients are there, and cannot be verified"
+            f"«{early[0]}» updates a variable before a gradient of the same step is computed. Such a step has no point "
+            "at which all raw gradients exist, so it cannot be verified"
         )
     depth = _depths(graph)
     after = _after(boundary, before=before, step=step, depth=depth)
@@ -58,8 +59,8 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
         if op.op_def.is_stateful or any(tensor.name in boundary for tensor in op.inputs):
             raise ParallaxError(
                 f"the update ops need the value of «{op.name}» ({op.type}), which the forward or backward pass "
-                "computes inside a loop or a branch: it cannot be taken out, and running it again would draw, read or "
-                "assign twice. Return it from the loop or branch and use it outside"
+                "computes inside a loop or a branch. It cannot be fetched there, and running it again would draw, read "
+                "or assign twice. Return it from the loop or branch and use it outside"
             )
     read = {tensor for op in after for tensor in op.inputs if tensor.op not in after and tensor.name not in boundary}
     return Halves(
@@ -73,7 +74,7 @@ def split(graph: tf.Graph, *, train_op: str, loss: str, gradients: Iterable[Grad
 def _after(
     boundary: frozenset[str], *, before: set[tf.Operation], step: set[tf.Operation], depth: dict[tf.Operation, int]
 ) -> set[tf.Operation]:
-    """The second half: what depends on a raw gradient, and what it needs that cannot be frozen."""
+    """Returns the second half: ops that depend on a raw gradient, and ops they need whose values cannot be frozen."""
     consumers = defaultdict(list)
     for op in step:
         for needed in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
@@ -113,14 +114,14 @@ def _needed_by(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _depths(graph: tf.Graph) -> dict[tf.Operation, int]:
-    """How many loops and branches (of the kind made of Enter, Exit, Switch and Merge) the result of each op is in.
+    """Returns by op how many loops and branches (made of Enter, Exit, Switch and Merge) its result is in.
 
-    A result at depth 0 can be fetched; one inside may be computed often, or never.
+    A result at depth 0 can be fetched. A deeper result may be computed several times, or never.
     """
     needs = {}
     for op in graph.get_operations():
         needed = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        # The one kind of cycle: a loop's Merge reads what the previous turn left.
+        # The only kind of cycle: a loop's Merge reads the result of the previous iteration.
         needs[op] = {other for other in needed if op.type != "Merge" or other.type != "NextIteration"}
     consumers = defaultdict(list)
     for op, needed in needs.items():

@@ -1,4 +1,4 @@
-"""`action=verify`: a distributed run of a few steps beside the reference, on the user's own model and data."""
+"""`action=verify`: compares a distributed run of a few steps with the reference, on the user's own model and data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 
-# Relative to how far a variable has moved. Float32 rounds at 6e-8 an operation, both sides add gradients in different
-# orders, and recurrent models amplify that; a gradient dropped, clipped or divided wrongly is off by a tenth or more.
+# Relative to how far a variable has moved. Float32 rounds by 6e-8 per operation, the two sides add gradients in
+# different orders, and recurrent models amplify that. A gradient that is wrongly dropped, clipped or divided is off by
+# 0.1 or more.
 TOLERANCE_FLOAT64 = 1e-8
 TOLERANCE_FLOAT32 = 1e-3
-# bfloat16 rounds at 2e-3, each gradient and each row that is looked up, and a model may amplify that.
+# bfloat16 rounds each gradient and each looked-up row by 2e-3, and a model may amplify that.
 TOLERANCE_16_BITS = 5e-2
 
 
@@ -33,9 +34,9 @@ def prove(
     initial: Mapping[str, np.ndarray],
     final: Mapping[str, np.ndarray],
 ) -> Comparison:
-    """Whether the run that led from `initial` to `final` did what one device would have done.
+    """Compares a run from `initial` to `final` with what one device would have computed.
 
-    `batches` holds, for each step, a batch for each rank; `initial` and `final` all saved variables in full shapes.
+    `batches` holds a batch for each rank, for each step. `initial` and `final` hold all saved variables in full shapes.
     """
     initializers = [variable.initializer for variable in single.variables]
 
@@ -55,7 +56,7 @@ def prove(
 
 
 def tolerance_for(single: SingleDeviceGraph, plan: Plan) -> float:
-    """The bound that suits the narrowest floating-point type among the variables and what travels."""
+    """Returns the tolerance for the narrowest floating-point type of the variables and of the values that are sent."""
     if plan.options.compression is not Compression.OFF:
         return TOLERANCE_16_BITS
     floating = [tf.as_dtype(variable.dtype) for variable in single.variables if tf.as_dtype(variable.dtype).is_floating]

@@ -1,9 +1,9 @@
-"""What a distributed step must do, done the plainest way: one process, one session a rank, NumPy between them.
+"""Computes a distributed step in the simplest way: one process, one session for each rank, and NumPy between them.
 
-This module is the definition of correctness as a program. It shares no code with `rewrite`: each rank's session holds
-the captured graph as it is, twice. The first copy gives raw gradients. In the second each raw gradient is a placeholder
-that is fed with the aggregate over all ranks; its update ops act on the first copy's variables. Which values the second
-copy takes from the first is said in `halves`.
+This module defines correctness as a program. It shares no code with `rewrite`. Each rank's session holds the captured
+graph twice, unchanged. The first copy gives raw gradients. In the second copy each raw gradient is a placeholder to
+which the aggregate over all ranks is fed. Its update ops act on the first copy's variables. `halves` decides which
+values the second copy takes from the first.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Values = Mapping[str, np.ndarray]
 class Reference:
     """Trains a graph on `ranks` ranks in this process.
 
-    Sparse gradients are averaged over the ranks if `average_sparse`, otherwise summed; dense ones are averaged. `seeds`
-    takes the graph and a rank, and returns the graph that this rank runs (with seeds of its own, say); without it all
-    ranks draw the same numbers.
+    Sparse gradients are averaged over the ranks if `average_sparse`, otherwise summed. Dense gradients are averaged.
+    `seeds` takes the graph and a rank, and returns the graph that this rank runs, for example with other seeds. Without
+    it, all ranks draw the same numbers.
 
     Variables must be set by `load` or `initialize` before the first step.
     """
@@ -57,10 +57,10 @@ class Reference:
         self.close()
 
     def load(self, values: Values) -> None:
-        """Sets every saved variable on all ranks, from arrays under full names and of full shapes, as in a checkpoint.
+        """Sets every saved variable on all ranks, from arrays under full names and in full shapes, as in a checkpoint.
 
-        The first call also runs initializers of local variables, tables and input pipelines. Raises ParallaxError
-        where a variable is missing, unknown or of another shape.
+        The first call also runs the initializers of local variables, tables and input pipelines. Raises ParallaxError
+        if a variable is missing, unknown or of another shape.
         """
         pieces = _to_pieces(self._single.variables, values)
         for rank in self._ranks:
@@ -68,7 +68,7 @@ class Reference:
         self._prepare(variable.initializer for variable in self._single.variables if not variable.saved)
 
     def initialize(self) -> None:
-        """Runs the graph's own initializers in rank 0's session and copies what they made to the other ranks."""
+        """Runs the graph's own initializers in rank 0's session, and copies the values to the other ranks."""
         chief, *others = self._ranks
         chief.run_ops(variable.initializer for variable in self._single.variables)
         initial = chief.read(self._single.variables)
@@ -77,9 +77,11 @@ class Reference:
         self._prepare(())
 
     def step(self, batches: Sequence[Values]) -> list[float]:
-        """One training step: batches[r], by feature name, is rank r's. Returns the loss of each rank."""
+        """Runs one training step. batches[r] is the batch of rank r, by feature name. Returns the loss of each rank."""
         if len(batches) != len(self._ranks):
-            raise ParallaxError(f"{len(batches)} batches for {len(self._ranks)} ranks: give one a rank")
+            raise ParallaxError(
+                f"{len(batches)} batches for {len(self._ranks)} ranks: expected one batch for each rank"
+            )
         before = self._ranks[0].read(self._single.merged)
         firsts = [rank.first_half(batch) for rank, batch in zip(self._ranks, batches, strict=True)]
         aggregated = _aggregate(self._single.gradients, firsts, average_sparse=self._average_sparse)
@@ -88,7 +90,7 @@ class Reference:
         return losses
 
     def _merge_declared(self, before: Values) -> None:
-        """Gives all ranks what variables that declare «sum» or «mean» are after a step that began with `before`."""
+        """Merges variables that declare «sum» or «mean», after a step that began with the values `before`."""
         if not before:
             return
         after = [rank.read(self._single.merged) for rank in self._ranks]
@@ -101,12 +103,12 @@ class Reference:
             rank.assign({name: value.astype(np.asarray(before[name]).dtype) for name, value in merged.items()})
 
     def values(self) -> dict[str, np.ndarray]:
-        """Rank 0's saved variables, slots included, under full names and of full shapes, in graph order."""
+        """Returns rank 0's saved variables, including slots, under full names and in full shapes, in graph order."""
         saved = [variable for variable in self._single.variables if variable.saved]
         return _from_pieces(saved, self._ranks[0].read(saved))
 
     def close(self) -> None:
-        """Ends the sessions."""
+        """Closes the sessions."""
         for rank in self._ranks:
             rank.session.close()
 
@@ -137,9 +139,9 @@ class _Rank:
         self._graph.finalize()
 
     def first_half(self, batch: Values) -> dict[str, Any]:
-        """Raw gradients, frozen values and the loss by tensor name: all that the second half needs."""
+        """Returns raw gradients, frozen values and the loss by tensor name: all that the second half needs."""
         if set(batch) != set(self._single.features):
-            raise ParallaxError(f"a batch has {sorted(batch)}; the graph is fed with {sorted(self._single.features)}")
+            raise ParallaxError(f"a batch has the features {sorted(batch)}, expected {sorted(self._single.features)}")
         names = [*_boundary(self._single.gradients), *self._halves.frozen]
         if not self._halves.late_loss:
             names.append(self._single.loss)
@@ -149,7 +151,7 @@ class _Rank:
         return fetched
 
     def second_half(self, values: Mapping[str, Any]) -> float:
-        """Runs the update ops on aggregated gradients and frozen values; returns the loss."""
+        """Runs the update ops on aggregated gradients and frozen values. Returns the loss."""
         feeds = {placeholder: values[name] for name, placeholder in self._fed.items()}
         if self._halves.late_loss:
             _, loss = self.session.run((self._train_op, self._loss), feeds)
@@ -166,7 +168,7 @@ class _Rank:
         )
 
     def read(self, variables: Iterable[Variable]) -> dict[str, np.ndarray]:
-        """Values of variables by their own names."""
+        """Returns the values of variables by their own names."""
         return self.session.run({variable.name: self._accessors[variable.name][2] for variable in variables})
 
     def run_ops(self, names: Iterable[str]) -> None:
@@ -174,7 +176,7 @@ class _Rank:
         self.session.run([self._graph.get_operation_by_name(name) for name in names])
 
     def _placeholders(self) -> dict[str, tf.Tensor]:
-        """What the second copy is fed with, by the name of the tensor that it stands for."""
+        """Returns the placeholders of the second copy, by the name of the tensor that each replaces."""
         placeholders = {}
         for name in self._halves.frozen:
             tensor = self._graph.get_tensor_by_name(name)
@@ -192,7 +194,7 @@ class _Rank:
         copy = tf.GraphDef()
         copy.CopyFrom(graph_def)
         for node in copy.node:
-            # A device for the second copy's ops must follow from the first copy's handles.
+            # The devices of the second copy's ops must follow from the first copy's handles.
             node.attr.pop("_class", None)
         handles = {name: self._graph.get_tensor_by_name(name) for name in self._halves.handles}
         # Control edges from ops of the first half are satisfied before the second half starts.
@@ -206,7 +208,7 @@ class _Rank:
         return train_op, loss
 
     def _accessor(self, variable: Variable) -> tuple[tf.Tensor, tf.Operation, tf.Tensor]:
-        """A placeholder, the op that assigns it to the variable, and a tensor that reads the variable."""
+        """Returns a placeholder, the op that assigns it to the variable, and a tensor that reads the variable."""
         handle = self._graph.get_tensor_by_name(f"{variable.name}:0")
         value = tf.placeholder(variable.dtype, variable.shape)
         assign = tf.raw_ops.AssignVariableOp(resource=handle, value=value)
@@ -214,7 +216,8 @@ class _Rank:
 
 
 def _with_names_of_resources(graph_def: tf.GraphDef) -> tf.GraphDef:
-    """A copy in which every variable has a resource of its own: all that have no `shared_name` would be one."""
+    """Returns a copy in which every variable has its own resource. Variables without a `shared_name` would share
+    one."""
     named = tf.GraphDef()
     named.CopyFrom(graph_def)
     for node in named.node:
@@ -230,7 +233,7 @@ def _boundary(gradients: Iterable[Gradient]) -> list[str]:
 def _aggregate(
     gradients: Iterable[Gradient], firsts: Sequence[Values], *, average_sparse: bool
 ) -> dict[str, np.ndarray]:
-    """Aggregated gradients by tensor name, from the raw ones of each rank."""
+    """Returns aggregated gradients by tensor name, from the raw gradients of each rank."""
     aggregated: dict[str, np.ndarray] = {}
     for gradient in gradients:
         if gradient.indices is None:
@@ -249,7 +252,7 @@ def _to_pieces(variables: Iterable[Variable], values: Values) -> dict[str, np.nd
         raise ParallaxError(f"values do not fit the graph's variables: missing {missing}, unknown {unknown}")
     for name, shape in shapes.items():
         if np.shape(values[name]) != shape:
-            raise ParallaxError(f"value of «{name}» has shape {np.shape(values[name])}; the variable has {shape}")
+            raise ParallaxError(f"value of «{name}» has shape {np.shape(values[name])}, expected {shape}")
     return {variable.name: np.asarray(values[variable.full_name])[_region(variable)] for variable in saved}
 
 

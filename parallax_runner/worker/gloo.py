@@ -1,4 +1,4 @@
-"""How ranks that no mpirun has started find each other: by Horovod's own store, which rank 0 runs."""
+"""Lets ranks that were started without mpirun find each other through Horovod's own store, which rank 0 runs."""
 
 import os
 from collections.abc import Iterator
@@ -13,10 +13,11 @@ from parallax_runner.rewrite.exchange import collectives
 
 @contextmanager
 def ranks_found(client: ControlClient) -> Iterator[None]:
-    """Within, Horovod can connect the ranks by Gloo; the launcher has set each rank's place.
+    """Sets the variables with which Horovod connects the ranks by Gloo, within the block. The launcher has set the
+    variables of each rank's place.
 
-    Gloo listens at this host's address on the way to the driver alone. Blocks until rank 0 runs the store. Raises
-    LaunchError where the library of `bind_address` is not loaded.
+    Gloo listens only at this host's address on the route to the driver. Blocks until rank 0 runs the store. Raises
+    LaunchError if the library of `bind_address` is not loaded.
     """
     if os.environ["HOROVOD_RANK"] == "0":
         client.publish_store(f"{client.own_address}:{collectives.start_store()}")
@@ -34,7 +35,7 @@ def ranks_found(client: ControlClient) -> Iterator[None]:
 
 
 def interface_of(address: str) -> str:
-    """The name of the network interface that has an address. Raises LookupError where none has it."""
+    """Returns the name of the network interface that has an address. Raises LookupError if there is none."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address == address for one in addresses):
             return name

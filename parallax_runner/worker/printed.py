@@ -1,4 +1,4 @@
-"""What a script prints in a worker: into the worker's log, and line by line to the driver's terminal."""
+"""Sends the output of a script in a worker to the worker's log and, line by line, to the driver's terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parallax_runner.launch.control.client import ControlClient
 
 
 class Printed(io.TextIOBase):
-    """Stands for `sys.stdout` or `sys.stderr` (`name`); the driver prints what it is told, with the worker's rank."""
+    """Replaces `sys.stdout` or `sys.stderr` (`name`). The driver prints each line with the worker's rank."""
 
     def __init__(self, stream: TextIO, name: str, client: ControlClient) -> None:
         self._stream, self._name, self._client = stream, name, client
@@ -17,44 +17,44 @@ class Printed(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the log."""
+        """The encoding of the log."""
         return self._stream.encoding
 
     def writable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     @property
     def buffer(self) -> BinaryIO:
-        """The log's: bytes that are written there go no further."""
+        """The log's buffer. Bytes written to it do not reach the driver."""
         return self._stream.buffer
 
     def reconfigure(self, **options: Any) -> None:
-        """Changes how the log is written; the driver is told whole lines in any case."""
+        """Changes how the log is written. The driver still gets whole lines."""
         assert isinstance(self._stream, io.TextIOWrapper)
         self._stream.reconfigure(**options)
 
     def fileno(self) -> int:
-        """The log's: what a child process writes there goes no further."""
+        """Returns the log's descriptor. Output of a child process to it does not reach the driver."""
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Writes to the log; tells the driver each line that is complete."""
+        """Writes to the log, and sends each complete line to the driver."""
         self._stream.write(text)
         *lines, last = text.split("\n")
         for line in lines:
             self._client.report("printed", stream=self._name, line=_left_of(self._line + line).rstrip("\r"))
             self._line = ""
-        # Of a bar that is drawn over and over, without a new line, only the last state.
+        # Of a progress bar that redraws itself without a newline, only the last state is kept.
         self._line = _left_of(self._line + last)
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the log; a line that is not complete stays."""
+        """Flushes the log. An incomplete line is kept."""
         self._stream.flush()
 
     def finish(self) -> TextIO:
-        """Tells the driver a last line that no newline ends; returns the stream that this one stands for."""
+        """Sends the driver a last line without a newline. Returns the stream that this object replaces."""
         if self._line:
             self._client.report("printed", stream=self._name, line=self._line.rstrip("\r"))
             self._line = ""
@@ -62,6 +62,6 @@ class Printed(io.TextIOBase):
 
 
 def _left_of(line: str) -> str:
-    """What a terminal would show of it: what follows the last return to its beginning."""
+    """Returns what a terminal would show of a line: the text after the last carriage return."""
     shown = line.rstrip("\r")
     return shown.rpartition("\r")[2] + line[len(shown) :][:1]

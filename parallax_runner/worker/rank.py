@@ -1,4 +1,4 @@
-"""What a worker does: the stages after planning, for one rank."""
+"""The work of one rank: the stages after planning."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ log = logging.getLogger(__name__)
 
 
 def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = MODEL) -> dict[str, Any]:
-    """Trains as `run_dir` says and returns what the summary needs to know of it."""
+    """Trains as the files in `run_dir` say. Returns this rank's results for the summary."""
     config, plan = frozen.load(run_dir), plans.load(run_dir / "plan.json")
     join_ranks(plan, run_dir, client)
     dataset = source.load_dataset(config)
     single = source.build_graph(config, dataset)
     check_graph(single, plan, run_dir, rank)
-    seed_generators(config.train.seed)  # Python functions in the graph may draw in each step
+    seed_generators(config.train.seed)  # Python functions in the graph may draw random numbers in each step
     start = start_of(config)
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
@@ -101,19 +101,19 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, source: Source = M
 
 
 def check_graph(single: SingleDeviceGraph, plan: Plan, run_dir: Path, rank: int) -> None:
-    """Raises PlanError where a model's function has not built the graph of the driver, which left `run_dir`."""
+    """Raises PlanError if a model's function has not built the same graph as in the driver, which wrote `run_dir`."""
     difference = difference_of(single, plan, run_dir)
     if difference is not None:
         raise PlanError(
             f"rank {rank} built another graph than the driver planned for{difference}. The model's function must build "
-            "the same graph in every process: no clock, no dependence on the host or the process, no order of a set of "
-            "strings"
+            "the same graph in every process: it must not depend on a clock, the host, the process, or the order of a "
+            "set of strings"
         )
 
 
 def difference_of(single: SingleDeviceGraph, plan: Plan, run_dir: Path) -> str | None:
-    """Where this process's graph departs from that of the process that planned, to be added to «another graph»; None
-    where it is the same."""
+    """Returns how this process's graph differs from the graph of the process that planned, or None if it does not. The
+    text is for a message, after "another graph"."""
     if single.fingerprint == plan.fingerprint:
         return None
     try:
@@ -132,7 +132,7 @@ def segments_of(
     rank: int,
     learning_rate: LearningRate | None,
 ) -> Callable[[tf.Session, int, list[float]], Segment | None] | None:
-    """Who asks the driver how the training goes on; None where nothing changes until its end."""
+    """Returns the function that asks the driver how training goes on, or None if nothing changes until its end."""
     if not may_change(config, plan) and not frozen.has_epochs(config):
         return None
 
@@ -150,7 +150,7 @@ def segments_of(
 def rewrite(
     config: RunConfig, plan: Plan, single: SingleDeviceGraph, rank: int, *, first_step: int
 ) -> DistributedGraph:
-    """This worker's graph, as the configuration says; passes may still be followed by ops of others."""
+    """Returns this worker's graph as the configuration says. It is not finalized, so callers may still add ops."""
     return rewrite_for_rank(
         single,
         plan,
@@ -163,19 +163,19 @@ def rewrite(
 
 
 def export_graph(config: RunConfig, distributed: DistributedGraph) -> None:
-    """Leaves this worker's graph as a MetaGraph, which `tf.train.import_meta_graph` reads, if that is asked for."""
+    """Writes this worker's graph as a MetaGraph for `tf.train.import_meta_graph`, if `export_graph_path` is set."""
     if config.export_graph_path is not None:
         folder = Path(config.export_graph_path)
         folder.mkdir(parents=True, exist_ok=True)
-        with distributed.graph.as_default():  # else TensorFlow finds itself eager, and refuses
+        with distributed.graph.as_default():  # otherwise TensorFlow is in eager mode and refuses
             tf.train.export_meta_graph(str(folder / f"worker_{distributed.rank}.meta"))
 
 
 def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
-    """Joins the other ranks, where the plan needs it, and tells the driver what came of it.
+    """Joins the other ranks if the plan needs it, and sends the driver this process's claim.
 
-    Nothing goes on beside it, least of all a user's code: as MPI starts it reads and sets environment variables, and
-    no other thread may touch them meanwhile (docs/design/0034).
+    No other thread may run meanwhile, least of all the user's code: MPI reads and sets environment variables when it
+    starts, and no other thread may touch them at the same time (docs/design/0034).
     """
     client.prove(claim(run_dir, _joined(plan, client) if uses_collectives(plan) else None))
 
@@ -202,7 +202,8 @@ def _export(
     last: Path,
     client: ControlClient,
 ) -> dict[str, str | None]:
-    """Leaves the model for serving, if it is to become an artifact; returns what the summary says of it."""
+    """Exports the model for serving, unless the run sends no checkpoints to the tracker. Returns the summary's fields
+    about the export."""
     which = config.tracking.log_checkpoints
     if not config.tracking.enabled or which == "none":
         return {}
@@ -221,12 +222,12 @@ def _verify(
     config: RunConfig,
     start: Sidecar,
 ) -> dict[str, Any]:
-    """Trains between two snapshots of all variables; then the chief does the same with the reference, and compares."""
+    """Trains between two snapshots of all variables. Then the chief trains on one device, and compares."""
     loop.runner.saver, loop.validates = None, False
     is_chief = loop.runner.distributed.rank == 0
     initial = checkpoints.snapshot(loop.runner.session)
     outcome = loop.run(first_step=start.step, steps=config.train.total_steps, first_example=start.examples)
-    if outcome["steps"] < config.train.total_steps:  # stopped: there is nothing to compare with
+    if outcome["steps"] < config.train.total_steps:  # stopped early: nothing to compare
         return outcome
     final = checkpoints.snapshot(loop.runner.session)
     loop.runner.control.doing = "comparing with one device"
@@ -245,15 +246,15 @@ def _verify(
         initial=initial,
         final=final,
     )
-    # Every variable, for this process's log.
+    # The table of all variables goes to this process's log.
     Console(width=140).print(comparison_table(comparison))
     return outcome | {"comparison": comparison.as_json()}
 
 
 def start_of(config: RunConfig) -> Sidecar:
-    """What a run begins with: the facts of the checkpoint that it resumes, or those of step 0.
+    """Returns the start of a run: the sidecar of the checkpoint that it resumes, or a sidecar for step 0.
 
-    Raises CheckpointError where the checkpoint's facts cannot be read.
+    Raises CheckpointError if the checkpoint's sidecar cannot be read.
     """
     if config.ckpt.resume != "never":
         return read_sidecar(Path(config.ckpt.resume))
@@ -261,7 +262,8 @@ def start_of(config: RunConfig) -> Sidecar:
 
 
 def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> None:
-    """Tells the driver; a checkpoint that is to become an artifact is held before a later one can push it out."""
+    """Reports a checkpoint to the driver. If the checkpoint becomes an artifact, this first protects it, because a
+    later checkpoint may delete it."""
     if config.tracking.enabled and config.tracking.log_checkpoints == "all":
         try:
             hold(prefix, Path(config.run_dir) / OUTBOX)
@@ -271,7 +273,7 @@ def _on_checkpoint(config: RunConfig, client: ControlClient, prefix: Path) -> No
 
 
 def _run_id(config: RunConfig) -> str | None:
-    """The tracked run, for a checkpoint's sidecar. The import of its tracker is left to the thread that writes."""
+    """Returns the id of the tracked run for a checkpoint's sidecar. Imports the tracker in the thread that writes."""
     return find_tracker(config.tracking.tracker).run_id_in(Path(config.run_dir))
 
 
@@ -282,7 +284,8 @@ def saver_of(
     client: ControlClient,
     feed: Feed,
 ) -> CheckpointSaver | CheckpointPart | None:
-    """What this rank does for checkpoints: the chief writes them, the others hand it what they alone have."""
+    """Returns this rank's part in checkpoints: the chief writes them, and the others send it the variables that only
+    they have."""
     if checkpoints.is_chief:
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering_of(feed.dataset))
     return CheckpointPart(checkpoints) if config.ckpt.enabled and checkpoints.is_collective else None
@@ -296,8 +299,8 @@ def make_saver(
     global_batch: int = 0,
     numbering: str = "",
 ) -> CheckpointSaver | None:
-    """Writes checkpoints as `ckpt` wants them; None where it wants none. `global_batch` and `numbering` say what an
-    example's number stands for, for the run that resumes."""
+    """Returns a saver that writes checkpoints as `ckpt` says, or None if it is disabled. `global_batch` and `numbering`
+    tell the run that resumes what an example's number means."""
     if not config.ckpt.enabled:
         return None
     trained = {gradient.variable for gradient in single.gradients}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ScriptSession(Protocol):
-    """What a worker needs of the session that `parallel_run` gave its script (api/session.py)."""
+    """The part of the session from `parallel_run` (api/session.py) that a worker uses."""
 
     @property
     def plan(self) -> Plan:
@@ -28,10 +28,10 @@ class ScriptSession(Protocol):
 
     @property
     def runner(self) -> Any:
-        """Who runs the steps (train/step_runner.py)."""
+        """The object that runs the steps (train/step_runner.py)."""
 
     def close(self) -> None:
-        """Ends the session after the script has ended well."""
+        """Ends the session after the script has succeeded."""
 
     def give_up(self) -> None:
         """Ends the session after the script has failed."""
@@ -39,7 +39,7 @@ class ScriptSession(Protocol):
 
 @dataclass
 class Worker:
-    """This process, where it is a worker that runs a script; `generators` while the script runs, `session` once
+    """This process as a worker that runs a script. `generators` is set while the script runs, `session` once
     parallel_run has made one."""
 
     run_dir: Path
@@ -54,16 +54,16 @@ _workers: list[Worker] = []
 
 
 def this_worker() -> Worker | None:
-    """The worker that this process is; None in the process that a person has started."""
+    """Returns the worker that this process is, or None in the process that the user started."""
     return _workers[0] if _workers else None
 
 
 def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Runs the script as its worker `rank`, to its end, and tells the driver how it went."""
+    """Runs the script to its end as worker `rank`, and reports the outcome to the driver."""
     config = frozen.load(run_dir)
     worker = Worker(run_dir, rank, client, config)
     _workers.append(worker)
-    # Under fit the first process has printed the same up to here, and goes on after it.
+    # With fit, the user's own process prints the same text, so the workers' output is not shown.
     if config.redirect_path is None and config.model["_target_"] != frozen.FIT:
         sys.stdout = Printed(sys.stdout, "stdout", client)
         sys.stderr = Printed(sys.stderr, "stderr", client)
@@ -76,7 +76,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
         except SystemExit as end:
             _check(end)
         if worker.session is None:
-            raise ScriptError("the script ended and had not called parallel_run", exit_status=1)
+            raise ScriptError("the script ended without calling parallel_run", exit_status=1)
         worker.session.close()
         _leave(worker.session, client)
     except BaseException:
@@ -89,7 +89,7 @@ def run_script(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 def _print_plainly() -> None:
-    """What is printed from now on, a traceback included, is for the log alone."""
+    """Sends later output, including a traceback, only to the log."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, Printed):
@@ -97,7 +97,7 @@ def _print_plainly() -> None:
 
 
 def _leave(session: ScriptSession, client: ControlClient) -> None:
-    """Waits for the other workers' scripts: the driver sees where one of them waits for a step that never comes."""
+    """Waits for the other workers' scripts. The driver detects a worker that waits for a step that never comes."""
     if session.plan.options.sync and session.plan.workers > 1:
         client.doing = "waiting for the other workers' scripts"
         client.leave(session.runner.step)
@@ -114,7 +114,7 @@ def _run(config: RunConfig) -> None:
 
 
 def _check(end: SystemExit) -> None:
-    """Raises ScriptError where a script has not ended well."""
+    """Raises ScriptError if the script exited with a failure."""
     if end.code is None or end.code == 0:
         return
     if isinstance(end.code, int):

@@ -1,7 +1,7 @@
-"""How a rank's training goes on after a segment: by which plan, and until when, as the driver says.
+"""Continues a rank's training after a segment. The driver says which plan comes next, and until which step.
 
 The rank's process, its TensorFlow server and its variables stay. Its captured graph is rewritten for the new plan and
-runs in a new session on the same server; rows that the new plan has elsewhere are moved by the chief.
+runs in a new session on the same server. The chief moves the rows that the new plan places elsewhere.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from parallax_runner.train.segment import Graph, Segment
 
 @dataclass
 class Segments:
-    """Of one rank. `rewrite` makes its graph for a plan and the steps that are done, `open_session` a session for it on
-    the same server as an earlier session; `plan` is the present one. An order may change the `learning_rate`."""
+    """The segments of one rank. `rewrite` makes the rank's graph for a plan and a number of finished steps.
+    `open_session` opens a session for that graph on the server of an earlier session. `plan` is the current plan. An
+    order may change the `learning_rate`."""
 
     client: ControlClient
     plan: Plan
@@ -34,10 +35,10 @@ class Segments:
     learning_rate: LearningRate | None = None
 
     def next(self, session: tf.Session, step: int, step_secs: Sequence[float]) -> Segment | None:
-        """Tells the driver how long the segment's steps took, and does what it answers when all ranks have; None where
-        the training is to end after `step`."""
+        """Reports the step times of the segment, and follows the driver's order, which comes when all ranks have
+        reported. Returns None if training ends after `step`."""
         self.client.report("segment", step=step, step_secs=list(step_secs))
-        self.client.doing = f"waiting after step {step} for how to go on"
+        self.client.doing = f"waiting for the driver's order after step {step}"
         order = self.client.next_order()
         if order is None or order["ends"]:
             return None
@@ -45,7 +46,7 @@ class Segments:
             self.learning_rate.set(session, order["learning_rate"])
         if order["plan"] is None:
             return Segment(order["until"])
-        self.client.doing = f"cutting variables anew after step {step}"
+        self.client.doing = f"resharding variables after step {step}"
         return Segment(order["until"], self._change(session, plans.of_json(order["plan"]), step))
 
     def _change(self, session: tf.Session, plan: Plan, step: int) -> Graph:
@@ -64,7 +65,7 @@ class Segments:
 
 
 def take_over(session: tf.Session, distributed: DistributedGraph, resharding: tf.Operation) -> None:
-    """Makes the variables that are there fit the session's graph, on all ranks at once."""
+    """Adapts the existing variables to the session's graph, on all ranks at once."""
     session.run(distributed.open_inputs)
     session.run(distributed.open_late_inputs)
     if distributed.rank == 0:

@@ -1,4 +1,4 @@
-"""Runs that several tests look at: each is made once in a session, when the first test asks for it."""
+"""Runs that several tests inspect: each is made once per session, when the first test asks for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDLESS = ("train.steps=1000000", "train.log_every=20")
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1200 sentences of 12 words each, of some 300 words with Zipf's frequencies."""
+    """1200 sentences of 12 words each, from some 300 words with Zipf's frequencies."""
 
     def write(folder: Path) -> Path:
         draw = random.Random(1)
@@ -32,7 +32,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps tokenised text and notes of open runs out of the user's own folders."""
+    """Keeps tokenised text and the list of open runs out of the user's own folders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
@@ -41,7 +41,8 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def own_cache(caches: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing is measured or calibrated yet, and what is does not show in the plans of other modules."""
+    """Provides an empty cache of measurements and calibrations, and hides its content from the plans of other
+    modules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("own_cache")))
         yield
@@ -58,7 +59,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 @pytest.fixture(scope="session")
 def lm(text: Path) -> tuple[str, ...]:
-    """Overrides for the smallest language model; 2 workers and 1 server unless more is said."""
+    """Overrides for the smallest language model, with 2 workers and 1 server by default."""
     return ("data=text", f"data.path={text}", *TINY_LM)
 
 
@@ -124,7 +125,7 @@ def simple_ps(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def simple_hybrid(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """20 steps of the linear regression under hybrid, which is mpi there; a checkpoint after each."""
+    """20 steps of the linear regression under hybrid, which equals mpi there; a checkpoint after each step."""
     overrides = (
         "model=simple",
         "comm=hybrid",

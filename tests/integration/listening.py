@@ -1,4 +1,4 @@
-"""The addresses at which processes listen, as the kernel lists them; other networks' processes too."""
+"""Finds the addresses at which processes listen, from the kernel's lists, also in other network namespaces."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ LISTEN = "0A"
 
 
 class Socket(NamedTuple):
-    """A listening TCP socket. An IPv4 address on an IPv6 socket is an IPv4 address."""
+    """A listening TCP socket. An IPv4 address on an IPv6 socket is given as IPv4."""
 
     address: str
     port: int
 
 
 def with_descendants(process: psutil.Process) -> list[psutil.Process]:
-    """A run's driver and all that it has started on its own machine."""
+    """Returns a run's driver and all processes that it has started on its machine."""
     return [process, *process.children(recursive=True)]
 
 
 def listening(processes: Iterable[psutil.Process]) -> list[Socket]:
-    """The sockets of all these processes."""
+    """Returns the sockets of all these processes."""
     return [found for process in processes for found in _of(process)]
 
 
 def _of(process: psutil.Process) -> list[Socket]:
     inodes = set()
-    with contextlib.suppress(OSError):  # gone meanwhile
+    with contextlib.suppress(OSError):  # the process has ended meanwhile
         for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 inodes.add(os.readlink(descriptor))
@@ -45,7 +45,7 @@ def _of(process: psutil.Process) -> list[Socket]:
 
 
 def _read(text: str) -> Socket:
-    """Of «0100007F:1F90»: 32-bit words in the machine's order, then the port."""
+    """Parses «0100007F:1F90»: 32-bit words in the machine's byte order, then the port."""
     address, port = text.split(":")
     words = bytes.fromhex(address)
     packed = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))

@@ -1,4 +1,4 @@
-"""A real tracking server of the tests' own, that can be stopped and started."""
+"""A real tracking server for tests, which can be stopped and started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_SECS = 90
 
 
 class MlflowServer:
-    """`mlflow server` on a free port, with a SQLite database and artifacts in `folder`; stopped at first."""
+    """`mlflow server` on a free port, with a SQLite database and artifacts in `folder`; initially stopped."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,7 +27,7 @@ class MlflowServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Starts the server; returns when it answers."""
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
         command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
         command += ["--artifacts-destination", str(self.folder / "artifacts")]
@@ -48,7 +48,7 @@ class MlflowServer:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Kills it, as a crash does."""
+        """Kills the server, as a crash does."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

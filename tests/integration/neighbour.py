@@ -1,7 +1,7 @@
 """A run on one host, and a neighbour in its network: `python -m tests.integration.neighbour FOLDER [overrides]`.
 
-Prints as JSON which of the run's ports answer on its own host and on the neighbour, and what a plain TensorFlow session
-gets from a server there.
+Prints as JSON which of the run's ports answer on its own host and on the neighbour, and the result of a plain
+TensorFlow session with a server there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parallax_runner.launch.bind_address import LOOPBACK
 from tests.integration.listening import listening, with_descendants
 from tests.integration.runs import Running
 
-# Reads a file of whoever started the server: that is what an open port is worth. Prints the name of its error else.
+# Reads a file of the server's user, as an attacker with access to the port would. Prints the error's name if it fails.
 INTRUDER = """
 import sys
 import tensorflow.compat.v1 as tf
@@ -48,13 +48,13 @@ print(json.dumps(answering))
 
 
 def on(host: Host | None, program: str, *arguments: object) -> str:
-    """What a program of Python says on a host, or here."""
+    """Returns the output of a Python program on a host, or here."""
     command = [*(enter_host(host.pid) if host else ()), sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """A run in the driver's network, which one host is joined to."""
+    """Starts a run in the driver's network, which one host is joined to."""
     with Network(1, Link(1000)) as made:
         running = Running(["tracking=off", *overrides], run_dir=folder / "run", cwd=folder / "cwd", python_path=None)
         try:

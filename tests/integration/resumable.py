@@ -1,4 +1,4 @@
-"""Models and data that remember what they were given: imported by runs of test_resume.py."""
+"""Models and data that record their inputs; imported by runs of test_resume.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS, WIDTH, IDS = 100, 4, 3
 
 
 def build_deterministic(features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer) -> dict[str, Any]:
-    """One sparse and one dense variable, and nothing random."""
+    """Builds a model with one sparse and one dense variable, and nothing random."""
     table = tf.get_variable("table", [ROWS, WIDTH], initializer=tf.random_uniform_initializer(-1.0, 1.0))
     weights = tf.get_variable("weights", [IDS, WIDTH], initializer=tf.ones_initializer())
     predicted = tf.reduce_sum(tf.nn.embedding_lookup(table, features["ids"]) * weights, axis=[1, 2])
@@ -28,7 +28,7 @@ def build_deterministic(features: dict[str, tf.Tensor], optimizer: tf.train.Opti
 
 
 def load_rows(*, examples: int, seed: int) -> Dataset:
-    """Examples with features `ids` [IDS] and `y`."""
+    """Returns examples with features `ids` [IDS] and `y`."""
     draw = np.random.default_rng(seed)
     train = {"ids": draw.integers(0, ROWS, (examples, IDS)).astype(np.int32), "y": draw.normal(size=examples)}
     train["y"] = train["y"].astype(np.float32)
@@ -40,7 +40,7 @@ def load_rows(*, examples: int, seed: int) -> Dataset:
 def build_remembering(
     features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer, *, steps: int, **sizes: Any
 ) -> dict[str, Any]:
-    """The language model, with what each step drew and read in variables «drawn» and «read» [steps, …]."""
+    """Builds the language model, with each step's draws and inputs in the variables «drawn» and «read» [steps, …]."""
     result = lm.build(features, optimizer, **sizes)
     (sampler,) = [op for op in tf.get_default_graph().get_operations() if op.type == "LogUniformCandidateSampler"]
     count = tf.get_variable("count", [], tf.int64, tf.zeros_initializer(), trainable=False, use_resource=True)
@@ -57,7 +57,8 @@ def build_remembering(
 
 
 def load_logged(*, log: str, **arguments: Any) -> Dataset:
-    """Sentences, as `data=text` has them; each rank writes the positions that it is asked for to the folder `log`."""
+    """Returns sentences as `data=text` does; each rank writes the positions that it is asked for to the folder
+    `log`."""
     dataset = text.load(**arguments)
     asked = dataset.train_batch
 

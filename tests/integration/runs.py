@@ -1,4 +1,4 @@
-"""Runs the product by its command line, in processes of its own, and says what came of it."""
+"""Runs the product by its command line, in separate processes, and returns the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from parallax_runner.config.hydra_quotes import quoted
 from tests import forked
 
 LAUNCH_SECS = 400
-# The language model at its smallest; `data.path` is added by the fixture `text`.
+# The smallest language model; the fixture `text` adds `data.path`.
 VOCAB_SIZE = 200
 SEQUENCE_LENGTH = 5
 BATCH_SIZE = 4
@@ -62,28 +62,29 @@ class Run:
 
     @property
     def ckpt_dir(self) -> Path:
-        """Where it wrote checkpoints, unless told otherwise."""
+        """The default folder of its checkpoints."""
         return self.run_dir / "ckpt"
 
     def sidecar(self, step: int) -> dict[str, Any]:
-        """What stands beside the checkpoint of a step."""
+        """Returns the sidecar of the checkpoint of a step."""
         return json.loads((self.ckpt_dir / f"model.ckpt-{step}.json").read_text())
 
     def losses(self) -> dict[int, float]:
-        """The progress lines: loss by step."""
+        """Returns the losses in the progress lines by step."""
         return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+)/\d+  loss (\S+)", self.stderr, re.M)}
 
     def log_names(self) -> set[str]:
-        """Files in its log folder: `worker_0.log` and the like."""
+        """Returns the file names in its log folder: `worker_0.log` and the like."""
         return {path.name for path in (self.run_dir / "logs").iterdir()}
 
     def expect_success(self) -> Run:
-        """Itself, if it ended well."""
+        """Returns the run itself; fails if the run failed."""
         assert self.exit_status == 0, f"exit status {self.exit_status}\n{self.stderr}"
         return self
 
     def expect_nothing_started(self) -> None:
-        """No worker, server or mpirun was started: none has left a log, and the driver notes none."""
+        """Fails if a worker, server or mpirun was started: none may have left a log, and the driver may have logged
+        none."""
         logs = self.run_dir / "logs"
         if logs.is_dir():
             assert self.log_names() <= {"driver.log"}
@@ -91,7 +92,7 @@ class Run:
 
 
 class Running:
-    """A run that goes on in the background until it ends or is ended; `run_dir` tells its processes from others'."""
+    """A run in the background until it ends or is ended; `run_dir` identifies its processes."""
 
     def __init__(
         self, arguments: Sequence[str], *, run_dir: Path, cwd: Path, python_path: Path | None, is_forked: bool = False
@@ -131,7 +132,7 @@ class Running:
         )
 
     def wait_for_step(self) -> None:
-        """Waits until the first step that the driver tells of."""
+        """Waits until the driver reports the first step."""
         self.wait_for_line(r"step \d+/")
 
     def wait_for_line(self, beginning: str) -> None:
@@ -143,7 +144,7 @@ class Running:
             time.sleep(0.1)
 
     def wait_for_checkpoints(self, count: int) -> None:
-        """Waits until so many checkpoints are there: they are written in the background, steps after they were due."""
+        """Waits for `count` checkpoints. They are written in the background, some steps after they were due."""
         deadline = time.monotonic() + LAUNCH_SECS
         while len(list_checkpoints(self.run_dir / "ckpt")) < count:
             assert self.process.poll() is None, self._stderr.read_text()
@@ -151,7 +152,7 @@ class Running:
             time.sleep(0.05)
 
     def member(self, role: str, index: int) -> psutil.Process:
-        """The process of a worker or a server."""
+        """Returns the process of a worker or a server."""
         module = ["-m", f"parallax_runner.{role}"]
         for process in self.left():
             with contextlib.suppress(psutil.Error):
@@ -162,7 +163,7 @@ class Running:
         raise AssertionError(f"no {role} {index} among {[process.cmdline() for process in self.left()]}")
 
     def left(self) -> list[psutil.Process]:
-        """Living processes with the run directory on their command line."""
+        """Returns living processes with the run directory on their command line."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -172,7 +173,7 @@ class Running:
         return found
 
     def seconds_until_none_left(self, timeout_secs: float) -> float:
-        """Waits until all its processes are gone."""
+        """Waits until all its processes are gone; returns the seconds that this took."""
         start = time.monotonic()
         while left := self.left():
             assert time.monotonic() < start + timeout_secs, left
@@ -180,7 +181,7 @@ class Running:
         return time.monotonic() - start
 
     def kill(self) -> None:
-        """Ends whatever is left."""
+        """Ends all remaining processes."""
         for process in self.left():
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -191,9 +192,9 @@ class Running:
 
 @contextlib.contextmanager
 def started(*arguments: str, cwd: Path, name: str = "out", python_path: Path | None = None) -> Iterator[Running]:
-    """A run in the folder `cwd`, whose run directory is `cwd/name`; ended with the block, if not before.
+    """Starts a run in the folder `cwd`, with the run directory `cwd/name`; it is ended with the block at the latest.
 
-    Its processes find modules in `python_path` first.
+    Its processes look for modules in `python_path` first.
     """
     running = Running(arguments, run_dir=cwd / name, cwd=cwd, python_path=python_path)
     try:
@@ -205,8 +206,8 @@ def started(*arguments: str, cwd: Path, name: str = "out", python_path: Path | N
 def launch(
     *arguments: str, cwd: Path, name: str = "out", python_path: Path | None = None, is_forked: bool = True
 ) -> Run:
-    """Runs to the end; see `started`. With `is_forked` its processes have TensorFlow and the package imported as they
-    begin, so that nothing of `python_path` can stand in for these."""
+    """Runs to the end; see `started`. With `is_forked` its processes begin with TensorFlow and the package already
+    imported, so nothing in `python_path` can replace these."""
     running = Running(arguments, run_dir=cwd / name, cwd=cwd, python_path=python_path, is_forked=is_forked)
     try:
         return running.wait()
@@ -216,7 +217,7 @@ def launch(
 
 @dataclass(frozen=True)
 class Broken:
-    """A run into which something was done, `secs` before its driver ended; `left` are processes that outlived it."""
+    """A run that was disturbed `secs` before its driver ended; `left` are processes that outlived it."""
 
     run: Run
     secs: float
@@ -224,7 +225,7 @@ class Broken:
 
 
 def break_in(running: Running, act: Callable[[], None]) -> Broken:
-    """Does something to a run in the midst of its steps and waits for the driver to end."""
+    """Disturbs a run in the middle of its steps and waits for the driver to end."""
     running.wait_for_step()
     start = time.monotonic()
     act()
@@ -233,5 +234,5 @@ def break_in(running: Running, act: Callable[[], None]) -> Broken:
 
 
 def interrupt(running: Running) -> None:
-    """Ctrl-C, as a shell passes it on to the driver."""
+    """Sends Ctrl-C to the driver, as a shell does."""
     running.process.send_signal(signal.SIGINT)

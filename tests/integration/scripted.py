@@ -1,4 +1,4 @@
-"""Starts a script that calls parallel_run, plainly, as a person would; and what one device makes of the same."""
+"""Starts a script that calls parallel_run, as a user would, and computes the single-device result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests import forked
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 STEPS = 4
-RATE = float(np.float32(0.1))  # TensorFlow casts it on the way to float64
+RATE = float(np.float32(0.1))  # TensorFlow casts it from float32 to float64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Done:
     stderr: str
 
     def checkpoint(self, folder: Path | None = None) -> dict[str, np.ndarray]:
-        """The variables of the last checkpoint."""
+        """Returns the variables of the last checkpoint."""
         reader = tf.train.load_checkpoint(str(folder or self.run_dir / "ckpt"))
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -51,7 +51,7 @@ def start(
     environment: Mapping[str, str] = MappingProxyType({}),
     **asked: Any,
 ) -> subprocess.Popen[str]:
-    """Starts the script plainly, as a file or as a module."""
+    """Starts the script as a file or as a module."""
     script = ["-m", "tests.integration.scripts.train"] if as_module else [str(SCRIPT)]
     return subprocess.Popen(
         [python, *script, json.dumps({"steps": STEPS, **asked})],
@@ -64,7 +64,7 @@ def start(
 
 
 def run(cwd: Path, **asked: Any) -> Done:
-    """Runs the script to its end, in processes that have TensorFlow imported as they begin."""
+    """Runs the script to its end, in processes that begin with TensorFlow already imported."""
     with start(cwd, python=str(forked.STUB), environment=forked.environment(), **asked) as process:
         try:
             stdout, stderr = process.communicate(timeout=240)
@@ -75,7 +75,7 @@ def run(cwd: Path, **asked: Any) -> Done:
 
 
 def one_device(*, average_sparse: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Table and weights after STEPS steps on the mean of two replicas' gradients, in NumPy."""
+    """Returns table and weights after STEPS steps with the mean of two replicas' gradients, in NumPy."""
     table, weights = np.ones([6, 2]), np.ones(2)
     for _ in range(STEPS):
         sparse, dense = np.zeros_like(table), np.zeros_like(weights)
@@ -97,5 +97,5 @@ def expect(done: Done, *, average_sparse: bool = False, folder: Path | None = No
 
 
 def told(done: Done, worker: int, what: str) -> list[str]:
-    """What a worker has printed on the terminal, behind `what`."""
+    """Returns the text after `what` in each line that a worker has printed on the terminal."""
     return re.findall(rf"^\[worker {worker}\] {what} ?(.*)$", done.stdout, re.M)

@@ -1,7 +1,7 @@
-"""A real Slurm of two nodes on this machine, in a folder of its own: munged, slurmctld and a slurmd for each node.
+"""A real Slurm of two nodes on this machine, in its own folder: munged, slurmctld and a slurmd for each node.
 
-Each slurmd has a UTS namespace, so its jobs see the node's name as the host's. All addresses are 127.0.0.1, and no name
-server knows the nodes. There is no accounting, so `sacct` tells nothing.
+Each slurmd has a UTS namespace, so its jobs see the node's name as the host name. All addresses are 127.0.0.1, and no
+name server knows the nodes. There is no accounting, so `sacct` has no data.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ PARTITIONS = (
 
 
 def lacks() -> str | None:
-    """Why there can be no such Slurm here, None where there can."""
+    """Returns the reason why Slurm cannot run here, or None if it can."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
     if missing:
         return f"Slurm is not installed: no {', '.join(missing)}"
-    return None if os.geteuid() == 0 else "a Slurm of one's own needs root: slurmd makes UTS namespaces"
+    return None if os.geteuid() == 0 else "a private Slurm needs root: slurmd makes UTS namespaces"
 
 
 def _path() -> str:
@@ -74,25 +74,25 @@ def _path() -> str:
 
 @dataclass
 class Slurm:
-    """One that runs; `environ` is what its commands need."""
+    """A running Slurm; `environ` is the environment for its commands."""
 
     folder: Path
     environ: dict[str, str]
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def command(self, *argv: str, cwd: Path | None = None, timeout_secs: float = 60.0) -> str:
-        """What a command of Slurm says; it must end well."""
+        """Returns the output of a Slurm command, which must succeed."""
         done = subprocess.run(argv, env=self.environ, cwd=cwd, capture_output=True, text=True, timeout=timeout_secs)
         assert done.returncode == 0, (argv, done.stdout, done.stderr)
         return done.stdout.strip()
 
     def field(self, job: str, name: str) -> str:
-        """A field of `scontrol show job`, such as JobState, Restarts or ExitCode."""
+        """Returns a field of `scontrol show job`, such as JobState, Restarts or ExitCode."""
         shown = dict(word.partition("=")[::2] for word in self.command("scontrol", "show", "job", "-o", job).split())
         return shown[name]
 
     def wait_for(self, job: str, *states: str, timeout_secs: float = 300.0) -> str:
-        """Waits until a job is in one of these states; returns it."""
+        """Waits until a job is in one of these states; returns the state."""
         deadline = time.monotonic() + timeout_secs
         while (state := self.field(job, "JobState")) not in states:
             assert time.monotonic() < deadline, f"job {job} is {state}, expected {states}"
@@ -107,17 +107,17 @@ class Slurm:
             )
 
     def start_node(self, name: str) -> None:
-        """The daemon of a node, in a UTS namespace with the node's name."""
+        """Starts the daemon of a node, in a UTS namespace with the node's name."""
         run = f"hostname {name} && exec slurmd -D -N {name}"
         self.start(name, "unshare", "--uts", "sh", "-c", run)
 
     def kill_node(self, name: str) -> None:
-        """Kills the daemon of a node; what it has started lives on."""
+        """Kills the daemon of a node; its child processes live on."""
         self.daemons[name].kill()
         self.daemons.pop(name).wait()
 
     def wait_until_idle(self) -> None:
-        """Waits until all nodes can be given jobs."""
+        """Waits until all nodes accept jobs."""
         deadline = time.monotonic() + START_SECS
         states: Sequence[str] = ()
         while not states or any(state != "idle" for state in states):
@@ -127,7 +127,7 @@ class Slurm:
                 states = self.command("sinfo", "-h", "-N", "-p", "debug", "-o", "%T").split()
 
     def logs(self) -> str:
-        """The last lines of all daemons."""
+        """Returns the last lines of all daemons."""
         return "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(self.folder.glob("*.log")))
 
     def stop(self) -> None:
@@ -149,7 +149,7 @@ class Slurm:
 
 @contextlib.contextmanager
 def slurm_of_two_nodes(folder: Path) -> Iterator[Slurm]:
-    """Starts one in an empty folder, and stops it at the end."""
+    """Starts Slurm in an empty folder, and stops it at the end."""
     host = socket.gethostname().partition(".")[0]
     for name in ("state", "spool-n1", "spool-n2"):
         (folder / name).mkdir()

@@ -1,6 +1,6 @@
 """Runs by ssh on two hosts, namespaces of this machine: `python -m tests.integration.ssh_hosts FOLDER [overrides]`.
 
-Prints as JSON what became of three runs: one to its end, one whose driver was killed, and one that may not log in.
+Prints as JSON the results of three runs: one that ends normally, one whose driver was killed, and one without a login.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tests.integration.conftest import ENDLESS
 from tests.integration.runs import Running
 from tests.integration.two_hosts import processes_on, wait_for_nobody
 
-# Not on everybody's PATH; sshd wants to be called by its whole path.
+# sshd is not on every user's PATH, and must be called by its absolute path.
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-# Where sshd locks up the part of itself that speaks to strangers.
+# The privilege separation folder of sshd.
 EMPTY_FOLDER = Path("/run/sshd")
 UP_SECS = 20
 SERVER = """
@@ -44,7 +44,7 @@ BatchMode yes
 
 
 def missing() -> str | None:
-    """Why there can be no such hosts here, None if there can."""
+    """Returns the reason why such hosts cannot be made here, or None if they can."""
     if SSHD is None or shutil.which("ssh") is None:
         return "ssh or sshd cannot be found (packages openssh-client and openssh-server)"
     if os.geteuid() != 0:
@@ -54,7 +54,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def reached_by_ssh(hosts: Sequence[Host], folder: Path) -> Iterator[str]:
-    """The remote shell that reaches the hosts, while their sshd run."""
+    """Yields the remote shell that reaches the hosts, while their sshd run."""
     for name in ("host_key", "key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     (folder / "server").write_text(SERVER.format(folder=folder))
@@ -87,7 +87,7 @@ def _wait_until_up(shell: str, host: Host) -> None:
 
 
 def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """The runs, one after the other."""
+    """Makes the runs, one after the other."""
     with Network(2, Link(1000)) as made:
         hosts = tuple(made.hosts)
         with reached_by_ssh(hosts, folder) as shell:

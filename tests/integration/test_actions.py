@@ -1,4 +1,4 @@
-"""What the command line does beside training: plans, proofs, and refusals that only the graph can tell."""
+"""Actions other than training: plans, verification, and refusals that need the graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.runs import BATCH_SIZE, VOCAB_SIZE, Run, launch
 
-# Seen by every process that has its folder on PYTHONPATH: sums of the first gradient are twice what they should be.
+# Imported by every process with its folder on PYTHONPATH: doubles the sums of the first gradient.
 WRONG_SUMS = """
 import importlib.abc
 import importlib.machinery
@@ -49,7 +49,7 @@ def planned(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
-    """Cells of the printed table by the variable's name."""
+    """Returns the cells of the printed table by the variable's name."""
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
     return {row[0]: row[1:] for row in cells}
 
@@ -61,8 +61,9 @@ def test_plan_prints_a_table(planned: Run) -> None:
     assert set(rows) == {
         *("embedding", "lstm/kernel", "lstm/bias", "lstm/projection", "softmax_w", "softmax_b", "global_step", "all")
     }
-    # Shape, size, gradient, route, partitions, place, rows written, bytes: 2 (N - 1) / N of the gradient for an
-    # allreduce, 4 examples of 5 words with a row of 8 float32 there and back, plus ids, for what is on a server.
+    # Shape, size, gradient, route, partitions, place, rows written, bytes. Bytes are 2 (N - 1) / N of the gradient for
+    # an allreduce. For a variable on a server they are 4 examples of 5 words, each with a row of 8 float32 there and
+    # back, plus ids.
     assert rows["lstm/kernel"] == ["16×32", "2.05 kB", "dense", "allreduce", "1", "every rank", "all", "2.05 kB"]
     assert rows["embedding"][:7] == ["200×8", "6.4 kB", "sparse", "ps", "1", "server 0", "touched"]
     assert re.fullmatch(r"≤ 1\.\d+ kB", rows["embedding"][7])
@@ -140,12 +141,14 @@ def refuted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_verify_names_what_differs_and_by_how_much(refuted: Run) -> None:
     assert refuted.exit_status == 1
     message = re.search(
-        r"not what one device does: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)", refuted.stderr, re.I
+        r"not the result of training on one device: (\w+): differs by (\S+) .*: (\S+), expected ([^\s;]+)",
+        refuted.stderr,
+        re.I,
     )
     assert message, refuted.stderr
     assert message[1] == "w"
     actual, expected = float(message[3]), float(message[4])
-    # From 0, one step of the doubled gradient leads twice as far.
+    # From 0, one step with the doubled gradient goes twice as far.
     assert actual == pytest.approx(2 * expected, rel=1e-5)
     assert float(message[2]) == pytest.approx(abs(expected), rel=1e-2)
 

@@ -1,4 +1,4 @@
-"""What somebody adds in a copy of the project: a field of `comm` in two files, and an optimizer in two files."""
+"""Extensions in a copy of the project: a field of `comm` in two files, and an optimizer in two files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def insert(path: Path, added: str, *, before: str) -> None:
-    """Adds lines before a line that the file has once."""
+    """Adds lines before a line that occurs once in the file."""
     text = path.read_text()
     assert text.count(before) == 1, before
     path.write_text(text.replace(before, added + before))

@@ -1,4 +1,4 @@
-"""comm.mpi.use_allgatherv from the command line, and where there is no MPI for it."""
+"""comm.mpi.use_allgatherv from the command line, and its refusals without MPI."""
 
 from __future__ import annotations
 

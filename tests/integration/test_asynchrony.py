@@ -1,4 +1,4 @@
-"""One worker is slow, by a model of the test's own: sync waits, async does not, and bounded staleness stops at k."""
+"""One worker of a test model is slow: sync waits, async does not, and bounded staleness stops at k."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tests.integration.runs import LAUNCH_SECS, Run, launch, started
 from tests.shared import shared
 
 STEPS, WORKERS, SLOW_SECS, BOUND = 16, 2, 0.15, 2
-AHEAD_SECS = 50  # less than makes a worker count as frozen
-# The gradient is 1 everywhere, in float64 exactly. Each step notes when it has pulled; in its first ones rank 1 then
-# waits until the other is so many steps ahead of those that it has done, and longer, for more that must not come. Rank
-# 0 does not end its first step before rank 1 is in its own: what was pushed before a worker began makes nothing stale.
+AHEAD_SECS = 50  # below the limit from which a worker counts as frozen
+# The gradient is 1 everywhere, exactly, in float64. Each step records when it has pulled. In its first steps rank 1
+# then waits until rank 0 is a number of steps ahead of those that rank 1 has done, and a little longer, in case rank 0
+# begins a further step that it must not. Rank 0 does not end its first step before rank 1 is in its own, because pushes
+# from before a worker began make nothing stale.
 MODEL = f"""
 import os
 import time
@@ -75,7 +76,7 @@ def prepare(cwd: Path) -> None:
 
 
 def ahead(*options: str) -> str:
-    """How far the quick worker is to get before the slow one goes on."""
+    """Returns the option for the lead of the quick worker at which the slow one continues."""
     if "comm.sync=false" not in options:
         return "model.ahead=1"
     return f"model.ahead={BOUND if f'comm.ps.staleness={BOUND}' in options else 2 * BOUND + 2}"
@@ -83,7 +84,7 @@ def ahead(*options: str) -> str:
 
 @pytest.fixture(scope="session")
 def slow_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """A run of the model with one slow worker; each kind of run is made once in a session."""
+    """Runs the model with one slow worker; each kind of run is made once per session."""
 
     def run(*options: str) -> Run:
         def make(cwd: Path) -> Run:
@@ -96,15 +97,15 @@ def slow_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
 
 
 def lead(run: Run) -> int:
-    """By how many steps rank 0 was ahead of the slow one, at most, when it began one."""
-    # What comes behind the steps is the export of the model, which tries it out.
+    """Returns the largest number of steps by which rank 0 was ahead of the slow rank when it began one."""
+    # Later entries come from the export of the model, which runs it once.
     fast, slow = (np.loadtxt(run.run_dir.parent / f"began_{rank}.txt")[:STEPS] for rank in (0, 1))
     assert (len(fast), len(slow)) == (STEPS, STEPS)
     return max(number + 1 - int(np.searchsorted(slow, began)) for number, began in enumerate(fast))
 
 
 def pushes_in(run: Run, step: int) -> int:
-    """How many pushes a checkpoint contains, the same in each of its variables."""
+    """Returns the number of pushes in a checkpoint, which must be the same in each of its variables."""
     reader = tf.train.load_checkpoint(str(run.ckpt_dir / f"model.ckpt-{step}"))
     pushes = int(reader.get_tensor("global_step"))
     np.testing.assert_array_equal(reader.get_tensor("weights/Momentum"), float(pushes))
@@ -126,10 +127,10 @@ def test_async_does_not_wait(slow_run: Callable[..., Run]) -> None:
 
 def test_bounded_staleness_stops_at_k(slow_run: Callable[..., Run]) -> None:
     run = slow_run("comm.sync=false", f"comm.ps.staleness={BOUND}", "tracking=off")
-    # That it is BOUND steps ahead of those that the slow one has done, the slow one itself has waited for. So it is one
-    # less ahead of those begun, but where it begins its next before the slow one has noted its own.
+    # The slow worker waits until the other is BOUND steps ahead of those that it has done, which is one less ahead of
+    # those that it has begun, unless the quick one begins its next step before the slow one has recorded its own.
     assert BOUND - 1 <= lead(run) <= BOUND
-    # While the slow one is in a step the other ends at most its bound of steps, and as many that it was behind.
+    # While the slow worker is in a step, the other ends at most BOUND steps, plus as many by which it was behind.
     assert 0 < run.summary["staleness_max"] <= 2 * BOUND
 
 
@@ -165,7 +166,7 @@ def test_a_stopped_run_has_whole_pushes_and_goes_on(bound: tuple[str, ...], wait
         while not began.exists() or len(began.read_text().splitlines()) < wait_steps:
             assert running.process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
-        # Without a bound the slow one is more behind than it could catch up before all are killed.
+        # Without a bound the slow worker is further behind than it could catch up before all are killed.
         running.process.send_signal(signal.SIGTERM)
         stopped = running.wait()
         assert not running.left()

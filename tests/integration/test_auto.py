@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture(scope="module")
 def auto(lm: tuple[str, ...], own_cache: object, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """20 steps; tracked, so that artifacts are there."""
+    """20 steps; tracked, so there are artifacts."""
     cwd = tmp_path_factory.mktemp("auto")
     return launch(*lm, "comm=auto", "train.steps=20", "train.log_every=5", cwd=cwd).expect_success()
 
@@ -67,7 +67,7 @@ def test_the_trial_has_counted_rows(auto: Run) -> None:
         assert 0 < rows["distinct"] <= rows["merged"] <= min(VOCAB_SIZE, 2 * rows["distinct"])
         assert rows["distinct"] <= rows["ids"]
     by_name = {rows["name"]: rows for rows in found["rows"]}
-    # 4 examples of 5 words; with as many labels and the 10 words that the softmax samples.
+    # 4 examples of 5 words; the softmax adds as many labels and its 10 sampled words.
     assert by_name["embedding"]["ids"] == 20
     assert by_name["softmax_b"]["ids"] == 30
 
@@ -77,7 +77,7 @@ def test_predicted_stands_beside_measured(auto: Run) -> None:
     assert found["measured_step_ms"] == auto.summary["step_ms_p50"]
     assert found["predicted_step_ms"] > 0
     assert found["measured_sent_bytes"] == auto.summary["sent_bytes_per_step"]
-    # Rows of other batches than those that were counted; by other code.
+    # The rows come from other batches than the measured ones, and other code counts them.
     assert found["predicted_sent_bytes"] == pytest.approx(found["measured_sent_bytes"], rel=0.15)
     assert "measured / predicted" in auto.stderr
     for total in ("predicted_sent_bytes", "measured_sent_bytes"):
@@ -85,7 +85,7 @@ def test_predicted_stands_beside_measured(auto: Run) -> None:
     assert [(one["name"], one["route"]) for one in found["variables"]] == [
         (variable["name"], variable["route"]) for variable in auto.plan["variables"]
     ]
-    assert {one["route"] for one in found["variables"]} > {"local"}  # Some travel, and one does not.
+    assert {one["route"] for one in found["variables"]} > {"local"}  # some travel, and one does not
     for one in found["variables"]:
         assert one["measured_sent_bytes"] == pytest.approx(one["predicted_sent_bytes"], rel=0.3), one["name"]
         shown = f"{one['name']} by {one['route']}"
@@ -167,8 +167,8 @@ def test_calibrated_constants_are_used_by_the_next_plan(own_cache: object, lm: t
 
 @pytest.mark.parametrize("option", ["cluster.replicas_per_worker=2", "comm.sync=false", "comm.ps.backup_workers=1"])
 def test_a_simulation_measures_one_replica_alone(option: str, tmp_path: Path) -> None:
-    """What the cluster's workers share is not in the trial of one process."""
-    batch = f"data.batch_size={len(option)}"  # a measurement of its own
+    """A trial of one process does not contain the replicas or the staleness of the cluster's workers."""
+    batch = f"data.batch_size={len(option)}"  # a unique value, so that nothing is cached for it
     arguments = ("model=simple", "action=simulate", "comm=ps", option, batch)
     run = launch(*arguments, cwd=tmp_path).expect_success()
     assert "a short trial" in run.stderr

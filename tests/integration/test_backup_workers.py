@@ -1,4 +1,4 @@
-"""Backup workers in real processes: the slow one, which is the chief, delays no step, and nothing late is applied."""
+"""Backup workers in real processes: the slow chief delays no step, and no late gradient is applied."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mlflow import MlflowClient
 from tests.integration.runs import Run, interrupt, launch, started
 
 WORKERS, STEPS, RELEASED, ROWS, RATE = 3, 20, 12, 30_000, 0.125
-# Each example has a number, and a row of «marks» that only its own gradient moves. With `waits` rank 0 comes back from
-# step 1 when the others are at step RELEASED, and from that when they are at the end.
+# Each example has a number, and a row of «marks» that only its own gradient moves. With `waits` rank 0 returns from
+# step 1 when the others are at step RELEASED, and from that step when they are at the end.
 MODEL = f"""
 import os
 import time
@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.data.dataset import Feature
 
-# By rank and step (counted from 0): who must have begun what before it goes on. All begin step 0.
+# By rank and step (from 0): the steps that other ranks must have begun before it continues. All begin step 0.
 WAITS = {{
     (0, 0): "began_2_0",
     (1, 0): "began_0_0",
@@ -87,14 +87,15 @@ def prepare(folder: Path, *, waits: bool) -> None:
 
 
 def admitted(marks: np.ndarray, steps: int) -> list[list[int]]:
-    """Whose gradients each step contains: those that moved the rows of their examples."""
+    """Returns the workers whose gradients each step contains: those whose examples' rows have moved."""
     moved = marks[:, 0].reshape(-1, WORKERS) != 0
     assert not moved[steps:].any()
     return [np.flatnonzero(row).tolist() for row in moved[:steps]]
 
 
 def assert_means_over_admitted(run: Run, steps: int) -> list[list[int]]:
-    """The checkpoint of a step is what NumPy computes from the batches of those who were admitted to each."""
+    """Checks that the checkpoint of a step equals NumPy's result from the batches of the workers admitted to each
+    step."""
     reader = tf.train.load_checkpoint(str(run.ckpt_dir / f"model.ckpt-{steps}"))
     found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     assert found["global_step"] == steps
@@ -129,7 +130,8 @@ def began_by_chief(run: Run) -> set[int]:
 
 
 def began_last(run: Run) -> bool:
-    """Whether the chief, released when the others had begun the last step, was back before they had done it."""
+    """Returns whether the chief, released when the others had begun the last step, also began it before they completed
+    it."""
     return STEPS - 1 in began_by_chief(run)
 
 
@@ -137,7 +139,7 @@ def test_no_step_waits_for_the_slow_one_and_none_contains_what_it_brings_late(sl
     *sets, last = assert_means_over_admitted(slow_chief, STEPS)
     assert sets[1:] == [[1, 2]] * (STEPS - 2)
     assert last == [1, 2] or began_last(slow_chief)
-    # It left out the steps that were done without it.
+    # The chief skipped the steps that were done without it.
     assert began_by_chief(slow_chief) - {STEPS - 1} == {0, 1, RELEASED}
     assert slow_chief.summary["steps"] == STEPS
 
@@ -153,7 +155,7 @@ def test_checkpoints_are_named_by_what_they_contain(slow_chief: Run) -> None:
 def test_dropped_gradients_are_in_the_summary_and_in_mlflow(slow_chief: Run) -> None:
     summary = slow_chief.summary
     by_worker = [summary[f"dropped_gradients_worker_{rank}"] for rank in range(WORKERS)]
-    # Twice the chief, by its waiting; and one of the three in each step that all of them began.
+    # The chief's waiting drops two, and each step that all three began drops one.
     total = 3 + began_last(slow_chief)
     assert by_worker[0] >= 2
     assert sum(by_worker) == summary["dropped_gradients_total"] == total

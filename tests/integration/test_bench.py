@@ -1,4 +1,5 @@
-"""scripts/bench measures real runs; what it writes is complete. No speed is asserted: that is what it is for."""
+"""scripts/bench measures real runs and writes complete results. No speed is asserted: measuring it is the benchmark's
+task."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 BENCH_SECS = 600
-# Two drivers start seconds apart on a busy machine; only what both train at once is counted.
+# Two drivers start seconds apart on a busy machine; only the time in which both train counts.
 STEPS = 6000
 
 
 def bench(*arguments: str, out: Path) -> dict[str, Any]:
-    """Runs it as scripts/bench does; returns its JSON."""
+    """Runs it like scripts/bench; returns its JSON."""
     kind = arguments[0] if arguments[0] in ("loop", "startup") else "modes"
     argv = [sys.executable, "-m", "benchmarks", *arguments, "--out", str(out)]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=BENCH_SECS, cwd=out.parent)
@@ -35,7 +36,7 @@ def test_modes_beside_the_ideal(lm: tuple[str, ...], tmp_path: Path) -> None:
     assert 0 < hybrid["sent_bytes"] <= hybrid["predicted"]["bytes"]
     assert told["cores"] and told["cpu"] and told["command"].startswith("scripts/bench")
     assert (out / "modes.png").read_bytes().startswith(b"\x89PNG")
-    # The ideal is two processes, each of which trained to the end.
+    # The ideal is two processes, and each trained to the end.
     for copy in (0, 1):
         summary = json.loads((out / "runs" / f"0_ideal_{copy}" / "summary.json").read_text())
         assert (summary["comm"], summary["workers"], summary["steps"]) == ("local", 1, STEPS)
@@ -56,5 +57,6 @@ def test_stages_of_a_start(lm: tuple[str, ...], tmp_path: Path) -> None:
     for process in ("driver", "worker", "server"):
         assert {"start of Python", "import TensorFlow"} <= {stage for owner, stage in stages if owner == process}
     assert stages["driver", "plan"] < stages["worker", "rewrite"] < stages["worker", "initialize"]
-    # Nothing that a rank does before its first step ends after that step began, but for the clock's and log's delay.
+    # All of a rank's stages before its first step end before that step begins, within the delay of the clock and the
+    # log.
     assert stages["worker", "initialize"] < start["first_step_secs"] + 1

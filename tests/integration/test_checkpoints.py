@@ -1,4 +1,4 @@
-"""Checkpoints are one device's view: any mode resumes what any other wrote, and TensorFlow opens them."""
+"""Checkpoints are one device's view: any mode resumes those of any other, and TensorFlow opens them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ REFUSED_SECS = 30  # TensorFlow's import on a busy machine takes most of it
 
 
 def variables(path: Path) -> dict[str, np.ndarray]:
-    """All variables of a checkpoint, or of the newest in a folder."""
+    """Returns all variables of a checkpoint, or of the newest in a folder."""
     reader = tf.train.load_checkpoint(str(path))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def files_of(*steps: int) -> set[str]:
-    """Names of the files of the checkpoints of these steps, and of TensorFlow's own list of them."""
+    """Returns the file names of the checkpoints of these steps, and of TensorFlow's own list of them."""
     endings = ("index", "data-00000-of-00001", "json")
     return {f"model.ckpt-{step}.{ending}" for step in steps for ending in endings} | {"checkpoint"}
 
 
 def names(folder: Path) -> set[str]:
-    """What lies there, but for what is known of the best."""
+    """Returns the names in a folder except for `best.json`."""
     return {path.name for path in folder.iterdir()} - {"best.json"}
 
 
-# --- What is written ----------------------------------------------------------------------------------------------
+# --- Contents -----------------------------------------------------------------------------------------------------
 
 
 def test_the_newest_are_kept(ps_partitioned: Run) -> None:
@@ -63,7 +63,7 @@ def test_tensorflow_opens_them_under_the_models_own_names(ps_partitioned: Run) -
         reader = tf.train.load_checkpoint(str(ps_partitioned.ckpt_dir / f"model.ckpt-{step}"))
         assert reader.get_variable_to_shape_map() == expected
         assert reader.get_tensor("global_step") == step
-        # Every piece has learnt something: Adagrad's sums of squares have grown in each quarter of the rows.
+        # Every piece has been trained: Adagrad's sums of squares have grown in each quarter of the rows.
         grown = reader.get_tensor("embedding/Adagrad").max(axis=1) > 0.1
         assert all(quarter.any() for quarter in np.split(grown, 4))
 
@@ -80,7 +80,7 @@ def test_by_seconds(simple_hybrid: Run) -> None:
     assert names(simple_hybrid.ckpt_dir) == files_of(18, 19, 20)
 
 
-# --- What is resumed ----------------------------------------------------------------------------------------------
+# --- Resuming -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_rows_of_ranks_continue_what_ps_wrote(ps_partitioned: Run, sharded: Run)
     assert {one["route"] for one in sharded.plan["variables"] if one["gradient"] == "sparse"} == {"alltoall"}
     assert sharded.summary["servers"] == 0
     expect_continued(variables(ps_partitioned.ckpt_dir), variables(sharded.ckpt_dir))
-    # The chief's clock alone says when, and all ranks save the same step.
+    # The chief's clock alone decides when to save, and all ranks save the same step.
     steps = [step for step in range(21, 31) if (sharded.ckpt_dir / f"model.ckpt-{step}.index").exists()]
     assert len(steps) >= 3
     assert steps[-1] == 30
@@ -130,7 +130,7 @@ def test_any_mode_continues_what_ranks_wrote(sharded: Run, lm: tuple[str, ...], 
 
 
 def expect_continued(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
-    """Adagrad's sums never shrink; rows that were trained before, and not since, are as they were."""
+    """Checks that Adagrad's sums never shrink, and that rows trained only before the resume are unchanged."""
     for name in LM_SHAPES:
         assert np.all(after[f"{name}/Adagrad"] >= before[f"{name}/Adagrad"])
         assert np.any(after[name] != before[name])
@@ -142,7 +142,7 @@ def expect_continued(before: Mapping[str, np.ndarray], after: Mapping[str, np.nd
 
 @pytest.fixture(scope="module")
 def resumed(simple_ps: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The linear regression's steps 11 to 20 under mpi, after 10 under ps, by the same `ckpt.dir` alone."""
+    """The linear regression's steps 11 to 20 under mpi, after 10 under ps, with only `ckpt.dir` in common."""
     return launch(
         "model=simple",
         "comm=mpi",
@@ -187,7 +187,7 @@ def test_never_starts_afresh_beside_old_checkpoints(simple_hybrid: Run, tmp_path
         cwd=tmp_path,
     ).expect_success()
     assert (run.summary["first_step"], run.summary["steps"]) == (0, 5)
-    # What was saved just now is the last to be thrown away, whatever the steps of those that lay there.
+    # The newest checkpoint is the last to be deleted, whatever the steps of the older ones.
     assert variables(Path(run.summary["ckpt_path"]))["global_step"] == 5
 
 
@@ -205,12 +205,12 @@ def test_nothing_left_to_do(simple_hybrid: Run, tmp_path: Path) -> None:
     assert (run.summary["status"], run.summary["first_step"], run.summary["steps"]) == ("finished", 20, 20)
 
 
-# --- What is damaged ----------------------------------------------------------------------------------------------
+# --- Damage -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def damaged(simple_hybrid: Run, tmp_path: Path) -> Path:
-    """Checkpoints of steps 18, 19 and 20; of the last one a bit is wrong."""
+    """Checkpoints of steps 18, 19 and 20; the last has one wrong bit."""
     folder = tmp_path / "damaged"
     shutil.copytree(simple_hybrid.ckpt_dir, folder)
     data = folder / "model.ckpt-20.data-00000-of-00001"
@@ -221,7 +221,7 @@ def damaged(simple_hybrid: Run, tmp_path: Path) -> Path:
 
 
 def test_the_one_before_a_damaged_one_is_used(damaged: Path, tmp_path: Path) -> None:
-    (damaged / ".partial-21").mkdir()  # Left by a run that was killed.
+    (damaged / ".partial-21").mkdir()  # left by a run that was killed
     run = launch(
         "model=simple", "comm=local", "train.steps=21", "tracking=off", f"ckpt.dir={damaged}", cwd=tmp_path
     ).expect_success()
@@ -238,11 +238,11 @@ def test_a_damaged_one_that_is_named_is_refused(damaged: Path, tmp_path: Path) -
     expect_refused(run, f"ckpt.resume={prefix}", f"{prefix.name}.data", f"ckpt.resume={damaged / 'model.ckpt-19'}")
 
 
-# --- What folders are called --------------------------------------------------------------------------------------
+# --- Folder names -------------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_and_a_resume_in_folders_whose_names_are_patterns(tmp_path: Path) -> None:
-    """TensorFlow takes prefixes for patterns, and SQLAlchemy reads options behind a question mark."""
+    """TensorFlow treats prefixes as patterns, and SQLAlchemy reads options after a question mark."""
     cwd = tmp_path / "a[b] c\\d%20?"
     (tmp_path / "ab cd%20").mkdir()
     swept = ("-m", "model=simple", "comm=local", "ckpt.save_steps=2", "train.steps=4,6", "tracking.log_checkpoints=all")
@@ -262,11 +262,11 @@ def test_a_sweep_and_a_resume_in_folders_whose_names_are_patterns(tmp_path: Path
     assert damage(cwd / "other*[2]" / "model.ckpt-8") is None
 
 
-# --- What is refused ----------------------------------------------------------------------------------------------
+# --- Refusals -----------------------------------------------------------------------------------------------------
 
 
 def expect_refused(run: Run, *words: str) -> None:
-    """One message with these words, and no process started."""
+    """Checks that the run printed one message with these words, and started no process."""
     assert run.exit_status != 0
     (message,) = [line for line in run.stderr.splitlines() if line.startswith("parallax_runner: ")]
     assert all(word in message for word in words), message

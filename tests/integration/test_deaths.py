@@ -1,4 +1,4 @@
-"""Real runs that are killed in the midst of training: all ends, the right one is blamed, nobody is left."""
+"""Real runs that are killed during training: everything ends, the right process is blamed, and none is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.integration.runs import Broken, Run, break_in, interrupt, started
 
 END_SECS = 30
 ORPHAN_SECS = 10
-# On PYTHONPATH: rank 0 hears of the stop a second after the others, as may happen on a slow network.
+# On PYTHONPATH: rank 0 learns of the stop a second after the others, as on a slow network.
 LATE_STOP = """
 import os
 
@@ -34,7 +34,7 @@ if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
 
 
 def expect_blame(run: Run, role: str, index: int) -> None:
-    """The driver's message names this process, why it died, and ends with what it wrote last."""
+    """Checks that the driver's message names this process and why it died, and ends with the process's last output."""
     assert re.search(rf"parallax_runner: {role} {index}\b.*SIGKILL", run.stderr), run.stderr
     lines = (run.run_dir / "logs" / f"{role}_{index}.log").read_text().splitlines()
     assert lines, "this test needs a process that wrote something"
@@ -94,7 +94,7 @@ def test_ctrl_c_saves_though_the_chief_hears_of_it_last(tmp_path: Path) -> None:
     assert broken.secs < END_SECS
     assert broken.run.exit_status == 130
     assert broken.left == []
-    # The others have left after some step; what the chief had by then must not be lost.
+    # The others have left after some step; the chief's state at that moment must not be lost.
     assert list(broken.run.ckpt_dir.glob("model.ckpt-*.index"))
 
 

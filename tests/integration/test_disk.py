@@ -1,4 +1,4 @@
-"""Disks that fill up, folders that cannot be written, data that goes: one clear error, nothing lost, nobody left."""
+"""Full disks, read-only folders and lost data: one clear error, nothing lost, and no process left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAVING = ("ckpt.save_steps=20", "train.max_restarts=5")
 
 
 def end_after(running: Running, act: Callable[[], None]) -> Run:
-    """Does something once there are two checkpoints, and waits for the end: a failure, and nobody left."""
+    """Calls `act` once there are two checkpoints, and waits for the end: a failure without processes left."""
     running.wait_for_checkpoints(2)
     act()
     run = running.wait(END_SECS)
@@ -30,7 +30,7 @@ def end_after(running: Running, act: Callable[[], None]) -> Run:
 
 
 def expect_whole_checkpoints(folder: Path) -> None:
-    """The newest is what was written, and nothing half-written is among them."""
+    """Checks that the newest checkpoint is complete and no half-written one is among them."""
     found = list_checkpoints(folder)
     assert found
     assert damage(found[-1]) is None
@@ -53,7 +53,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> None:
-    """Leaves not a byte."""
+    """Fills the disk to the last byte."""
     with open(folder / "filler", "wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
             try:
@@ -64,7 +64,8 @@ def fill(folder: Path) -> None:
 
 
 def test_a_disk_that_fills_up(lm: tuple[str, ...], small_disk: Path, tmp_path: Path) -> None:
-    # The terminal and MLflow's database are elsewhere; all that the run leaves, its journal too, is on the small disk.
+    # The terminal and MLflow's database are elsewhere; all files of the run, including its journal, are on the small
+    # disk.
     run_dir = small_disk / "out"
     arguments = (*lm, *ENDLESS, "comm=hybrid", *SAVING)
     running = Running(arguments, run_dir=run_dir, cwd=tmp_path, python_path=None)
@@ -131,7 +132,8 @@ def test_data_that_goes_away(lm: tuple[str, ...], tmp_path: Path, what: str) -> 
     ) as running:
         run = end_after(running, act)
     assert f"{cache}/" in run.summary["error"]
-    # Cut between the look at the file and its use, the process is killed (SIGBUS); the next one finds the damage.
+    # If the file is cut between the check and its use, the process is killed (SIGBUS); the next attempt finds the
+    # damage.
     if run.summary["restarts"] == 0:
         assert ("was cut" if what == "cut" else "is gone") in run.summary["error"]
         assert "train.npy" in json.loads((run.run_dir / "failure.json").read_text())["first"]["reason"]

@@ -1,4 +1,4 @@
-"""`fit` beside plain Keras: the same script, the same weights, history and calls of callbacks."""
+"""`fit` compared with plain Keras: the same script, the same weights, history and calls of callbacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCUMENT = ROOT / "docs" / "fit.md"
 
 
 def run(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a script as a person would, in processes that have TensorFlow imported as they begin."""
+    """Runs a script as a user would, in processes that begin with TensorFlow already imported."""
     return subprocess.run(
         [forked.STUB, script, *arguments],
         cwd=cwd,
@@ -37,7 +37,7 @@ def run(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess
 
 
 def train(cwd: Path, comm: str | None, **asked: Any) -> dict[str, Any]:
-    """What the script leaves."""
+    """Returns the results that the script leaves."""
     left = cwd / f"{comm}.json"
     done = run(SCRIPT, json.dumps({"comm": comm, "left": str(left), **asked}), cwd=cwd)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,8 @@ def train(cwd: Path, comm: str | None, **asked: Any) -> dict[str, Any]:
 
 
 def expect_equal(found: Any, expected: Any, where: str = "") -> None:
-    """Equal keys and lengths; numbers to what the order of additions in float32 leaves open."""
+    """Checks keys and lengths for equality, and numbers within the rounding that the order of float32 additions
+    causes."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys(), where
         for key in expected:
@@ -58,7 +59,7 @@ def expect_equal(found: Any, expected: Any, where: str = "") -> None:
 
 @pytest.mark.parametrize("comm", ["sharded", "hybrid", "ps", "mpi"])
 def test_equals_plain_keras(tmp_path: Path, comm: str) -> None:
-    """Two calls; the second goes on from the first. Learning rates change, and a callback reads weights."""
+    """Two calls; the second continues from the first. Learning rates change, and a callback reads weights."""
     expected, found = (train(tmp_path, mode, epochs=[3, 2]) for mode in (None, comm))
     assert found["calls"] == expected["calls"] == 2
     for key in ("history", "weights", "optimizer", "evaluated"):
@@ -70,7 +71,7 @@ def test_equals_plain_keras(tmp_path: Path, comm: str) -> None:
 
 
 def test_ragged_and_sparse_features(tmp_path: Path) -> None:
-    """Two epochs of five batches, and a validation whose last batch is a small one."""
+    """Two epochs of five batches, and a validation whose last batch is smaller."""
     left = {}
     for comm in ("plain", "sharded"):
         done = run(RAGGED, comm, str(tmp_path / comm), cwd=tmp_path)
@@ -106,14 +107,14 @@ def test_the_script_of_the_documentation_needs_two_other_lines(tmp_path: Path) -
         done = run(tmp_path / f"{name}.py", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         printed.append([float(number) for number in re.findall(r"\d\.\d+", done.stdout.splitlines()[-1])])
-    # The words of a batch repeat, and plain Keras does not merge them: near, and not equal.
+    # The words of a batch repeat, and plain Keras does not merge them: results are close, not equal.
     np.testing.assert_allclose(printed[1], printed[0], atol=0.1)
-    assert printed[1][0] == pytest.approx(printed[1][2], abs=1e-4)  # the history and the model that is left agree
+    assert printed[1][0] == pytest.approx(printed[1][2], abs=1e-4)  # the history and the remaining model agree
     check_what_mlflow_has(tmp_path)
 
 
 def check_what_mlflow_has(folder: Path) -> None:
-    """The trained model as a file of Keras, of the last step, and the data that the script gave."""
+    """Checks that MLflow has the trained model of the last step as a Keras file, and the script's data set."""
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
     (stored,) = client.search_runs([client.get_experiment_by_name("parallax_runner").experiment_id])
     model = keras.models.load_model(client.download_artifacts(stored.info.run_id, "model.keras", str(folder)))
@@ -141,7 +142,7 @@ assert parallax_runner.fit(model, data, epochs=3, overrides=["action=verify", "t
 
 
 def test_a_dataset_is_verified(tmp_path: Path) -> None:
-    """Over three passes; the script has looked at its data before."""
+    """Over three passes; the script has read its data before."""
     (tmp_path / "script.py").write_text(VERIFIED)
     done = run(tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

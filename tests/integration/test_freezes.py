@@ -17,12 +17,12 @@ from tests.integration.conftest import ENDLESS
 from tests.integration.runs import LAUNCH_SECS, Broken, break_in, started
 
 HANG_TIMEOUT_SECS = 8
-# Ending all of it takes a few seconds more on a busy machine.
+# Ending all processes takes a few seconds more on a busy machine.
 END_SECS = HANG_TIMEOUT_SECS + 15
 
 
 def freeze(lm: tuple[str, ...], cwd: Path, role: str, index: int, *more: str, checkpoints: int = 0) -> Broken:
-    """A run whose process is stopped once there are so many checkpoints."""
+    """Runs until there are `checkpoints` checkpoints, then stops the process."""
     overrides = (*lm, *ENDLESS, f"train.hang_timeout_secs={HANG_TIMEOUT_SECS}", *more)
     with started(*overrides, cwd=cwd) as running:
         running.wait_for_checkpoints(checkpoints)
@@ -31,7 +31,7 @@ def freeze(lm: tuple[str, ...], cwd: Path, role: str, index: int, *more: str, ch
 
 @pytest.fixture(scope="module")
 def frozen_chief(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Broken:
-    """A recorded run whose chief was stopped; it had saved some steps."""
+    """A recorded run whose chief was stopped after it had saved some steps."""
     folder = tmp_path_factory.mktemp("frozen_chief")
     return freeze(lm, folder, "worker", 0, "comm=hybrid", "ckpt.save_steps=10", checkpoints=1)
 
@@ -52,7 +52,7 @@ def expect_frozen(broken: Broken, role: str, index: int) -> None:
     ), broken.run.stderr
     first = failure_of(broken)["first"]
     assert (first["role"], first["index"]) == (role, index)
-    # The verdict is reached within the time-out, counted from the process's last sign of life.
+    # The process is declared dead within the time-out, counted from its last sign of life.
     silent_secs = int(re.search(r"for (\d+) s", first["reason"])[1])  # type: ignore[index]
     assert silent_secs < HANG_TIMEOUT_SECS
 
@@ -88,7 +88,7 @@ def test_the_printed_command_resumes_and_finishes(frozen_chief: Broken) -> None:
     assert failure["cwd"] == str(run.run_dir.parent)
     words = shlex.split(failure["resume_command"])
     assert words[:3] == ["python", "-m", "parallax_runner"]
-    # As printed; but for the endless number of steps, of which a few more must do here.
+    # The command runs as printed, except for the endless number of steps.
     assert "train.steps=1000000" in words
     words[words.index("train.steps=1000000")] = f"train.steps={saved + 3}"
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Processes that a test starts one by one, as users of other systems start theirs: they find each other and train."""
+"""Processes that a test starts one by one, as users of other systems do: they find each other and train."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ QUICK = ("experiment=quick", "tracking=off", "train.steps=4", "train.log_every=1
 
 
 class Processes:
-    """Started one by one, in one folder; what each of them writes is in `NAME.log`."""
+    """Processes started one by one, in one folder; the output of each is in `NAME.log`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.started: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """`python ARGV`; its end ends what it has started."""
+        """Starts `python ARGV`; when it ends, its children end too."""
         with open(self.folder / f"{name}.log", "wb") as log:
             self.started[name] = subprocess.Popen(
                 guarded([sys.executable, *argv], signal.SIGTERM),
@@ -46,7 +46,7 @@ class Processes:
         return self.started[name]
 
     def exit_statuses(self) -> dict[str, int]:
-        """Once all have ended, or one of them has ended badly."""
+        """Returns the exit statuses once all have ended, or once one of them has failed."""
         deadline = time.monotonic() + LAUNCH_SECS
         while True:
             found = {name: process.poll() for name, process in self.started.items()}
@@ -75,7 +75,7 @@ def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proce
 
 
 def expect_steps(processes: Processes, run_dir: Path, steps: int = 4) -> None:
-    """All have ended well, and the run has done its steps."""
+    """Checks that all processes succeeded, and that the run has done its steps."""
     assert set(processes.exit_statuses().values()) == {0}, processes.logs()
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["steps"] == steps
@@ -142,7 +142,7 @@ def test_rank_0_hands_a_signal_to_the_run_and_all_end(processes: Processes, tmp_
 
 
 def test_pservers_and_trainers_of_paddle_train_a_script(processes: Processes, tmp_path: Path) -> None:
-    """One pserver of two ports, and two trainers, which start the same script."""
+    """One pserver with two ports, and two trainers, which start the same script."""
     port = pick_free_port()
     flags = (f"--port={port}", "--ports_num=2", "--ports_num_for_sparse=1", "--num_of_gradient_servers=2")
     processes.start("pserver", "-m", "parallax_runner.server", "--use_gpu=False", *flags)
@@ -167,7 +167,7 @@ def test_trainers_of_paddle_take_settings(processes: Processes, tmp_path: Path) 
 
 
 def losses_of(text: str) -> dict[int, list[float]]:
-    """By shard, what the script has printed."""
+    """Returns the losses that the script has printed, by shard."""
     found = [json.loads(line) for line in re.findall(r"^\[worker \d\] losses (.*)$", text, re.M)]
     assert {shards for _, shards, *_ in found} == {2}
     return {shard: losses for shard, _, *losses in found}
@@ -184,7 +184,7 @@ def test_shards_of_caffe2_train_a_resnet(store: str, processes: Processes, tmp_p
         assert set(processes.exit_statuses().values()) == {0}, processes.logs()
     losses = losses_of((tmp_path / "shard 0.log").read_text())
     assert set(losses) == {0, 1}
-    assert losses[0] != losses[1], "each shard has examples of its own"
+    assert losses[0] != losses[1], "each shard has different examples"
     assert all(shard[-1] < shard[0] for shard in losses.values())
 
 

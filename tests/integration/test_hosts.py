@@ -1,4 +1,4 @@
-"""Runs on several hosts: namespaces of this machine where those can be made, and hosts that are not there at all."""
+"""Runs on several hosts: namespaces of this machine if these can be made, and hosts that do not exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BENCH_SECS = 400
 MISSING = network.missing()
 needs_network = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
-# Runs what follows as somebody who can make no namespace: no capabilities, and no more namespaces of users.
+# Runs the rest of the command as a user who can make no namespace: no capabilities, and no user namespaces left.
 WITHOUT_NAMESPACES = (
     *("unshare", "--user", "--map-root-user", "sh", "-c"),
     'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all -- "$@"',
@@ -77,7 +77,7 @@ def test_nothing_stays_on_the_hosts_of_a_killed_driver(two_hosts: dict[str, Any]
 
 @needs_network
 def test_hosts_listen_in_their_own_network_alone(two_hosts: dict[str, Any]) -> None:
-    """And not at the addresses of other interfaces, which they have in a cluster."""
+    """A run does not listen at the addresses of other interfaces, which hosts of a cluster have."""
     own = {"h1": "10.9.0.11", "h2": "10.9.0.12", "driver": network.DRIVER_ADDRESS}
     assert set(two_hosts["addresses"]) == set(own)
     for name, addresses in two_hosts["addresses"].items():
@@ -111,7 +111,7 @@ def test_bench_beside_the_peers(lm: tuple[str, ...], tmp_path: Path) -> None:
     for one in told["measurements"]:
         assert one["rate"] > 0 and one["unit"] == "words/s"
         assert len(one["of_each_host"]) == 2 and min(one["of_each_host"]) > 0
-    # What our run counts itself is near what the interfaces saw, or the counters are not those of a step.
+    # Our run's own count is close to the interfaces' counters; otherwise the counters are not those of a step.
     ours = told["measurements"][0]
     assert 0.3 * ours["counted_bytes"] < ours["sent_bytes"] < 3 * ours["counted_bytes"] + 50_000
     assert "× tensorflow_ps" in (out / "hosts.md").read_text()
@@ -122,7 +122,7 @@ def test_bench_beside_the_peers(lm: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_bench_of_a_dense_model_without_namespaces(tmp_path: Path) -> None:
-    """The peers that are for dense gradients, and a ResNet whose loss falls."""
+    """The peers for dense gradients, and a ResNet whose loss falls."""
     out = tmp_path / "dense"
     modes = ["hybrid", "horovod_grouped", "tensorflow_ps_plain"]
     done = run_module(
@@ -147,7 +147,7 @@ def test_bench_of_a_dense_model_without_namespaces(tmp_path: Path) -> None:
 
 
 def test_bench_beside_the_peers_in_keras(tmp_path: Path) -> None:
-    """The synchronous ones begin with the weights of our ranks and take the same steps on the same batches. Keras'
+    """The synchronous peers begin with the weights of our ranks and take the same steps on the same batches. Keras'
     optimizers see a row more than once, which does not matter under SGD."""
     out = tmp_path / "keras"
     modes = ["sharded", "keras_horovod", "keras_multi_worker", "keras_parameter_server"]
@@ -155,7 +155,7 @@ def test_bench_beside_the_peers_in_keras(tmp_path: Path) -> None:
     for peer in ("keras_horovod", "keras_multi_worker"):
         assert losses[peer] == pytest.approx(losses["sharded"], rel=1e-4), losses
         assert loss_of(out, f"0_{peer}", 1) == pytest.approx(loss_of(out, "0_sharded", 1), abs=2e-4)
-    # It is asynchronous, with draws of its own: its loss falls.
+    # It is asynchronous, with its own random draws, so only its loss is checked: it falls.
     assert losses["keras_parameter_server"] < loss_of(out, "0_keras_parameter_server", 1)
 
 
@@ -178,7 +178,7 @@ def losses_on_loopback(modes: list[str], hosts: int, out: Path) -> dict[str, flo
 
 
 def loss_of(out: Path, run: str, step: int) -> float:
-    """The loss that a run told of a step."""
+    """Returns the loss that a run reported for a step."""
     said = (out / "runs" / run / "terminal.log").read_text()
     [loss] = re.findall(rf"^step {step}/\d+ +loss ([\d.]+)", said, re.MULTILINE)
     return float(loss)

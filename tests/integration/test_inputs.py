@@ -1,4 +1,4 @@
-"""Whole runs whose data comes from the graph, whose hosts come from a file, and whose protocol there is not."""
+"""Whole runs with data in the graph, hosts from a file, or an unavailable protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from tests.integration.runs import Run, launch
 
 EXAMPLES, BATCH, STEPS = 24, 3, 4
-# The gradient of a weight says how often the step has seen its example.
+# The gradient of a weight counts how often the step has read its example.
 MODEL = f"""
 import os
 
@@ -48,7 +48,7 @@ def test_two_workers_see_every_example_once(tmp_path: Path, monkeypatch: pytest.
     run = train(tmp_path, monkeypatch, "make_one_shot_iterator", "comm=mpi", *hosts).expect_success()
     assert run.summary["workers"] == 2
     trained = tf.train.load_checkpoint(str(run.ckpt_dir)).get_tensor("weights")
-    # The mean over two ranks, and 2 x 3 x 4 = 24 examples in all.
+    # The mean over two ranks; 2 x 3 x 4 = 24 examples in all.
     np.testing.assert_array_equal(trained, np.full(EXAMPLES, -0.5))
 
 

@@ -1,4 +1,4 @@
-"""A model may use Keras layers: the driver leaves importing Keras to their first use."""
+"""A model may use Keras layers; the driver imports Keras only at their first use."""
 
 from __future__ import annotations
 

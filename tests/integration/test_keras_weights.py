@@ -1,4 +1,4 @@
-"""A run's checkpoint goes back into plain Keras, which takes the run's next steps."""
+"""A run's checkpoint is loaded into plain Keras, which takes the same next steps as the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner import load_into_keras
 from parallax_runner.data import clicks
 from tests.integration.runs import launch
 
-BATCH = 16  # a worker; there are two
+BATCH = 16  # per worker, with two workers
 DATA = {"dense_features": 3, "cardinalities": [500, 40], "examples": 1000, "validation_examples": 0, "seed": 1}
 MODEL = {
     **{"max_rows": 100, "embedding_size": 4, "bottom_units": [8], "top_units": [8]},

@@ -1,4 +1,4 @@
-"""Launches that start something else than the plan says: none of them trains."""
+"""Launches whose processes differ from the plan: none of them trains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.runs import Run, launch
 
-# Each worker is a process of its own, as srun without PMIx starts them: MPI makes a world of each.
+# Starts each worker as a separate process, like srun without PMIx: each forms an MPI world of its own.
 MODULE = """
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire

@@ -1,4 +1,4 @@
-"""A run whose rows are asked for ahead is the same as one whose rows are not, checkpoints and validations included."""
+"""Runs with and without lookahead give the same results, including checkpoints and validations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics that models and steps return: two workers find what one device finds on the same examples, and a metric
+"""Metrics that models and steps return: two workers compute the same as one device on the same examples, and a metric
 decides which checkpoint is the best and when the training ends."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from tests.integration.runs import Run, launch
 
 MODULE = '''
-"""Clicks by a table and a weight: as a graph of TensorFlow 1, and as a step with a tape."""
+"""Clicks from a table and a weight, as a TensorFlow 1 graph and as a step with a tape."""
 
 import numpy as np
 import tensorflow as tf
@@ -108,7 +108,7 @@ def test_two_workers_find_what_one_finds(folder: Path, model: str, comm: str) ->
 
 
 def test_a_metric_decides(folder: Path) -> None:
-    """At a rate of zero no validation is better than the first one."""
+    """With a learning rate of zero no validation is better than the first one."""
     chosen = ("train.objective=auc", "train.validate_steps=2", "train.patience=2", "train.log_every=1")
     ended = run(folder, "model=step", "+model.rate=0.0", "comm=hybrid", "train.steps=20", *chosen).expect_success()
     assert ended.summary["steps"] == 6
@@ -124,10 +124,10 @@ def test_a_metric_decides(folder: Path) -> None:
     [
         (
             ("train.objective=acu",),
-            "train.objective=acu: no validation of this model finds it; it finds auc, loss, size",
+            "train.objective=acu: validations of this model compute only auc, loss, size",
         ),
-        (("train.objective=size",), "train.objective=size: nobody knows which of its values are better"),
-        (("train.direction=maximize",), "train.direction=maximize (command line): it goes with train.objective"),
+        (("train.objective=size",), "train.objective=size: it is unknown which of its values are better"),
+        (("train.direction=maximize",), "train.direction=maximize (command line): it needs train.objective"),
         (("train.patience=1",), "train.patience=1 (command line): it counts validations"),
     ],
 )

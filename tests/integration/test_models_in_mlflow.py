@@ -1,4 +1,4 @@
-"""A Keras run leaves `model.keras`, a SavedModel and a logged model in MLflow; all of them predict the same."""
+"""A Keras run leaves `model.keras`, a SavedModel and a logged model in MLflow, and all of them predict the same."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_in_a_checkout(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (checkout / "models" / "tiny.py").write_text(MODEL)
     (checkout / "conf" / "model" / "tiny.yaml").write_text(CONFIG.format(target="models.tiny.build"))
-    # From another folder, as an activated environment of that checkout would.
+    # From another folder, as with an activated environment of that checkout.
     elsewhere = tmp_path / "elsewhere"
     run = launch("model=tiny", "comm=mpi", *ARGUMENTS, cwd=elsewhere, python_path=checkout, is_forked=False)
     run.expect_success()
@@ -56,7 +56,7 @@ def test_beside_an_installed_package(tmp_path: Path) -> None:
 
 
 def test_devices_that_it_names(tmp_path: Path) -> None:
-    """One that is not there is told with the plan; two halves on two devices of each worker equal one device."""
+    """An unknown device is reported at planning time; two halves on two devices of each worker equal one device."""
     scope = '    with tf.device("/cpu:1"):\n        error = w * features["x"] - features["y"]\n    loss = '
     line = '    loss = tf.reduce_mean(tf.square(w * features["x"] - features["y"]))\n'
     (tmp_path / "mymodel.py").write_text(MODEL.replace(line, scope + "tf.reduce_mean(tf.square(error))\n"))
@@ -72,7 +72,8 @@ def test_devices_that_it_names(tmp_path: Path) -> None:
 
 
 def test_scopes_of_distributed_tensorflow(tmp_path: Path) -> None:
-    """`replica_device_setter` for a cluster that is not there, and a container, which servers' variables are in too."""
+    """`replica_device_setter` for a cluster that does not exist, and a container, which the servers' variables are in
+    too."""
     scopes = (
         '    setter = tf.train.replica_device_setter(3, worker_device="/job:worker/task:7")\n'
         '    with tf.device(setter), tf.container("experiment0"):\n'
@@ -90,7 +91,7 @@ def test_scopes_of_distributed_tensorflow(tmp_path: Path) -> None:
 
 
 def test_auto_with_a_server_that_it_names(tmp_path: Path) -> None:
-    """The trial of one process knows no servers; the variable's route does."""
+    """The trial of one process has no servers, but the variable's route uses one."""
     line = '    w = tf.get_variable("slope"'
     scope = '    with tf.device("/job:ps/task:0"):\n        w = tf.get_variable("slope"'
     (tmp_path / "mymodel.py").write_text(MODEL.replace(line, scope))
@@ -104,7 +105,7 @@ def test_auto_with_a_server_that_it_names(tmp_path: Path) -> None:
 
 
 def test_models_of_another_project_in_the_folder(tmp_path: Path) -> None:
-    """A module of that name, a folder without `__init__.py` with the user's own model, and one with it."""
+    """A module named `models`, a folder without `__init__.py` with the user's own model, and one with it."""
     plan = ("action=plan", "comm=mpi", "data=linear", "optimizer=gradient_descent")
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "models.py").write_text("WHATEVER = 1\n")

@@ -1,4 +1,4 @@
-"""Losses that are NaN or infinite, in whole runs; tests/parallel has what skipping leaves behind."""
+"""NaN and infinite losses in whole runs; tests/parallel checks the variables after skipped steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
     assert "the loss of step" in run.summary["error"]
     assert "train.on_nan=stop" in run.summary["error"]
-    assert run.summary["restarts"] == 0  # it would come again
+    assert run.summary["restarts"] == 0  # it would occur again
     failure = json.loads((run.run_dir / "failure.json").read_text())
     assert failure["first"]["role"] == "worker"
     # The first step's checkpoint is whole, unless rank 0 was ended while it was being written.

@@ -1,4 +1,4 @@
-"""A launcher from a package outside this repository: one module, and one YAML file of the user's own configuration."""
+"""A launcher from a package outside this repository: one module, and one YAML file in the user's own configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from tests.integration.runs import Run, Running, break_in, launch, started
 
-# It starts workers by a program of its own, which is the same module, and which says on its output who died.
+# It starts workers by its own program, which is the same module and prints which worker died.
 MODULE = r'''
 """Starts workers as plain processes, by one program that says which of them died first."""
 
@@ -66,7 +66,7 @@ FOUND_BY = ("dotted path", "entry point")
 
 
 def install(folder: Path, *, is_entry_point: bool) -> None:
-    """Writes the package, as `pip install` would; with an entry point it has the name `fork_all`."""
+    """Writes the package, as `pip install` would; with an entry point its name is `fork_all`."""
     (folder / "forked_workers.py").write_text(MODULE)
     (folder / "myconf" / "cluster").mkdir(parents=True)
     named = CLUSTER.replace("forked_workers.ForkAll", "fork_all") if is_entry_point else CLUSTER
@@ -98,7 +98,7 @@ def test_both_workers_train(trained: Run) -> None:
 
 
 def worker(running: Running, rank: int) -> psutil.Process:
-    """The process of a worker, by the variable of this launcher."""
+    """Returns the process of a worker, by this launcher's variable."""
     found = [
         process
         for process in running.left()
@@ -116,7 +116,8 @@ def test_a_worker_that_dies_is_blamed_by_what_the_launcher_says(tmp_path: Path) 
         broken = break_in(running, lambda: worker(running, 1).kill())
     assert (broken.run.exit_status, broken.left) == (1, [])
     assert "worker 1" in broken.run.summary["error"]
-    # How it ended nobody but the launcher's program can know: it is that program's child, and not the driver's.
+    # Only the launcher's program can know the worker's exit status: the worker is that program's child, not the
+    # driver's.
     assert "killed by signal 9 (SIGKILL)" in broken.run.summary["error"]
 
 
@@ -124,4 +125,4 @@ def test_gradients_that_need_mpi_are_refused(tmp_path: Path) -> None:
     install(tmp_path, is_entry_point=False)
     run = launch("--config-dir", "myconf", *ARGUMENTS, "comm=mpi", cwd=tmp_path, python_path=tmp_path)
     assert run.exit_status == 2
-    assert "cluster.launcher=forked_workers.ForkAll (myconf/cluster/mine.yaml:4): it starts no MPI" in run.stderr
+    assert "cluster.launcher=forked_workers.ForkAll (myconf/cluster/mine.yaml:4): it does not start MPI" in run.stderr

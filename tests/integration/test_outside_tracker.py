@@ -51,7 +51,7 @@ ARGUMENTS = ("tracking=jsonl", "+tracking.tags.team=x", "model=simple", "train.l
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """What a stranger writes."""
+    """The files of the package's author."""
     package = tmp_path / "package"
     (package / "conf" / "tracking").mkdir(parents=True)
     (package / "jsonl_tracker.py").write_text(MODULE)

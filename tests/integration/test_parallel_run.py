@@ -1,4 +1,4 @@
-"""Scripts that call parallel_run: replicas, another cluster, without waiting, the search for partitions, a fed rate."""
+"""Scripts that call parallel_run: replicas, another cluster, no synchronisation, the partition search, a fed rate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_ps_with_replicas_goes_on_from_ckpt_dir_in_another_cluster(tmp_path: Pat
     (moved,) = json.loads((tmp_path / "first" / "plan.json").read_text())["moved"]
     assert moved["device"] == "/device:CPU:9" and moved["to"].endswith("to 1, its replica's own")
     (tmp_path / "hosts").write_text("# one host\nlocalhost: 0,1\n")
-    # A comma at the end of the line, as the original's own example has it.
+    # With a comma at the end of the line, as in the original's own example.
     rest = run(tmp_path, as_module=True, steps=STEPS - 1, resources="hosts", config={**config, "run_option": ("PS",)})
     expect(rest, average_sparse=True, folder=tmp_path / "ckpt")
     assert told(rest, 0, "worker") == ["0 of 1, 2 replica(s), 3 devices"]
@@ -58,12 +58,13 @@ def test_the_search_for_a_number_of_partitions(tmp_path: Path) -> None:
     assert sorted(summary["partition_candidates"]) == [1, 2]
     (table,) = [v for v in done.plan["variables"] if v["name"].startswith("embedding/table")]
     assert len(table["shards"]) == summary["partition_choice"]
-    assert len(told(done, 0, "values")) == 1  # what is printed in trials is for their logs
+    assert len(told(done, 0, "values")) == 1  # output of trials goes only to their logs
 
 
 @pytest.mark.parametrize("option", ["MPI", "HYBRID"])
 def test_a_learning_rate_that_is_fed(option: str, tmp_path: Path) -> None:
-    """And a summary of the norm of clipped gradients, which no update needs: that of the step, on each worker."""
+    """Also fetches a summary of the norm of clipped gradients, which no update needs: every worker gets the step's
+    value."""
     done = run(tmp_path, config={"run_option": option}, rates=[0.1, 0.1], steps=STEPS // 2, watches=True)
     expect(done)
     seen = [told(done, worker, "clipped") for worker in (0, 1)]
@@ -78,5 +79,5 @@ def test_on_servers_the_first_worker_feeds_the_learning_rate(tmp_path: Path) -> 
 def test_a_learning_rate_that_is_fed_differently(tmp_path: Path) -> None:
     done = run(tmp_path, config={"run_option": "HYBRID"}, rates=[0.1, 0.2])
     assert done.status == 1
-    assert "«rate» is fed differently to the workers, and the update reads it; in their order they have" in done.stderr
+    assert "«rate» is fed differently to the workers, but the update reads it; the values by rank are" in done.stderr
     assert "[0.1 0.2]" in done.stderr

@@ -1,4 +1,4 @@
-"""How scripts that call parallel_run end: an exception, an exit status, too early, Ctrl-C."""
+"""The ends of scripts that call parallel_run: an exception, an exit status, an early end, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_worker_that_ends_early_is_told(tmp_path: Path, option: str) -> None:
     assert done.status == 1
     assert "the script of worker 1 ended after step 2, and worker 0 waits for it in step 3" in done.stderr
     assert "Traceback" not in done.stderr and f"logs: {done.run_dir / 'logs'}" in done.stderr
-    # Its record is that of a run that has failed.
+    # The record is that of a failed run.
     summary, failure = (json.loads((done.run_dir / f"{name}.json").read_text()) for name in ("summary", "failure"))
     assert (summary["status"], failure["step"]) == ("failed", 2) and 1 <= summary["steps"] <= 2
     assert "worker 0 waits for it in step 3" in summary["error"] and summary["error"] == failure["reason"]

@@ -16,7 +16,7 @@ from tests.integration.scripted import RATE, STEPS, Done, expect, one_device, ru
 
 @pytest.fixture(scope="module")
 def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """run_option HYBRID by default, the rows in two pieces, hooks, all checkpoints and a range of profiles."""
+    """The default run_option HYBRID, with rows in two pieces, hooks, all checkpoints and a range of profiles."""
     config = {
         "mpi": {"mpirun_options": "-x 'FROM_OPTIONS=of one string'"},
         "ckpt": {"save_ckpt_secs": 0.000001},
@@ -47,13 +47,13 @@ def test_get_partitioner_cuts(hybrid: Done) -> None:
 def test_what_workers_print_is_on_the_terminal(hybrid: Done) -> None:
     for worker in (0, 1):
         assert told(hybrid, worker, "worker") == [f"{worker} of 2, 1 replica(s), 2 devices"]
-    assert "stage rewrite" not in hybrid.stdout + hybrid.stderr  # our own lines are for the logs
+    assert "stage rewrite" not in hybrid.stdout + hybrid.stderr  # our own lines go only to the logs
     assert "stage rewrite" in (hybrid.run_dir / "logs" / "worker_0.log").read_text()
 
 
 def test_a_hook_sees_the_loss_and_stops(hybrid: Done) -> None:
     for worker in (0, 1):
-        # Beside the steps there is a call for the initializers, and one for the variables at the end.
+        # In addition to the steps, there is a call for the initializers, and one for the variables at the end.
         assert len(told(hybrid, worker, r"hook \d")) == STEPS + 2
     assert told(hybrid, 0, "hook ends at") == [f"{STEPS}"]
 
@@ -86,7 +86,7 @@ def test_a_range_of_steps_is_profiled_on_all_workers(hybrid: Done) -> None:
 
 
 def profiled(folder: Path) -> set[tuple[int, int]]:
-    """(worker, step) of each RunMetadata."""
+    """Returns (worker, step) of each RunMetadata."""
     return {(rank, step) for step, by_rank in run_metadata_files(folder).items() for rank in by_rank}
 
 
@@ -143,7 +143,7 @@ def test_sparse_gradients_travel_by_allgatherv(mpi: Done) -> None:
 
 
 def ops_of(meta_graph: Path) -> set[str]:
-    """The types of a graph's ops; Horovod's are not known here, so it is not imported."""
+    """Returns the types of a graph's ops. The graph is not imported, because Horovod's ops are not registered here."""
     return {node.op for node in tf.MetaGraphDef.FromString(meta_graph.read_bytes()).graph_def.node}
 
 

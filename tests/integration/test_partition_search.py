@@ -1,4 +1,4 @@
-"""`partition=search` with real trials: what is launched, told, recorded, and reused."""
+"""`partition=search` with real trials: launches, messages, records, and reuse."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_trials_are_steps_of_the_training_in_the_same_processes(searched: Run) -
     assert [len(trial["step_secs"]) for trial in choice_of(searched)["trials"]] == [4] * len(
         searched.summary["partition_candidates"]
     )
-    # Every step is one of the training's, each once, from the first on.
+    # Every step belongs to the training, and each occurs once.
     assert (searched.summary["first_step"], sorted(searched.losses())) == (0, list(range(1, STEPS + 1)))
 
 
@@ -114,9 +114,9 @@ def test_times_and_plot_are_in_mlflow(searched: Run) -> None:
 
 
 def test_another_run_keeps_the_choice_and_tries_nothing(searched: Run, lm: tuple[str, ...], tmp_path: Path) -> None:
-    """In another folder, for the same graph, data and cluster; and trains with it from the start."""
+    """In another folder, for the same graph, data and cluster, a run trains with the choice from the start."""
     again = launch(*lm, *SEARCH, "train.steps=3", "tracking=off", cwd=tmp_path).expect_success()
-    assert re.search(r"^search: \d partitions?, as an earlier run has found, in ", again.stderr, re.M)
+    assert re.search(r"^search: \d partitions?, found by an earlier run, in ", again.stderr, re.M)
     assert "ms a step" not in again.stderr
     fields = ("partition_candidates", "partition_step_ms", "partition_choice", "partition_theta0_ms")
     assert {key: again.summary[key] for key in fields} == {key: searched.summary[key] for key in fields}
@@ -126,7 +126,7 @@ def test_another_run_keeps_the_choice_and_tries_nothing(searched: Run, lm: tuple
 
 @pytest.fixture(scope="module")
 def only_searched(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two servers: it begins with 2 pieces; then there is 1 left."""
+    """Two servers: the search begins with 2 pieces; then only 1 is left."""
     arguments = ("action=search", "cluster.servers=2", "comm=ps", "partition=search", "partition.max=2")
     cwd = tmp_path_factory.mktemp("only_searched")
     return launch(*lm, *arguments, "partition.steps_per_trial=4", "tracking=off", cwd=cwd).expect_success()
@@ -137,12 +137,12 @@ def test_action_search_tells_the_choice_and_trains_nothing(only_searched: Run) -
     assert (summary["status"], summary["action"], summary["steps"]) == ("finished", "search", 0)
     assert summary["partition_candidates"] == [2, 1]
     assert summary["partition_choice"] in (1, 2)
-    assert summary["partition_theta0_ms"] is None  # of two points: no curve
+    assert summary["partition_theta0_ms"] is None  # two points do not determine a curve
     assert f"found: {summary['partition_choice']} partition" in only_searched.stderr
     assert partitions_in(only_searched.plan) == summary["partition_choice"]
     assert not only_searched.ckpt_dir.exists()
     assert (only_searched.run_dir / "plots" / "partition_search.png").exists()
-    # What the search needed is gone from the configuration: the user's own number of steps is there.
+    # The search's own settings are gone from the configuration: the user's number of steps is there.
     assert re.search(r"^train:\n  steps: 200$", (only_searched.run_dir / "config.yaml").read_text(), re.M)
 
 
@@ -156,7 +156,7 @@ def test_what_was_found_can_be_said_without_a_search(only_searched: Run, lm: tup
 
 
 def wait_for_trials(running: Running, number: int) -> None:
-    """Until so many trials have been written down."""
+    """Waits until `number` trials are recorded."""
     path = running.run_dir / "search" / "choice.json"
     deadline = time.monotonic() + LAUNCH_SECS
     while not path.exists() or len(json.loads(path.read_text())["trials"]) < number:
@@ -165,8 +165,8 @@ def wait_for_trials(running: Running, number: int) -> None:
 
 
 def test_a_killed_search_goes_on_with_its_trials_and_its_training(lm: tuple[str, ...], tmp_path: Path) -> None:
-    """A worker dies in the second trial, and the run goes on; then all of it is interrupted, and goes on in another
-    launch."""
+    """A worker dies in the second trial, and the run continues; then the whole run is interrupted, and continues in
+    another launch."""
     arguments = (*lm, "comm=hybrid", "cluster.servers=2", "partition=search", "partition.max=64", "tracking=off")
     slow = ("partition.steps_per_trial=150", "train.steps=1000000", "ckpt.save_steps=20", "train.max_restarts=1")
     with started(*arguments, *slow, cwd=tmp_path) as running:
@@ -185,14 +185,16 @@ def test_a_killed_search_goes_on_with_its_trials_and_its_training(lm: tuple[str,
     trials = choice_of(run)["trials"]
     steps = summary["steps"] + 10
     again = launch(*arguments, *slow[:1], f"train.steps={steps}", cwd=tmp_path).expect_success()
-    assert f"goes on with the trials of an earlier run, in {run.run_dir}: {', '.join(map(str, tried))}" in again.stderr
+    assert (
+        f"continues with the trials of an earlier run, in {run.run_dir}: {', '.join(map(str, tried))}" in again.stderr
+    )
     assert again.summary["first_step"] > 0
     assert choice_of(again)["trials"][: len(trials)] == trials
     assert again.summary["partition_choice"] is None and "search: not finished" in again.stderr
 
 
 def test_without_synchronisation_trials_go_on_from_checkpoints(lm: tuple[str, ...], tmp_path: Path) -> None:
-    """In processes of their own, each from where the one before has ended, and so does the training."""
+    """Each trial has its own processes and starts at the end of the one before, and so does the training."""
     arguments = ("comm=ps", "comm.sync=false", "partition=search", "partition.max=2", "partition.steps_per_trial=4")
     run = launch(*lm, *arguments, f"train.steps={2 * TRIAL_STEPS + 4}", "tracking=off", cwd=tmp_path).expect_success()
     assert run.summary["partition_candidates"] == [1, 2]
@@ -206,7 +208,7 @@ def test_without_synchronisation_trials_go_on_from_checkpoints(lm: tuple[str, ..
 
 
 def wait_for_worker(running: Running, trial: str, rank: int) -> psutil.Process:
-    """The process of a worker in the trial of that folder, once it has done a step."""
+    """Returns the process of a worker in the trial of that folder, once it has done a step."""
     log = running.run_dir / "search" / trial / "logs" / f"worker_{rank}.log"
     deadline = time.monotonic() + LAUNCH_SECS / 4
     while not (log.exists() and "initialize" in log.read_text()):
@@ -216,7 +218,7 @@ def wait_for_worker(running: Running, trial: str, rank: int) -> psutil.Process:
 
 
 def test_without_synchronisation_a_killed_search_goes_on_too(lm: tuple[str, ...], tmp_path: Path) -> None:
-    """As above: the trial in which a worker dies is made again, and nothing that was trained is lost."""
+    """As above: the trial in which a worker dies is repeated, and no trained step is lost."""
     arguments = (*lm, "comm=ps", "comm.sync=false", "partition=search", "partition.max=2", "tracking=off")
     slow = ("partition.steps_per_trial=150", "train.steps=1000000", "train.max_restarts=1")
     with started(*arguments, *slow, cwd=tmp_path) as running:
@@ -260,5 +262,5 @@ def test_without_sparse_variables_there_is_nothing_to_search(tmp_path: Path) -> 
     assert "action=search: no sparse variable is on a server" in run.stderr
     run.expect_nothing_started()
     run = launch(*arguments, cwd=tmp_path / "in train").expect_success()
-    assert "partition=search searches for nothing: no sparse variable is on a server" in run.plan["notes"]
+    assert "partition=search has no effect: no sparse variable is on a server" in run.plan["notes"]
     assert "partition_choice" not in run.summary

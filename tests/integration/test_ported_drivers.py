@@ -1,4 +1,4 @@
-"""Drivers in the manner of the original's examples, upgraded as docs/porting.md says, under all its run options."""
+"""Drivers in the style of the original's examples, upgraded as in docs/porting.md, under all run options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = r"step (\d+) loss (\S+)"
 
 @pytest.fixture(scope="module")
 def ported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the drivers after TensorFlow's tool and the edits that are left to do."""
+    """A folder with the drivers after TensorFlow's tool and the remaining manual edits."""
     folder = tmp_path_factory.mktemp("ported")
     tool = [sys.executable, "-m", "tensorflow.tools.compatibility.tf_upgrade_v2_main"]
     trees = ["--intree", str(PORTING / "drivers"), "--outtree", str(folder / "drivers")]
@@ -36,7 +36,7 @@ def ported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(scripts: Path, driver: str, cwd: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Starts a driver with what an earlier test made of its data, in forked processes."""
+    """Starts a driver with the data that an earlier test prepared, in forked processes."""
     (cwd / "resource_info").write_text("localhost: 0,1\n")
     data = scripts.parent / f"data_of_{driver}"
     result = subprocess.run(
@@ -52,7 +52,7 @@ def train(scripts: Path, driver: str, cwd: Path, *flags: str) -> subprocess.Comp
 
 
 def losses(output: str, behind: str) -> list[float]:
-    """The losses that one process has printed, in order; each step once."""
+    """Returns the losses that one process has printed, in order; each step once."""
     found = re.findall(f"^{re.escape(behind)}{LINE}", output, re.M)
     assert len(found) == STEPS
     return [float(loss) for _, loss in found]
@@ -60,7 +60,7 @@ def losses(output: str, behind: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def on_one_device(ported: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[float]]:
-    """The losses of a driver without parallax_runner, in a plain session of TensorFlow."""
+    """Returns a function for the losses of a driver without parallax_runner, in a plain TensorFlow session."""
 
     def run(driver: str) -> list[float]:
         folder = tmp_path_factory.mktemp("alone")
@@ -75,7 +75,7 @@ def on_one_device(ported: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 @pytest.fixture(scope="module")
 def cnn_on_one_device(on_one_device: Callable[[str], list[float]]) -> list[float]:
-    """Its images are the same in each replica, so their mean gradient is that of one device."""
+    """The images are the same in each replica, so their mean gradient is that of one device."""
     return on_one_device("cnn")
 
 
@@ -84,7 +84,7 @@ def cnn_on_one_device(on_one_device: Callable[[str], list[float]]) -> list[float
 def test_a_driver_trains(
     driver: str, run_option: str, ported: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    # The driver itself checks the shapes and tags of what it fetches, and that each is a list with a value a replica.
+    # The driver itself checks the shapes and tags of its fetches, and that each is a list with one value per replica.
     result = train(ported, driver, tmp_path, f"--run_option={run_option}")
     workers = [0] if run_option == "PS" else [0, 1]  # two replicas, or one each
     for worker in workers:
@@ -99,7 +99,7 @@ def test_a_driver_trains(
     if driver == "nmt":
         assert re.search(r"^\[worker 0\] translated: (tgt|<)", result.stdout, re.M)
     assert tf.train.load_checkpoint(str(tmp_path / "ckpt")).get_tensor("global_step") == STEPS
-    # The run's own lines are for its logs, although `tf.app.run` has handlers print what loggers pass on.
+    # The run's own lines go only to its logs, although handlers of `tf.app.run` print all log records.
     assert "stages.py" not in result.stderr
     (log,) = tmp_path.glob("outputs/*/*/logs/driver.log")
     assert "still running" not in log.read_text()

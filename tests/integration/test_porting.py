@@ -1,4 +1,5 @@
-"""docs/porting.md: a script of TensorFlow 1 and the original, upgraded by TensorFlow's tool, its import changed."""
+"""docs/porting.md: a script of TensorFlow 1 and the original, upgraded by TensorFlow's tool, with its import
+changed."""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ def test_an_upgraded_script_runs_with_its_import_changed(tmp_path: Path) -> None
         )
         assert len(told) == 20
         assert float(told[-1][0]) < float(told[0][0])
-        # Every second number of the data, and none that is the other worker's.
+        # Every second number of the data, and none of the other worker's.
         assert {words for _, words in told} == {f"[{worker}, {worker + 2}]", f"[{worker + 4}, {worker + 6}]"}
-    # What is drawn after the graph was built is each worker's own, though all have built with the same draws.
+    # Draws after the graph was built differ between workers, although all have built it with the same draws.
     drawn = re.findall(r"^\[worker \d\] draws (\d+)$", result.stdout, re.M)
     assert len(set(drawn)) == 2
     shapes = tf.train.load_checkpoint(str(tmp_path / "ckpt")).get_variable_to_shape_map()

@@ -28,7 +28,7 @@ from parallax_runner.launch.watch import stall
 ROOT = Path(__file__).parents[2]
 TOKEN_NAME = "PARALLAX_TEST_TOKEN"
 
-# Each behaviour is what one child does between hello and done.
+# Each behaviour defines the actions of one child between hello and done.
 CHILD = """
 import ctypes, os, signal, sys, time, traceback
 from pathlib import Path
@@ -50,7 +50,7 @@ def behave(behaviour, client, role, index):
         time.sleep(0.3)
         os._exit(int(behaviour[-1]))
     if behaviour == "follow":
-        # What Horovod and grpc do when a peer is gone: raise an error of their own a little later.
+        # When a peer is gone, Horovod and grpc raise their own error a little later.
         time.sleep(2)
         raise RuntimeError("peer is gone")
     if behaviour == "hang":
@@ -131,7 +131,7 @@ sys.exit(result.exit_status)
 
 
 class Dummies:
-    """A LaunchSpec made of dummies, and what is left of its processes."""
+    """Dummy processes: makes their LaunchSpec and finds the processes that remain."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -140,7 +140,7 @@ class Dummies:
             (run_dir / name).write_text(CHILD)
 
     def spec(self, workers: str, servers: str = "", *, direct: bool = False, **times: float) -> LaunchSpec:
-        """One behaviour a child, separated by commas."""
+        """Returns a spec with one behaviour per child, separated by commas."""
         ranks, shards = workers.split(","), [one for one in servers.split(",") if one]
         extra = {
             TOKEN_NAME: self.token,
@@ -166,7 +166,7 @@ class Dummies:
         on_stall: Callable[[str], None] | None = None,
         **kwargs,
     ) -> RunResult:
-        """Runs, prints how long it took, and asserts that no process is left."""
+        """Runs, prints the duration, and asserts that no process is left."""
         start = time.monotonic()
         result = run(self.spec(*args, **kwargs), on_message=on_message, on_tick=on_tick, on_stall=on_stall)
         print(f"{args}: {result.status} {result.failure} in {time.monotonic() - start:.2f} s")
@@ -174,7 +174,7 @@ class Dummies:
         return result
 
     def left(self) -> list[str]:
-        """Command lines of living processes that belong to this job."""
+        """Returns command lines of living processes that belong to this job."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -185,7 +185,7 @@ class Dummies:
         return found
 
     def wait_until_none_left(self, timeout_secs: float) -> float:
-        """Seconds until the last process was gone."""
+        """Waits until the last process is gone; returns the seconds that this took."""
         start = time.monotonic()
         while self.left():
             assert time.monotonic() < start + timeout_secs, self.left()
@@ -205,7 +205,7 @@ def job(tmp_path: Path) -> Iterator[Dummies]:
 
 @contextlib.contextmanager
 def driver(job: Dummies, spec: LaunchSpec) -> Iterator[subprocess.Popen]:
-    """A driver in a process of its own, so that it can be signalled and killed."""
+    """A driver in a separate process, which can be signalled and killed."""
     (job.run_dir / "spec.pickle").write_bytes(pickle.dumps(spec))
     (job.run_dir / "driver.py").write_text(textwrap.dedent(DRIVER))
     process = subprocess.Popen(
@@ -300,7 +300,7 @@ def test_a_step_that_never_ends_is_told_and_ends_the_run_with_the_stacks_of_all_
 ) -> None:
     monkeypatch.setattr(stall, "LEAST_SECS", 2.0)
     told: list[str] = []
-    # One rank's interpreter stands still in C code: none of its Python threads can answer.
+    # One rank's interpreter is blocked in C code: none of its Python threads can answer.
     result = job.run("step,keep_lock,step", stall_timeout_secs=8.0, on_stall=told.append)
     standing = "worker 1 is in step 8 and does not answer, workers 0, 2 wait for it"
     assert any(re.fullmatch(rf"no step for \d+ s; {standing}", line) for line in told), told
@@ -326,13 +326,13 @@ def test_a_driver_that_was_stopped_itself_blames_nobody(job: Dummies) -> None:
 
 
 def test_where_the_others_stood_when_one_was_killed(job: Dummies) -> None:
-    # By then the others have said what they are at, which they do each second.
+    # By then the others have reported their activity, which they do every second.
     failure = job.run("kill_late,work,work", "serve", hang_timeout_secs=5.0).failure
     assert (failure.role, failure.index, failure.exit_status) == ("worker", 0, -9)
     assert failure.pid is not None
     others = {(one.role, one.index): one for one in failure.others}
     assert {(others["worker", index].doing, others["worker", index].step) for index in (1, 2)} == {("step 8", 7)}
-    # The package's own code is not in these children, but for the server's that waits for its end.
+    # These children run none of the package's code, except for the server, which waits for its end.
     assert str(others["server", 0].where).startswith("threading.wait in launch/control/client.py:")
 
 
@@ -395,14 +395,14 @@ def test_an_mpirun_that_somebody_ends_is_named(job: Dummies) -> None:
 
 
 def segments_of(job: Dummies) -> Path:
-    """Where its ranks had their shared memory, of which there was some."""
+    """Returns the folder of its ranks' shared memory, of which there was some."""
     found = re.search(r"^segments (\S+) sm_segment\.\S+", (job.run_dir / "logs" / "worker_1.log").read_text(), re.M)
     assert found is not None
     return Path(found[1])
 
 
 def temporary_folder_of(mpirun: psutil.Process) -> Path:
-    """Where a living mpirun has its temporary files, of which there are some."""
+    """Returns the folder of a living mpirun's temporary files, of which there are some."""
     folder = Path(mpirun.environ()[TEMPORARY])
     assert list(folder.iterdir())
     return folder
@@ -440,7 +440,7 @@ def test_what_a_killed_mpirun_of_the_same_pid_has_left(
 ) -> None:
     temporary = tmp_path_factory.mktemp("tmp")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    # Which pid mpirun gets is the kernel's choice: one of the next.
+    # The kernel chooses mpirun's pid: one of the next.
     newest, pids = int(Path("/proc/loadavg").read_text().split()[-1]), int(Path("/proc/sys/kernel/pid_max").read_text())
     for pid in ((newest + ahead) % pids for ahead in range(3000)):
         left = temporary / f"ompi.{pid}"
@@ -529,7 +529,7 @@ def test_a_signal_to_everybody_at_once_is_no_failure(job: Dummies) -> None:
         wait_for_line(process, "hello worker")
         wait_for_line(process, "hello worker")
         for one in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # mpirun, told first, may have ended its ranks already
+            with contextlib.suppress(psutil.NoSuchProcess):  # mpirun, signalled first, may have ended its ranks already
                 one.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=10)

@@ -1,4 +1,4 @@
-"""Profiles of real runs: which files there are, and that the trace of all processes says what happened."""
+"""Profiles of real runs: the files, and the trace of all processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_trace_has_all_processes_at_the_same_time(trace: dict[str, Any]) -> 
     for step in (4, 8):
         begins = [min(event["ts"] for event in events(trace, name, step)) for name in processes(trace).values()]
         ends = [max(one["ts"] + one["dur"] for one in events(trace, name, step)) for name in processes(trace).values()]
-        assert max(begins) < min(ends)  # they are on one axis: there is a moment at which all three are in the step
+        assert max(begins) < min(ends)  # they share one time axis: at some moment all three are in the step
     # A worker's second profiled step comes after its first.
     first, second = (next(e for e in events(trace, "worker 1", s) if e["cat"] == "step") for s in (4, 8))
     assert first["ts"] + first["dur"] < second["ts"]
@@ -111,7 +111,7 @@ def test_one_worker_of_a_run_that_resumes_behind_the_beginning_of_the_range(
     assert {step: list(ranks) for step, ranks in files.items()} == {11: [1], 12: [1]}
     assert not (run.run_dir / "profile").exists()
     frozen = OmegaConf.load(run.run_dir / "config.yaml")
-    assert frozen.profile.dir == str(tmp_path / "profiles")  # whatever folder a process is in
+    assert frozen.profile.dir == str(tmp_path / "profiles")  # in every process, whatever its folder
     said = (run.run_dir / "logs" / "driver.log").read_text()
     assert "not profiled: 9, 10 of profile.range, since the run begins after step 10" in said
     trace = json.loads((tmp_path / "profiles" / "trace.json").read_text())

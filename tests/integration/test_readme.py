@@ -1,7 +1,7 @@
 """Every command in README.md and the pages below runs, in their order (MLflow's server last), in a copy of the project.
 
-Training commands are shortened by SHORTER, and nothing else is changed but where `scripts/` and `.venv/` are: those
-of this checkout. The copy first gets the pages' own model, word for word.
+Training commands are shortened by SHORTER. The only other change is that `scripts/` and `.venv/` are those of this
+checkout. The copy first gets the pages' own model, word for word.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ DOCUMENTS = (ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in PAGE
 TEXT = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
 BIN = Path(sys.executable).parent
 
-# Of docs/clusters.md; tests/integration/test_slurm.py, test_slurm_sweeps.py, test_manual.py and test_frontdoors.py run
-# such.
+# In docs/clusters.md; tests/integration/test_slurm.py, test_slurm_sweeps.py, test_manual.py and test_frontdoors.py run
+# such commands.
 TRIED_ELSEWHERE = (
     *("cluster=slurm", "salloc", "submitit_slurm"),
     *("cluster=manual", "parallax_runner.worker", "parallax_runner.server"),
 )
 
-# What is appended to a command: the first line whose pattern is found in it.
+# Options appended to a command: those of the first entry whose pattern the command contains.
 SMALL = "train.steps=2 data.batch_size=8 data.validation_examples=64"
 SHORTER = (
     ("python train.py", ""),
@@ -63,7 +63,7 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> list[str]:
-    """Each once, where it stands first."""
+    """Returns each command once, in the order of first occurrence."""
     lines = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
     found = [line for line in lines if line and not line.startswith("#")]
     return [line for line in dict.fromkeys(found) if not any(word in line for word in TRIED_ELSEWHERE)]
@@ -99,13 +99,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PYTEST_"))}
-    # In the copy `python -m` finds the copy's modules, since the folder one is in comes first.
+    # In the copy `python -m` finds the copy's modules, since the current folder comes first.
     inherited.pop("PYTHONPATH", None)
     return inherited | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
 
 
 def jobs_of(command: str) -> int:
-    """How many jobs a sweep has: the product of the numbers of values; 1 of another command."""
+    """Returns the number of jobs of a sweep: the product of the numbers of values; 1 for another command."""
     swept = [word.partition("=")[2] for word in command.split(" -m ")[-1].split() if "[" not in word]
     return math.prod(len(values.split(",")) for values in swept) if " parallax_runner -m " in command else 1
 
@@ -151,7 +151,7 @@ def test_command(command: str, project: Path) -> None:
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("mlflow")])
 def test_mlflow_ui_shows_the_runs(command: str, project: Path) -> None:
     port = pick_free_port()
-    # The rest is what the page advises on a small machine.
+    # The other options are the page's advice for a small machine.
     assert "`MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false` before it and `--workers 1` behind it" in TEXT
     server = subprocess.Popen(
         ["bash", "-c", f"exec {command} --workers 1 --port {port}"],
@@ -171,7 +171,7 @@ def test_mlflow_ui_shows_the_runs(command: str, project: Path) -> None:
 
 
 def ask(address: str, patience_secs: float = 120.0) -> dict:
-    """What a server that is only starting answers in the end."""
+    """Returns the answer of a server that may still be starting."""
     deadline = time.monotonic() + patience_secs
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Real runs that start again by themselves, or by the command that they print; and signals at any time."""
+"""Real runs that restart by themselves, or by the command that they print; and signals at any time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KILLED_RUN = (
     "train.steps=1000",
     "tracking=off",
 )
-# Ten of grace, a second to end, and at most sixty for an MLflow that has just begun to make its tables.
+# Ten seconds of grace, one to end, and at most sixty for an MLflow that is creating its tables.
 END_SECS = 100
 
 
@@ -44,7 +44,7 @@ def wait_until(condition: Callable[[], bool], running: Running) -> None:
 
 
 def said(running: Running) -> str:
-    """What the driver has written to its terminal."""
+    """Returns the driver's terminal output."""
     return (running.run_dir.parent / "stderr.txt").read_text()
 
 
@@ -57,12 +57,12 @@ def log_of(running: Running) -> str:
 
 
 def next_worker(running: Running, killed: set[int]) -> psutil.Process:
-    """The worker of the present attempt, as soon as it is there."""
+    """Returns the worker of the present attempt, as soon as it is there."""
     driver = psutil.Process(running.process.pid)
     found: list[psutil.Process] = []
 
     def is_worker(child: psutil.Process) -> bool:
-        # The driver has other children for a moment, such as git.
+        # For a moment the driver has other children, such as git.
         with contextlib.suppress(psutil.Error):
             return child.pid not in killed and "parallax_runner.worker" in child.cmdline()
         return False
@@ -80,13 +80,13 @@ def has_saved_since(running: Running, secs: float) -> bool:
     for path in (running.run_dir / "ckpt").glob("*.json"):
         try:
             times.append(path.stat().st_mtime)
-        except FileNotFoundError:  # deleted meanwhile, being old
+        except FileNotFoundError:  # an old checkpoint that was deleted meanwhile
             continue
     return max(times, default=0.0) > secs
 
 
 def kill_often(running: Running) -> None:
-    """Kills one worker after another: some while they start, most in the midst of steps, each of which saves."""
+    """Kills one worker after another: some while they start, most in the middle of steps, each of which saves."""
     draw = random.Random(1)
     killed: set[int] = set()
     for number in range(KILLS):

@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed in a new process ends as one that was never stopped."""
+"""A run that was stopped and resumed in a new process ends like one that was never stopped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_model_without_random_ops(comm: str, tmp_path: Path) -> None:
         resumed = run("parts", STEPS, f"ckpt.resume={whole.ckpt_dir / f'model.ckpt-{STOP}'}")
     position = whole.sidecar(STOP)["examples"]
     assert position == STOP * BATCH * MODES[comm]
-    assert position % EXAMPLES != 0  # In the middle of an epoch.
+    assert position % EXAMPLES != 0  # in the middle of an epoch
     assert (resumed.summary["first_step"], resumed.summary["steps"]) == (STOP, STEPS)
     assert f"model.ckpt-{STOP} at step {STOP}\n" in resumed.stderr.partition("resumed from ")[2]
     assert f"\nrestoring step {STOP}\n" in resumed.stderr
@@ -67,7 +67,7 @@ def test_a_model_without_random_ops(comm: str, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a run's ranks were asked for (by rank), and what its chief drew and read in each step."""
+    """The positions that a run's ranks were asked for, and the chief's draws and inputs in each step."""
 
     positions: dict[int, list[int]]
     drawn: np.ndarray
@@ -113,5 +113,5 @@ def test_no_draw_is_repeated(lm_runs: tuple[Remembered, Remembered]) -> None:
     np.testing.assert_array_equal(parts.drawn[:LM_STOP], whole.drawn[:LM_STOP])
     draws = [tuple(step) for step in parts.drawn]
     assert len(set(draws)) == LM_STEPS
-    # The same seed, and other draws than the run that was not stopped has there, or had from its beginning on.
+    # The seed is the same, but the draws differ from all draws of the run that was not stopped.
     assert not set(draws[LM_STOP:]) & {tuple(step) for step in whole.drawn}

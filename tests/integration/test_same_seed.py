@@ -1,4 +1,4 @@
-"""A seed decides a run: the same losses again, whatever else changes; another seed gives other losses."""
+"""A seed determines a run: the same losses again, whatever else changes; another seed gives other losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Losses = dict[tuple[str, int], tuple[float, float]]
 
 
 def sweep(arguments: tuple[str, ...], cwd: Path) -> Losses:
-    """First and last loss by (comm, seed) of a sweep's jobs, 20 steps each."""
+    """Returns the first and last loss by (comm, seed) of a sweep's jobs, 20 steps each."""
     fixed = ("train.steps=20", "tracking=off", "ckpt=off", f"hydra.sweep.dir={cwd / 'jobs'}")
     launch("-m", *arguments, *fixed, cwd=cwd).expect_success()
     losses = {}

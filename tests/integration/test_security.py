@@ -1,4 +1,4 @@
-"""What of a run can be reached, and from where."""
+"""Which ports of a run can be reached, and from where."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_in_every_mode_a_run_on_one_machine_listens_to_that_machine_alone(lm: tu
             sockets = listening(processes)
             print(mode, sockets)
             assert [one for one in sockets if not ipaddress.ip_address(one.address).is_loopback] == []
-            # The driver and mpirun, and TensorFlow's server in each process that has one: or too little was looked at.
+            # At least the driver and mpirun, and TensorFlow's server in each process that has one; fewer mean a faulty
+            # search.
             assert len(sockets) >= (5 if mode in ("ps", "hybrid") else 2)
             running.kill()
 
@@ -45,7 +46,7 @@ def test_a_neighbour_gets_nothing_from_a_run_on_one_machine(lm: tuple[str, ...],
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    # On the run's own host every port answers, and a server gives away a file: so the neighbour asked what there is.
+    # On the run's own host every port answers, and a server gives away a file, so the neighbour's attempts are valid.
     assert len(told["answering_here"]) == told["ports"] >= 5
     assert told["session_here"] == Path("/etc/hostname").read_text().strip()
     assert told["answering_there"] == []

@@ -1,4 +1,4 @@
-"""What MLflow has of a run's models: checkpoints that TensorFlow opens, and one that is served without this project."""
+"""A run's models in MLflow: checkpoints that TensorFlow opens, and a model that is served without this project."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from PIL import Image
 from tests import numpy_lm
 from tests.integration.runs import SEQUENCE_LENGTH, Broken, Run, launch
 
-# Loads a model with MLflow and TensorFlow, where nothing of the project can be imported.
+# Loads a model with MLflow and TensorFlow, in a process that cannot import this project.
 PREDICT = """
 import json, sys
 
@@ -59,7 +59,7 @@ def artifacts(run: Run, folder: str) -> set[str]:
 
 
 def checkpoints(run: Run) -> set[str]:
-    """Names of the checkpoints among the artifacts."""
+    """Returns the names of the checkpoints among the artifacts."""
     found = MlflowClient(uri_of(run)).list_artifacts(run.summary["mlflow_run_id"], "checkpoints")
     return {Path(entry.path).name for entry in found}
 
@@ -69,13 +69,14 @@ def downloaded(run: Run, path: str, tmp_path: Path) -> Path:
 
 
 def variables_of(folder: Path) -> dict[str, np.ndarray]:
-    """All of the newest checkpoint that TensorFlow finds in a folder."""
+    """Returns all variables of the newest checkpoint that TensorFlow finds in a folder."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(folder)))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def predict(run: Run, tmp_path: Path, **inputs: Any) -> dict[str, Any]:
-    """What a process without this project makes of the run's model: of `inputs`, and of its input example."""
+    """Returns the predictions of the run's model, in a process without this project, for `inputs` and for its input
+    example."""
     out = tmp_path / "predicted.json"
     model = f"runs:/{run.summary['mlflow_run_id']}/model"
     command = [sys.executable, "-I", "-c", PREDICT, uri_of(run), model, json.dumps(inputs), str(out)]
@@ -103,7 +104,7 @@ def sharded(lm: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 @pytest.fixture(scope="module")
 def served(sharded: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What its model says of one example, and of those that come with it."""
+    """The outputs of its model for one example, and for the examples that come with it."""
     return predict(sharded, tmp_path_factory.mktemp("served"), words=[[1, 2, 3, 4, 5]])
 
 
@@ -123,7 +124,7 @@ def best(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def none(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Nothing but numbers is asked for."""
+    """A run that records only numbers."""
     cwd = tmp_path_factory.mktemp("none")
     return launch(
         "model=simple", "comm=local", "train.steps=3", "tracking.log_checkpoints=none", cwd=cwd
@@ -169,7 +170,7 @@ def test_all_checkpoints_are_there_also_those_that_keep_deletes(sharded: Run, tm
         for name in checkpoints(sharded)
     }
     assert steps == {3, 6, 9, 12}
-    assert not list((sharded.run_dir / ".outbox").iterdir())  # all sent, so nothing waits
+    assert not list((sharded.run_dir / ".outbox").iterdir())  # all is sent, so nothing waits
 
 
 def test_a_downloaded_checkpoint_resumes(sharded: Run, lm: tuple[str, ...], tmp_path: Path) -> None:

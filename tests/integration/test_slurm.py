@@ -22,7 +22,7 @@ ENDLESS = ("train.steps=100000000", "ckpt.save_secs=100000")
 
 
 def submit(*arguments: str, cwd: Path) -> tuple[Run, str]:
-    """A run that is handed to Slurm, and its job's id."""
+    """Returns a run that is submitted to Slurm, and its job's id."""
     run = launch(*TWO_NODES, *SIMPLE, *arguments, cwd=cwd, is_forked=False).expect_success()
     found = re.search(r"submitted as job (\d+); log: (\S+);", run.stderr)
     assert found and found[2] == str(run.run_dir / f"slurm-{found[1]}.log"), run.stderr
@@ -35,7 +35,7 @@ def log_of(run: Run, job: str) -> str:
 
 
 def wait_for_step(run: Run, job: str, start: int = 0) -> None:
-    """Waits for a line of progress in what the job has written from `start` on."""
+    """Waits for a progress line in the job's output from position `start` on."""
     wait(lambda: "\nstep " in log_of(run, job)[start:], lambda: log_of(run, job))
 
 
@@ -62,21 +62,21 @@ def test_a_job_s_failure_is_the_status_of_who_follows_it(slurm: Slurm, tmp_path:
 
 def test_what_is_not_to_be_submitted_is_only_written(slurm: Slurm, tmp_path: Path) -> None:
     run = launch(*TWO_NODES, *SIMPLE, "cluster.submit=false", cwd=tmp_path, is_forked=False).expect_success()
-    assert "written, and not submitted: " in run.stderr
+    assert "written but not submitted: " in run.stderr
     run.expect_nothing_started()
     assert slurm.command("sbatch", "--test-only", str(run.run_dir / "job.sbatch")) == ""
 
 
 @pytest.mark.parametrize("starter", ["srun --mpi=none", "salloc"])
 def test_a_run_in_an_allocation_has_one_driver(slurm: Slurm, tmp_path: Path, starter: str) -> None:
-    """Of two tasks under srun; under salloc it is on a machine that is no node of the allocation."""
+    """Under srun one of two tasks is the driver; under salloc it runs on a machine outside the allocation."""
     run_dir = tmp_path / "out"
     argv = [*starter.split(), "-N2", "--ntasks-per-node=1", sys.executable, "-m", "parallax_runner", "cluster=slurm"]
     argv += [*SIMPLE, "train.steps=4", f"hydra.run.dir={run_dir}"]
     slurm.command(*argv, cwd=tmp_path, timeout_secs=LAUNCH_SECS)
     run = Run(run_dir, 0, "", "", 0.0)
     assert (run.summary["status"], run.summary["workers"]) == ("finished", 2)
-    assert {path.name for path in tmp_path.iterdir()} == {"out"}, "another task has made a folder of its own"
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}, "another task has made its own folder"
 
 
 def test_scancel_saves_and_ends_and_the_run_can_go_on(slurm: Slurm, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Real runs whose model, in one rank, does not come back from a step, or ends the process as if all were done."""
+"""Real runs whose model, in one rank, never returns from a step, or ends the process with a success status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.integration.runs import Run, launch
 
 MODEL = '''
-"""y = w x, whose loss passes through Python code that does a deed in step 20 of rank 1."""
+"""y = w x; the loss passes through Python code, which performs an action in step 20 of rank 1."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""In which order a worker starts."""
+"""The order of a worker's start."""
 
 from pathlib import Path
 

@@ -26,14 +26,14 @@ from tests.single.export.serving import served
 
 SIMPLE = ("-m", "model=simple", "train.log_every=1000", "ckpt.save_steps=1000", "ckpt.keep=2")
 TRACKED = (*SIMPLE, "tracking.log_checkpoints=none")
-# Job 2 lasts long enough to be met in the midst of its steps.
+# Job 2 lasts long enough to be disturbed in the middle of its steps.
 THREE_JOBS = (*TRACKED, "comm=local", "train.steps=5,40000,6")
 NAMES = ["train.steps-5", "train.steps-40000", "train.steps-6"]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep has left behind."""
+    """The files that a sweep has left."""
 
     run: Run
 
@@ -45,7 +45,7 @@ class Sweep:
         return json.loads((self.dir / "results.json").read_text())["jobs"]
 
     def events(self) -> list[tuple[str, str]]:
-        """Each job's events since the last start."""
+        """Returns each job's events since the last start."""
         lines = [json.loads(line) for line in (self.dir / "ledger.jsonl").read_text().splitlines()]
         last = max(number for number, line in enumerate(lines) if line["event"] == "sweep_started")
         return [(line["job"], line["event"]) for line in lines[last:] if "job" in line]
@@ -62,12 +62,12 @@ def sweep(*arguments: str, cwd: Path, name: str = "sweep", is_forked: bool = Tru
 
 
 def broken_sweep(*arguments: str, cwd: Path, when: Callable[[], bool], act: Callable[[Running], None]) -> Sweep:
-    """A sweep into which something was done at a certain moment; none of its processes is left."""
+    """A sweep that was disturbed at a certain moment; none of its processes is left."""
     with started(*arguments, f"hydra.sweep.dir={cwd / 'sweep'}", cwd=cwd, name="sweep") as running:
         deadline = time.monotonic() + LAUNCH_SECS
         while not when():
             assert running.process.poll() is None, running.wait().stderr
-            assert time.monotonic() < deadline, "the moment has not come"
+            assert time.monotonic() < deadline, "the moment to disturb the sweep never came"
             time.sleep(0.02)
         family = psutil.Process(running.process.pid).children(recursive=True)
         act(running)
@@ -80,12 +80,12 @@ def broken_sweep(*arguments: str, cwd: Path, when: Callable[[], bool], act: Call
 
 
 def newest_step(run_dir: Path) -> int:
-    """Of its checkpoints; 0 without any."""
+    """Returns the step of the newest checkpoint; 0 without any."""
     return max((int(path.stem.rpartition("-")[2]) for path in run_dir.glob("ckpt/model.ckpt-*.index")), default=0)
 
 
 def mlflow_runs(cwd: Path) -> tuple[MlflowRun, list[MlflowRun]]:
-    """The one parent and its children, all that the database in `cwd` has."""
+    """Returns the only parent and its children; the database in `cwd` has no other runs."""
     client = MlflowClient(f"sqlite:///{cwd / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("parallax_runner")
     runs = client.search_runs([experiment.experiment_id])
@@ -97,7 +97,7 @@ def mlflow_runs(cwd: Path) -> tuple[MlflowRun, list[MlflowRun]]:
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """Three jobs, with Ctrl-C in the midst of the second."""
+    """Three jobs, with Ctrl-C in the middle of the second."""
     cwd = tmp_path_factory.mktemp("three")
     return broken_sweep(
         *THREE_JOBS,
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_job_and_the_sweep(interrupted: Sweep) -> None:
     assert interrupted.summary(NAMES[1])["status"] == "interrupted"
     assert newest_step(interrupted.dir / NAMES[1]) == interrupted.summary(NAMES[1])["steps"] > 0
     assert "2 of 3 jobs have not finished" in interrupted.run.stderr
-    assert "out of reach" not in interrupted.run.stderr, "the database was only being created"
+    assert "out of reach" not in interrupted.run.stderr, "the database was still being created"
     assert f"hydra.sweep.dir={interrupted.dir}" in interrupted.run.stderr.splitlines()[-1]
     parent, children = mlflow_runs(interrupted.dir.parent)
     assert parent.info.status == "KILLED"
@@ -121,14 +121,14 @@ def test_ctrl_c_ends_the_job_and_the_sweep(interrupted: Sweep) -> None:
 
 
 def test_killed_sweep_goes_on_where_it_was(interrupted: Sweep) -> None:
-    """The same command twice more: killed in the midst of job 2, then to the end."""
+    """The same command twice more: killed in the middle of job 2, then to the end."""
     cwd, second = interrupted.dir.parent, interrupted.dir / NAMES[1]
     reached = newest_step(second)
     killed = broken_sweep(
         *THREE_JOBS, cwd=cwd, when=lambda: newest_step(second) > reached, act=lambda running: running.process.kill()
     )
     assert killed.run.exit_status == -signal.SIGKILL
-    # What it had written was whole, though perhaps not in its place yet: the next start brings it there.
+    # Its checkpoint was whole, though perhaps not in its place yet: the next start moves it there.
     written = find_start("auto", second / "ckpt").prefix
     assert written is not None
     reached_then = step_of(written)
@@ -153,13 +153,13 @@ def test_killed_sweep_goes_on_where_it_was(interrupted: Sweep) -> None:
 
 @pytest.fixture(scope="module")
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """Four jobs, two at a time, each of two workers under mpirun."""
+    """Four jobs, two at a time, each with two workers under mpirun."""
     return sweep(
         *TRACKED,
         *("comm=mpi,hybrid", "train.seed=2,1", "train.steps=5"),
         *("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
         cwd=tmp_path_factory.mktemp("parallel"),
-        is_forked=False,  # joblib starts processes that inherit more than a fork is given
+        is_forked=False,  # joblib starts processes that inherit more than a fork gets
     )
 
 
@@ -168,7 +168,7 @@ def test_jobs_at_the_same_time_do_not_collide(parallel: Sweep) -> None:
     assert set(parallel.statuses().values()) == {"finished"}
     lines = [json.loads(line) for line in (parallel.dir / "ledger.jsonl").read_text().splitlines()]
     assert len({line["pid"] for line in lines if line["event"] == "started"}) == 2, "two processes ran jobs"
-    # Data and draws depend on the seed alone, so the modes agree.
+    # Data and draws depend only on the seed, so the modes agree.
     by_seed: dict[str, list[float]] = {}
     for one in parallel.results():
         by_seed.setdefault(one["job"].rpartition("=")[2], []).append(one["objective"])
@@ -222,7 +222,7 @@ def test_signal_to_the_driver_ends_parallel_jobs_well(number: int, exit_status: 
     for name in names[:2]:
         summary = stopped.summary(name)
         assert summary["status"] == "interrupted"
-        assert newest_step(stopped.dir / name) == summary["steps"], "it was saved when the signal came"
+        assert newest_step(stopped.dir / name) == summary["steps"], "a checkpoint is saved at the signal"
     if number == signal.SIGTERM:
         assert stopped.statuses() == dict(zip(names, ["interrupted", "interrupted", "not run"], strict=True))
 
@@ -262,7 +262,7 @@ def build(features, optimizer):
 
 
 def test_each_job_at_a_time_has_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that says that it has two: its model sees which one it was given."""
+    """A machine that claims to have two GPUs: its model sees which one it was given."""
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho 0\necho 1\n")
@@ -311,7 +311,7 @@ def test_optuna_chooses_values_and_a_study_goes_on(tmp_path: Path) -> None:
     assert len(first.results()) == 3
     second = sweep(*command, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=2", cwd=tmp_path)
     assert second.run.exit_status == 0, second.run.stderr
-    assert len(second.results()) == 5, "a trial's folder is its own, whatever its number"
+    assert len(second.results()) == 5, "each trial has its own folder, whatever its number"
     trials = optuna.load_study(study_name="rates", storage=study).trials
     assert sorted(trial.value for trial in trials) == pytest.approx([one["objective"] for one in second.results()])
     parent, children = mlflow_runs(tmp_path)

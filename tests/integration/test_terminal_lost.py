@@ -1,4 +1,4 @@
-"""Runs whose terminal, or the pipe in its place, goes away: the training goes on, or ends well where it is told so."""
+"""Runs that lose their terminal, or the pipe that replaces it: the training continues, or ends properly if asked to."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from pathlib import Path
 from tests.integration import scripted
 from tests.integration.runs import LAUNCH_SECS
 
-LOST = re.compile(r"WARNING parallax_runner\.terminal: (std\w+) is lost and the run goes on: .*\] (.*)$", re.M)
+LOST = re.compile(
+    r"WARNING parallax_runner\.process\.terminal: (std\w+) cannot be written: .*\] (.*); its output", re.M
+)
 
 
 def lost(run_dir: Path) -> list[tuple[str, ...]]:
-    """What the driver's log says of lost streams."""
+    """Returns the entries for lost streams in the driver's log."""
     return LOST.findall((run_dir / "logs" / "driver.log").read_text())
 
 
@@ -28,7 +30,7 @@ def command(run_dir: Path, *overrides: str) -> list[str]:
 
 
 def read_lines(argv: Sequence[str], count: int, cwd: Path) -> int:
-    """What `argv 2>&1 | head -COUNT` does to the first of the two; its exit status."""
+    """Runs `argv 2>&1 | head -COUNT`; returns the exit status of `argv`."""
     process = subprocess.Popen(
         argv,
         cwd=cwd,
@@ -67,7 +69,8 @@ def test_the_lines_of_a_script_s_workers_are_lost_and_the_script_goes_on(tmp_pat
 
 
 def test_a_terminal_that_is_hung_up_ends_the_run_well(tmp_path: Path) -> None:
-    """The kernel sends SIGHUP to what is in the foreground of a terminal that goes; what is written there gives EIO."""
+    """The kernel sends SIGHUP to the foreground processes of a terminal that is closed; writing to it fails with
+    EIO."""
     run_dir = tmp_path / "out"
     pid, terminal = pty.fork()
     if pid == 0:
@@ -85,5 +88,5 @@ def test_a_terminal_that_is_hung_up_ends_the_run_well(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["status"] == "interrupted"
-    assert Path(f"{summary['ckpt_path']}.index").exists(), "it was saved when the terminal went"
+    assert Path(f"{summary['ckpt_path']}.index").exists(), "a checkpoint is saved when the terminal is lost"
     assert lost(run_dir) == [("stderr", "Input/output error")]

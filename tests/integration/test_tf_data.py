@@ -1,4 +1,4 @@
-"""A function that returns a tf.data.Dataset, on the command line: verified, and gone on with by other workers."""
+"""A function that returns a tf.data.Dataset, on the command line: verified, and continued by other workers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make_ragged(rows, batch):
     lengths = tf.range(50) % 4 + 1
     words = tf.RaggedTensor.from_row_lengths(tf.range(tf.reduce_sum(lengths)) * 7 % rows, lengths)
     examples = tf.data.Dataset.from_tensor_slices({"words": words, "y": tf.cast(lengths, "float32") / 4})
-    # The types of the batches tell nothing of their size.
+    # The types of the batches do not show their size.
     return examples.shuffle(50, seed=3).batch(batch).map(lambda x: {"words": x["words"], "y": x["y"] * 2})
 '''
 MODEL = "_target_: rec.make_model\nrows: 20\nlabels: y\n"
@@ -82,7 +82,7 @@ def checkpoint(prefix: str) -> dict[str, np.ndarray]:
 
 
 def test_other_workers_go_on_where_two_have_stopped(project: Path) -> None:
-    """Nine steps are more than two passes of four batches; the third worker comes within the second pass."""
+    """Nine steps are more than two passes of four batches; the third worker joins within the second pass."""
 
     def run(folder: str, *more: str) -> str:
         done = launch(*arguments(project, *more), cwd=project / folder, python_path=project).expect_success()
@@ -98,7 +98,7 @@ def test_other_workers_go_on_where_two_have_stopped(project: Path) -> None:
 
 
 def test_the_loop_of_the_documentation(tmp_path: Path) -> None:
-    """The script with a loop, and what the page makes of it, end with the same weights."""
+    """The script with a loop ends with the same weights as the page's version of it."""
     text = DOCUMENT.read_text(encoding="utf-8")
     for language, name, path in (
         ("python", "loop", "loop.py"),
@@ -126,7 +126,7 @@ def test_equals_one_device(project: Path) -> None:
 
 
 def test_a_training_step_with_ragged_words_equals_one_device(project: Path) -> None:
-    """Over two passes, the second of which is in another order."""
+    """Over two passes, the second in another order."""
     ragged = ("~model.labels", "model._target_=rec.make_step", "~data.is_seeded", "data._target_=rec.make_ragged")
     lines = arguments(project, *ragged, "action=verify", "train.steps=6")
     run = launch(*lines, cwd=project / "out", python_path=project).expect_success()

@@ -1,4 +1,4 @@
-"""What MLflow and `summary.json` say of a run that finished, one that failed and one that was stopped."""
+"""The records in MLflow and `summary.json` of a run that finished, one that failed and one that was stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def client_of(run: Run) -> MlflowClient:
 
 
 def only_run(run: Run) -> MlflowRun:
-    """The one MLflow run of the folder."""
+    """Returns the one MLflow run of the folder."""
     client = client_of(run)
     experiment = client.get_experiment_by_name("parallax_runner")
     runs = client.search_runs([experiment.experiment_id])
@@ -48,7 +48,7 @@ def test_a_finished_run_is_one_run_in_the_folder_of_the_command(tracked: Run) ->
     assert recorded.info.status == "FINISHED"
     assert recorded.info.run_name == "tiny"
     assert recorded.info.run_id == tracked.summary["mlflow_run_id"]
-    # Nothing yet where so short a run has trained before MLflow answered.
+    # None if such a short run has trained before MLflow answered.
     assert tracked.sidecar(20)["mlflow_run_id"] in (recorded.info.run_id, None)
 
 
@@ -81,7 +81,7 @@ def test_tags_name_the_mode_and_what_the_user_adds(tracked: Run) -> None:
     assert tags["servers"] == "1"
     assert tags["mlflow.user"]
     assert tags["mlflow.source.name"].startswith("python -m parallax_runner data=text")
-    # The command was given outside any repository.
+    # The command ran outside any repository.
     assert "mlflow.source.git.commit" not in tags
 
 
@@ -210,7 +210,7 @@ def test_a_model_that_cannot_be_built_leaves_a_summary(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text('def build(features, optimizer):\n    raise ValueError("seven is odd")\n')
     run = launch("model=simple", "model._target_=broken.build", "comm=local", "tracking=off", cwd=tmp_path)
     assert run.exit_status == 1
-    # Here the user wants to see where.
+    # The user needs to see where the error is.
     assert 'raise ValueError("seven is odd")' in run.stderr
     assert set(run.summary) >= SUMMARY_FIELDS
     assert run.summary["status"] == "failed"

@@ -1,4 +1,4 @@
-"""A driver that is killed: the next start tells MLflow, and the run goes on as the same MLflow run."""
+"""A driver that is killed: the next start reports it to MLflow, and the run continues as the same MLflow run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIMPLE = ("model=simple", "comm=local", "train.log_every=100")
 
 @dataclass(frozen=True)
 class Killed:
-    """A run whose driver was killed, and how things stood at that moment."""
+    """A run whose driver was killed, and its state at that moment."""
 
     run_dir: Path
     status: str
@@ -30,12 +30,12 @@ class Killed:
 
     @property
     def client(self) -> MlflowClient:
-        """The store."""
+        """The store's client."""
         return MlflowClient(tracking_uri=f"sqlite:///{self.run_dir.parent / 'mlflow.db'}")
 
     @property
     def runs(self) -> list[MlflowRun]:
-        """All runs of the store, oldest first."""
+        """Returns all runs of the store, oldest first."""
         experiment = self.client.get_experiment_by_name("parallax_runner")
         return self.client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
 
@@ -51,7 +51,7 @@ def losses(killed: Killed, run_id: str) -> list[int]:
 def knows_its_run(sidecar: Path) -> bool:
     try:
         return json.loads(sidecar.read_text())["mlflow_run_id"] is not None
-    except FileNotFoundError:  # deleted meanwhile, being old
+    except FileNotFoundError:  # an old checkpoint that was deleted meanwhile
         return False
 
 
@@ -81,7 +81,7 @@ def next_run(killed: Killed) -> Run:
 
 @pytest.fixture(scope="module")
 def resumed(killed: Killed, next_run: Run) -> Run:
-    """The killed run, to its end."""
+    """The killed run, resumed and run to its end."""
     overrides = (*SIMPLE, f"train.steps={killed.last_step + 1000}", "ckpt.save_steps=1000")
     return launch(*overrides, cwd=killed.run_dir.parent).expect_success()
 
@@ -95,7 +95,7 @@ def test_the_next_start_says_that_it_was_killed(killed: Killed, next_run: Run) -
     first, second = killed.runs
     assert (first.info.status, second.info.status) == ("KILLED", "FINISHED")
     assert "driver was killed" in first.data.tags["error"]
-    # Nothing that was journalled before the kill is missing.
+    # Every point journalled before the kill is there.
     expected = [entry["step"] for entry in journal(killed.run_dir) if "train/loss" in entry.get("metrics", {})]
     assert expected
     assert losses(killed, first.info.run_id) == expected
@@ -134,6 +134,6 @@ def test_a_run_from_a_finished_one_is_another_that_names_it(killed: Killed, resu
     run = killed.client.get_run(third.summary["mlflow_run_id"])
     assert run.data.tags["parallax.resumed_from"] == resumed.summary["mlflow_run_id"]
     assert losses(killed, run.info.run_id)[-1] == killed.last_step + 1100
-    # Nothing yet where so short a run has trained before MLflow answered, but never the one it resumed from.
+    # None if such a short run has trained before MLflow answered, but never the run that it resumed from.
     assert third.sidecar(killed.last_step + 1100)["mlflow_run_id"] in (run.info.run_id, None)
     assert len(killed.runs) == 3

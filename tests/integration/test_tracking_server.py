@@ -24,7 +24,7 @@ PASSWORD = "s3cret-w0rd"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """Stopped when a test begins with it or ends."""
+    """A server that is stopped at the beginning and at the end of a test."""
     server = MlflowServer(tmp_path_factory.mktemp("server"))
     yield server
     server.stop()
@@ -41,19 +41,19 @@ def unheard(server: MlflowServer, tmp_path_factory: pytest.TempPathFactory) -> R
 
 
 def with_password(server: MlflowServer) -> str:
-    """Its address for one who has to say a password, which this server does not ask for."""
+    """Returns the server's address with a password, which this server does not require."""
     return server.uri.replace("http://", f"http://me:{PASSWORD}@")
 
 
 def files_with_password(*folders: Path) -> list[Path]:
-    """Of all below some folders."""
+    """Returns all files below some folders that contain the password."""
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 10
     return [path for path in files if PASSWORD.encode() in path.read_bytes()]
 
 
 def sync(run_dir: Path, uri: str | None = None) -> subprocess.CompletedProcess[str]:
-    """The command, given in the parent folder; `uri` is the environment's."""
+    """Runs `action=sync` in the parent folder; `uri` is the environment's."""
     return subprocess.run(
         [sys.executable, "-m", "parallax_runner", "action=sync", f"run_dir={run_dir}"],
         cwd=run_dir.parent,
@@ -70,7 +70,7 @@ def sync(run_dir: Path, uri: str | None = None) -> subprocess.CompletedProcess[s
 
 
 def points_of_journal(run_dir: Path) -> dict[str, list[int]]:
-    """Steps by metric, as the run's own journal has them."""
+    """Returns the steps by metric from the run's own journal."""
     steps = collections.defaultdict(list)
     for line in (run_dir / "journal.jsonl").read_text().splitlines():
         entry = json.loads(line)
@@ -80,7 +80,7 @@ def points_of_journal(run_dir: Path) -> dict[str, list[int]]:
 
 
 def recorded(server: MlflowServer, run_dir: Path) -> tuple[MlflowRun, dict[str, list[int]]]:
-    """The MLflow run of a run directory, and steps by metric as the server has them."""
+    """Returns the MLflow run of a run directory, and its steps by metric on the server."""
     client = MlflowClient(tracking_uri=server.uri)
     run = client.get_run(json.loads((run_dir / "mlflow_run.json").read_text())["run_id"])
     histories = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
@@ -108,7 +108,7 @@ def test_a_server_that_restarts_during_a_run_gets_everything_once(server: Mlflow
         wait_for(lambda: "train/loss" in recorded(server, running.run_dir)[1], running)
         server.stop()
         step_at_stop = last_step(running)
-        # It trains on, and the log says that the server is away.
+        # It continues to train, and the log says that the server is down.
         driver_log = running.run_dir / "logs" / "driver.log"
         wait_for(lambda: "out of reach" in driver_log.read_text(), running)
         wait_for(lambda: last_step(running) >= step_at_stop + 5000, running)
@@ -159,7 +159,7 @@ def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: Mlf
     assert steps == before
     assert steps["train/loss"] == [1, 10, 20, 30, 40, 50]
     assert json.loads((unheard.run_dir / "summary.json").read_text())["mlflow_run_id"] == stored.info.run_id
-    # A run that is told of late was not run late.
+    # A late report does not change the recorded times.
     lines = (unheard.run_dir / "journal.jsonl").read_text().splitlines()
     last_point_ms = max(json.loads(line).get("time_ms", 0) for line in lines)
     assert stored.info.start_time < stored.info.end_time <= last_point_ms
@@ -174,7 +174,7 @@ def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: Mlf
     assert again.returncode == 0
     assert "nothing to send" in again.stdout
     assert recorded(server, unheard.run_dir)[1] == before
-    # No folder was made for what was not a run.
+    # The sync created no folder for a run that does not exist.
     assert {path.name for path in unheard.run_dir.parent.iterdir()} == {"out", "stdout.txt", "stderr.txt"}
     server.stop()
     assert files_with_password(unheard.run_dir.parent, server.folder) == []

@@ -1,6 +1,6 @@
 """Runs on two hosts that are namespaces of this machine: `python -m tests.integration.two_hosts FOLDER [overrides]`.
 
-Prints as JSON what became of two runs: one whose driver was killed, and one of whose hosts lost its link.
+Prints as JSON the results of two runs: one whose driver was killed, and one with a host that lost its link.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.integration.listening import listening, with_descendants
 from tests.integration.runs import Running
 
 END_SECS = 75
-# As with ssh, what runs on a host is no child of the driver's own: the kernel does not end it with the driver.
+# As with ssh, a process on a host is not the driver's own child: the kernel does not end it with the driver.
 DETACHED = '#!/bin/sh\nexec 3<&0\n{agent} "$@" <&3 3<&- &\nwait $!\n'
 
 
 def processes_on(hosts: Sequence[Host]) -> list[str]:
-    """Command lines of all processes in the hosts' networks but those that keep them."""
+    """Returns command lines of all processes in the hosts' networks, except those that keep the networks."""
     found = []
     for process in found_on(hosts):
         with contextlib.suppress(psutil.Error):  # gone meanwhile
@@ -38,7 +38,7 @@ def processes_on(hosts: Sequence[Host]) -> list[str]:
 
 
 def found_on(hosts: Sequence[Host]) -> list[psutil.Process]:
-    """All processes in the hosts' networks but those that keep them."""
+    """Returns all processes in the hosts' networks, except those that keep the networks."""
     networks = {os.readlink(f"/proc/{host.pid}/ns/net") for host in hosts}
     found = []
     for process in psutil.process_iter():
@@ -54,7 +54,7 @@ def found_on(hosts: Sequence[Host]) -> list[psutil.Process]:
 
 
 def wait_for_nobody(hosts: Sequence[Host]) -> list[str]:
-    """Who is still there when nobody should be."""
+    """Waits until no process is left; returns those that remain."""
     deadline = time.monotonic() + END_SECS
     while processes_on(hosts) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -62,12 +62,12 @@ def wait_for_nobody(hosts: Sequence[Host]) -> list[str]:
 
 
 def addresses_of(processes: Iterable[psutil.Process]) -> list[str]:
-    """Where these processes listen."""
+    """Returns the addresses at which these processes listen."""
     return sorted({one.address for one in listening(processes)})
 
 
 def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Both runs, one after the other."""
+    """Makes both runs, one after the other."""
     with Network(2, Link(1000)) as made:
         hosts = tuple(made.hosts)
         shell = folder / "shell"
@@ -92,7 +92,7 @@ def main(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
         cut.wait_for_step()
         subprocess.run(["ip", "link", "set", "v2", "down"], check=True)
         ended = cut.wait()
-        # Cut off, a daemon of mpirun's waits as long as TCP tries, a quarter of an hour: it ends when it hears again.
+        # Cut off, an mpirun daemon waits until TCP gives up, a quarter of an hour: it ends once the link is up again.
         subprocess.run(["ip", "link", "set", "v2", "up"], check=True)
         return {
             "there": there,

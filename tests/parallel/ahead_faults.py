@@ -14,13 +14,13 @@ from parallax_runner.rewrite.routes.alltoall import ahead, behind
 from parallax_runner.train.ahead import Batch, StepsAhead
 
 Method: TypeAlias = Callable[..., dict[tf.Tensor, Any]]
-# A step of the matrix has read its rows long before.
+# Longer than a step of the matrix needs to read its rows.
 SECS = 0.3
 
 
 @contextmanager
 def planted(fault: str | None) -> Iterator[None]:
-    """Has rewriting make a graph with the fault."""
+    """Makes rewriting produce a graph with the fault."""
     if fault == "rows_before_their_update":
         with (
             mock.patch.object(ahead, "are_among", none_marked),
@@ -41,12 +41,12 @@ def planted(fault: str | None) -> Iterator[None]:
 
 
 def none_marked(places: tf.Tensor, *_: Any) -> tf.Tensor:
-    """No row is late, or none goes now."""
+    """Marks no row as late, and none to go now."""
     return tf.zeros_like(places, tf.bool)
 
 
 def prepared_first(start: Method) -> Method:
-    """Prepares the next step before the step runs, so that a row that comes too early is certainly an old one."""
+    """Prepares the next step before the step runs, so a row that is sent too early certainly has its old value."""
 
     def started(steps: StepsAhead, batch: Batch, following: Batch | None) -> dict[tf.Tensor, Any]:
         feeds = start(steps, batch, following)
@@ -58,7 +58,7 @@ def prepared_first(start: Method) -> Method:
 
 
 def rows_last(find: Method) -> Method:
-    """Applies what a step has left when the next one has read its rows."""
+    """Applies the rest of a step's update only after the next step has read its rows."""
 
     def found(steps: StepsAhead, carried: Any, *feeds_and_ops: Any) -> dict[tf.Tensor, Any]:
         if carried is steps.ahead.rows:
@@ -69,7 +69,7 @@ def rows_last(find: Method) -> Method:
 
 
 def twice(start: Method) -> Method:
-    """Draws for the first step once more than it needs."""
+    """Draws once too often for the first step."""
 
     def started(steps: StepsAhead, batch: Batch, following: Batch | None) -> dict[tf.Tensor, Any]:
         if not steps._prepared:

@@ -1,4 +1,4 @@
-"""The models of the equivalence matrix: small, in float64, each with what graphs of users have."""
+"""The models of the equivalence matrix: small, in float64, each with a feature of users' graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEEP_WIDTH = 130
 
 
 def plain_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Two tables, one of them looked up twice; two dense layers' worth of weights; or a part of that. [BATCH]."""
+    """Two tables, one of them looked up twice, and weights for two dense layers; or a part of that. Returns [BATCH]."""
     x, ids = features["x"], features["ids"]
     if case.gradients in ("sparse", "both"):
         partitioner = tf.fixed_size_partitioner(case.user_parts) if case.user_parts > 1 else None
@@ -31,7 +31,7 @@ def plain_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def batch_norm_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Assignments that come from no gradient: each rank's own, the chief's are what is kept."""
+    """Assignments that come from no gradient: each rank has its own, and the chief's are saved."""
     x = plain_model(case, features)
     mean = tf.get_variable("moving_mean", [], tf.float64, initializer=tf.zeros_initializer(), trainable=False)
     update = mean.assign_sub((mean - tf.reduce_mean(x)) * 0.1)
@@ -56,13 +56,13 @@ def declared_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def random_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Draws that differ by rank."""
+    """Random draws that differ by rank."""
     x = plain_model(case, features)
     return x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64)
 
 
 def decay_rows(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor | tf.IndexedSlices:
-    """Weight decay of the rows that the step touches: a lookup by the ids of the aggregated gradient."""
+    """Applies weight decay to the rows that the step touches: a lookup by the ids of the aggregated gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient + 0.01 * variable
     rows = tf.gather(variable, gradient.indices)
@@ -70,7 +70,7 @@ def decay_rows(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) ->
 
 
 def by_largest(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
-    """The gradient by its largest element: no sum over rows, so all of them must be brought together for it."""
+    """Divides the gradient by its largest element: this is no sum over rows, so all rows must be gathered for it."""
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     scaled = values / tf.reduce_max(tf.abs(values))
     if not isinstance(gradient, tf.IndexedSlices):
@@ -84,9 +84,9 @@ def update_every_third_step(
     optimizer: tf.train.Optimizer,
     global_step: tf.Variable,
 ) -> tf.Operation:
-    """Gradients are added up as they leave the backward pass; every third step updates by their mean.
+    """Adds gradients up as they leave the backward pass; every third step updates by their mean.
 
-    In a branch, or else by a mean that is zero in the other steps.
+    This uses a branch, or else a mean that is zero in the other steps.
     """
     due = tf.equal(global_step % 3, 2)
     sums = [_sum_for(variable, number) for number, (_, variable) in enumerate(pairs)]
@@ -109,7 +109,7 @@ def update_every_third_step(
 
 
 def _sum_for(variable: tf.Variable, number: int) -> tf.Variable:
-    # A name that extends the variable's makes it one of its slots, where it is of its shape.
+    # A name that extends the variable's makes it one of its slots, if it has the same shape.
     with tf.variable_scope(variable.op.name if number % 2 else "", reuse=False):
         zeros = np.zeros(variable.shape.as_list())
         return tf.get_variable(
@@ -126,7 +126,7 @@ def _added(total: tf.Variable, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Ope
 def joined(
     case: Case, parts: list[tf.Tensor | tf.IndexedSlices], variable: tf.Variable
 ) -> tf.Tensor | tf.IndexedSlices:
-    """One gradient of those of several micro-batches."""
+    """Returns one gradient from those of several micro-batches."""
     if not isinstance(parts[0], tf.IndexedSlices):
         return tf.add_n(parts) / len(parts)
     scaled = [part.values * (1.0 - 0.1 * number) for number, part in enumerate(parts)]
@@ -136,7 +136,7 @@ def joined(
         ids, places = tf.unique(ids)
         values = tf.math.unsorted_segment_sum(values, places, tf.shape(ids)[0])
         values += 0.01 * tf.gather(variable, ids)
-    if case.model == "joined_in_order":  # each row by its place, under ids that are no gradient's as they are
+    if case.model == "joined_in_order":  # each row by its position, under ids that are not the ids of any gradient
         weights = 1.0 + 0.1 * tf.cast(tf.range(tf.size(ids)), tf.float64)
         values *= tf.reshape(weights, [-1, *[1] * (values.shape.rank - 1)])
         ids = tf.maximum(ids, 0)
@@ -144,28 +144,28 @@ def joined(
 
 
 def keep_padding(variable: tf.Variable) -> tf.Operation:
-    """Sets some rows to what they are to be: the padding's, by one number, and others, by a list of them."""
+    """Sets some rows to fixed values: the padding's row by one number, and others by a list of ids."""
     rows = tf.ones([2, 2, *variable.shape[1:]], tf.float64) * 0.5
     with tf.control_dependencies([tf.scatter_update(variable, 0, tf.zeros(variable.shape[1:], tf.float64)).op]):
         return tf.scatter_add(variable, [[1, 7], [4, ROWS - 1]], rows).op
 
 
 def function_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """A table that is looked up inside a function, which no server can do."""
+    """A table that is looked up inside a function, which no server can run."""
     table = tf.get_variable("inner", [ROWS], tf.float64)
     lookup = tf.function(lambda ids: tf.gather(table, ids), autograph=False)
     return plain_model(case, features) + lookup(features["ids"])
 
 
 def loop_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """A loop and a function, which TensorFlow knows by names of their own."""
+    """A loop and a function, which TensorFlow identifies by name."""
     x = plain_model(case, features)
     _, x = tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.tanh(x)), [0, x])
     return tf.function(lambda x: x * tf.random.uniform([BATCH], 0.5, 1.5, tf.float64), autograph=False)(x)
 
 
 def mixed_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Variables of which the model only ever uses values of half the size."""
+    """Variables that the model only uses after a cast to half their size."""
     table = tf.cast(tf.get_variable("table", [ROWS, WIDTH], tf.float64), tf.float32)
     weights = tf.cast(tf.get_variable("weights", [WIDTH, WIDTH], tf.float64), tf.float32)
     looked_up = tf.get_variable("other", [ROWS, WIDTH], tf.float64)
@@ -175,7 +175,7 @@ def mixed_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def short_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Variables of 16 bits, of the dtype that the model is called by; the loss is computed in more."""
+    """16-bit variables, of the dtype in the model's name; the loss is computed in a larger dtype."""
     table = tf.get_variable("table", [ROWS, WIDTH], case.model)
     other = tf.get_variable("other", [ROWS], case.model)
     weights = tf.get_variable("weights", [WIDTH, WIDTH], case.model)
@@ -197,7 +197,7 @@ def halves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def on_tasks_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Variables and ops on tasks of the cluster: all workers use those of one."""
+    """Variables and ops on tasks of the cluster: all workers use those of one task."""
     with tf.device("/job:ps/task:1"):
         table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
         weights = tf.get_variable("weights", [WIDTH, WIDTH], tf.float64)
@@ -211,7 +211,7 @@ def on_tasks_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """A lookup by what another lookup found; tables of two dtypes, one with fewer rows than there are ranks."""
+    """A lookup by the result of another lookup; tables of two dtypes, one with fewer rows than ranks."""
     ids = features["ids"]
     links = tf.get_variable("links", [ROWS], tf.float32, tf.constant_initializer(np.arange(ROWS)[::-1]))
     table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
@@ -223,7 +223,7 @@ def two_waves_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def sampled_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Rows by the batch's ids and by ids that are drawn, as of a sampled softmax."""
+    """Rows by the batch's ids and by random ids, as in a sampled softmax."""
     table = tf.get_variable("table", [ROWS, WIDTH], tf.float64)
     classes = tf.expand_dims(tf.cast(features["ids"], tf.int64), 1)
     drawn, _, _ = tf.random.log_uniform_candidate_sampler(classes, 1, num_sampled=3, unique=True, range_max=ROWS)
@@ -241,7 +241,7 @@ def deep_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def unseeded_model(case: Case, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Initial values that no seed decides: each rank has others, until all have the chief's."""
+    """Initial values without a seed: each rank has others, until all get the chief's."""
 
     def drawn(shape: list[int], dtype: tf.DType, partition_info: object = None) -> tf.Tensor:
         return tf.reshape(tf.py_func(lambda: np.random.default_rng().normal(size=shape), [], dtype), shape)

@@ -1,4 +1,4 @@
-"""The graph as it is, on one device, fed with the batches of all ranks one behind the other."""
+"""The unchanged graph on one device, fed with the concatenated batches of all ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Values = dict[str, np.ndarray]
 
 
 def train(single: SingleDeviceGraph, initial: Values, steps: Sequence[Sequence[Values]]) -> tuple[Values, list[float]]:
-    """All variables after steps from `initial`, each step with the batches of all ranks, and the steps' losses."""
+    """Returns all variables after steps from `initial`, each with the batches of all ranks, and the steps' losses."""
     graph, losses = tf.Graph(), []
     with graph.as_default():
         tf.import_graph_def(single.meta_graph.graph_def, name="")

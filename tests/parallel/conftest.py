@@ -1,4 +1,4 @@
-"""Launches the matrix: one launch for each number of ranks, all its cases in a row."""
+"""Launches the matrix: one launch for each number of ranks, with all its cases one after the other."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from parallax_runner.launch import processes
 from parallax_runner.launch.job import Command, Job, LaunchSpec, thread_environment
 from parallax_runner.launch.launchers.local import Local
 from tests import forked
-from tests.parallel.cases import BASIC, EVERY, SERVERS, Case
+from tests.parallel.cases import SERVERS, Case
+from tests.parallel.matrix import BASIC, EVERY
 from tests.shared import shared
 
-BFLOAT16 = tf.bfloat16.as_numpy_dtype  # of which a file says no more than that it has two bytes
+BFLOAT16 = tf.bfloat16.as_numpy_dtype  # a file only says that it has two bytes
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Gives each test the cases that it names, as far as they have as many ranks as its module is for."""
+    """Gives each test the cases that it names, limited to the number of ranks of its module."""
     mark = metafunc.definition.get_closest_marker("cases")
     if mark is not None:
         cases = [case for case in mark.args[0] if case.ranks == metafunc.module.RANKS]
@@ -33,30 +34,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _name(case: Case) -> str:
-    """A test's name in brackets: slow tests (tests/slow.toml) begin with «more-»."""
+    """Returns a test's name in brackets: slow tests (tests/slow.toml) begin with «more-»."""
     return case.name if case in BASIC else f"more-{case.name}"
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What a launch wrote, by case."""
+    """The files that a launch wrote, by case."""
 
     folder: Path
     cases: list[Case]
 
     def arrays(self, case: Case, what: str, rank: int = 0) -> dict[str, np.ndarray]:
-        """`what` is initial, final or losses."""
+        """Returns the arrays of a rank; `what` is initial, final or losses."""
         with np.load(self.folder / f"{self.cases.index(case)}_{what}_{rank}.npz") as file:
             return {name: array.view(BFLOAT16) if array.dtype.kind == "V" else array for name, array in file.items()}
 
     def trace(self, case: Case) -> list[tuple[str, str]]:
-        """(device, «name = Type(inputs)») of every op of the chief's last step."""
+        """Returns (device, «name = Type(inputs)») of every op in the chief's last step."""
         path = self.folder / f"{self.cases.index(case)}_trace.json"
         return [tuple(entry) for entry in json.loads(path.read_text())]
 
 
 class Launches:
-    """By number of ranks; each is made when a test first asks for it, once for all workers of xdist."""
+    """Launches by number of ranks; each is made when a test first asks for it, once for all xdist workers."""
 
     def __init__(self, folders: pytest.TempPathFactory, cases: list[Case]) -> None:
         self._folders = folders
@@ -69,12 +70,12 @@ class Launches:
 
 @pytest.fixture(scope="session")
 def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launches:
-    """The cases that tests of this session ask for, each run once."""
+    """The cases that this session's tests request, each run once."""
     return Launches(tmp_path_factory, asked(request.session.items, request.config.getoption("--tier")))
 
 
 def asked(items: list[pytest.Item], tier: str) -> list[Case]:
-    """The cases of parametrized tests; where another test looks at the launches, all those of the tier."""
+    """Returns the cases of parametrized tests, or all those of the tier if another test uses the launches."""
     asking = [item for item in items if "launched" in getattr(item, "fixturenames", ())]
     params = [item.callspec.params if hasattr(item, "callspec") else {} for item in asking]
     cases = {given["case"] for given in params if "case" in given}
@@ -84,7 +85,7 @@ def asked(items: list[pytest.Item], tier: str) -> list[Case]:
 
 
 def launch(ranks: int, cases: list[Case], folder: Path, launcher: Local | None = None) -> Launched:
-    """Runs all these cases of so many ranks in a row; in forked processes where no launcher is given."""
+    """Runs all these cases with `ranks` ranks one after the other, in forked processes unless a launcher is given."""
     (folder / "cases.json").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
     job = Job(
         run_dir=folder,
@@ -103,13 +104,13 @@ def launch(ranks: int, cases: list[Case], folder: Path, launcher: Local | None =
 
 
 def check_optimized(logs: Path) -> None:
-    """Where TensorFlow leaves out optimizations of one rank's graph, that rank rounds otherwise than the others."""
+    """Checks that TensorFlow optimized every rank's graph: a rank without some optimizations rounds differently."""
     told = [line for log in sorted(logs.glob("worker_*.log")) for line in log.read_text().splitlines()]
     assert not [line for line in told if "Optimizer failed" in line or "optimizer failed" in line]
 
 
 class Forked(Local):
-    """Its processes have TensorFlow imported as they begin."""
+    """A launcher whose processes begin with TensorFlow already imported."""
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
         return [_forked(command) for command in super().workers(job, cleanup)]

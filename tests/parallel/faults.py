@@ -1,4 +1,4 @@
-"""Faults that a distributed step may have, put into it on purpose: the comparison must find each."""
+"""Faults planted into a distributed step: the comparison must find each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def passes_with(fault: str | None, passes: tuple[RewritePass, ...]) -> tuple[RewritePass, ...]:
-    """The passes of the product, and behind the merging of gradients one that does harm."""
+    """Returns the product's passes, with a harmful one after the merging of gradients."""
     harm = {
         "divide_twice": divide_twice,
         "drop_a_rank": drop_a_rank,
@@ -24,23 +24,23 @@ def passes_with(fault: str | None, passes: tuple[RewritePass, ...]) -> tuple[Rew
 
 @rewrite_pass(writes=["gradients", "replaced"])
 def divide_twice(rewrite: Rewrite) -> None:
-    """Every rank divides by the number of ranks, before the mean does."""
+    """Makes every rank divide by the number of ranks, before the mean does."""
     for gradient in rewrite.gradients:
         rewrite.replace_gradient(gradient, gradient.values / rewrite.plan.replicas, gradient.indices)
 
 
 @rewrite_pass(writes=["gradients", "replaced"])
 def drop_a_rank(rewrite: Rewrite) -> None:
-    """The last rank gives nothing."""
+    """Makes the last rank contribute nothing."""
     if rewrite.rank == rewrite.plan.replicas - 1:
         for gradient in rewrite.gradients:
-            # Made from the gradient, as it is there at the same time on all ranks, and exchanges go by that.
+            # Made from the gradient, because exchanges rely on it being ready at the same time on all ranks.
             rewrite.replace_gradient(gradient, gradient.values * 0.0, gradient.indices)
 
 
 @rewrite_pass(writes=["gradients", "replaced"])
 def clip_before_aggregating(rewrite: Rewrite) -> None:
-    """Each rank clips its own gradients; the model's clipping of the mean then has nothing left to do."""
+    """Makes each rank clip its own gradients; the model's clipping of the mean then has no effect."""
     clipped, _ = tf.clip_by_global_norm([gradient.values for gradient in rewrite.gradients], 0.3)
     for gradient, values in zip(rewrite.gradients, clipped, strict=True):
         rewrite.replace_gradient(gradient, values, gradient.indices)

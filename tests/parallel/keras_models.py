@@ -1,6 +1,6 @@
 """Keras models and training steps of the equivalence matrix: small, in float64, plain Keras or TensorFlow throughout.
 
-The module imports Keras: only what builds a case of such a model imports the module.
+This module imports Keras, so only code that builds a case of such a model imports it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LENGTH, MANY_ROWS = 5, 40
 layers, optimizers = keras.layers, keras.optimizers
 
-# Shape of an example and dtype.
+# Shape of an example, and dtype.
 FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
     "ids": ((), "int32"),
     "once": ((), "int32"),
@@ -66,7 +66,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 @dataclass(frozen=True)
 class TracedModel:
-    """`make` gets the name of an optimizer, and returns a compiled model, or a training step and its variables.
+    """`make` takes the name of an optimizer, and returns a compiled model, or a training step and its variables.
 
     `options` are those of the model's group.
     """
@@ -77,7 +77,7 @@ class TracedModel:
 
 
 def batch(case: Case, step: int, rank: int) -> dict[str, np.ndarray]:
-    """The features that the case's model takes. Those of one step have each row of `once` a single time."""
+    """Returns the features of the case's model. Those of one step contain each row of `once` only once."""
     draw = np.random.default_rng([7, step, rank])
     found = {
         "ids": draw.integers(0, ROWS, BATCH),
@@ -91,13 +91,13 @@ def batch(case: Case, step: int, rank: int) -> dict[str, np.ndarray]:
         "clicked": draw.integers(0, 2, BATCH),
     }
     if case.optimizer == "loss_scale" and (step, rank) == (4, case.ranks - 1):
-        found["y"][0] = np.inf  # no rank updates then, and all halve the scale
+        found["y"][0] = np.inf  # no rank updates in this step, and all halve the scale
     return {name: found[name].astype(FEATURES[name][1]) for name in MODELS[case.model].features}
 
 
 @contextmanager
 def as_case(case: Case) -> Iterator[None]:
-    """Names variables after the case, as servers outlive it, and makes them in float64."""
+    """Names variables after the case, because servers outlive it, and makes them in float64."""
     kept = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
@@ -111,20 +111,20 @@ def as_case(case: Case) -> Iterator[None]:
 
 
 def make(case: Case) -> tuple[Any, list[Any]]:
-    """A model; or a step, and all variables that it trains or keeps."""
+    """Returns a model, or a step and all variables that it trains or keeps."""
     made = MODELS[case.model].make(case.optimizer)
     return made if case.kind == "tape" else (made, [])
 
 
 def single(case: Case) -> SingleDeviceGraph:
-    """The captured step; the same in every process."""
+    """Returns the captured step, which is the same in every process."""
     shapes = {name: ((BATCH, *FEATURES[name][0]), FEATURES[name][1]) for name in MODELS[case.model].features}
     with as_case(case):
         return capture_step(lambda: make(case)[0], shapes, seed=7, options=MODELS[case.model].options)
 
 
 def split(case: Case, values: dict[str, np.ndarray]) -> tuple[Any, Any, Any]:
-    """A batch as Keras takes it: inputs by name, labels, and the weights of examples."""
+    """Splits a batch as Keras takes it: inputs by name, labels, and the weights of examples."""
     labels, weight = (MODELS[case.model].options.get(key) for key in ("labels", "sample_weight"))
     if isinstance(labels, dict):
         given = {output: values[name] for output, name in labels.items()}
@@ -135,7 +135,7 @@ def split(case: Case, values: dict[str, np.ndarray]) -> tuple[Any, Any, Any]:
 
 
 def name_of(variable: Any) -> str:
-    """The name that the step's graph must have for it."""
+    """Returns the name that the step's graph must have for a variable."""
     name = variable.path if isinstance(variable, keras.Variable) else variable.name.split(":")[0]
     return re.sub(r"[^\w./-]", "_", name)
 
@@ -150,7 +150,7 @@ def _compiled(model: Any, optimizer: str, loss: Any = "mse", **arguments: Any) -
 
 
 def functional(optimizer: str) -> Any:
-    """Two tables, of two dtypes of the user's ids, and two dense layers."""
+    """Two tables, for ids of two dtypes, and two dense layers."""
     given = _inputs("ids", "x")
     table = layers.Embedding(ROWS, WIDTH, name="table")(given["ids"])
     other = layers.Embedding(ROWS, 2, name="other")((given["ids"] * 2 + 1) % ROWS)
@@ -160,7 +160,7 @@ def functional(optimizer: str) -> Any:
 
 
 def once(optimizer: str) -> Any:
-    """No id twice in a step: there plain Keras merges nothing, and may be as it is."""
+    """No id occurs twice in a step, so the missing merge in plain Keras makes no difference."""
     given = _inputs("once", "x")
     table = layers.Embedding(MANY_ROWS, WIDTH, name="table")(given["once"])
     other = layers.Embedding(MANY_ROWS, 2, name="other")(given["once"])
@@ -169,7 +169,7 @@ def once(optimizer: str) -> Any:
 
 
 def sequential(optimizer: str) -> Any:
-    """Without an input layer, built by the first batch."""
+    """A model without an input layer, built by the first batch."""
     return _compiled(keras.Sequential([layers.Dense(4, activation="relu"), layers.Dense(1)]), optimizer)
 
 
@@ -181,7 +181,7 @@ def sequential_embedding(optimizer: str) -> Any:
 
 
 class Subclassed(keras.Model):
-    """Layers that call makes use of, one of them with a weight of its own."""
+    """A model whose `call` uses its layers, one of them with its own weight."""
 
     def __init__(self) -> None:
         super().__init__(name="subclassed")
@@ -196,7 +196,7 @@ class Subclassed(keras.Model):
 
 
 def subclassed(optimizer: str) -> Any:
-    """A class of its own."""
+    """A subclass of keras.Model."""
     return _compiled(Subclassed(), optimizer)
 
 
@@ -224,7 +224,7 @@ def gru(optimizer: str) -> Any:
 
 
 def convolutions(optimizer: str) -> Any:
-    """Of words and of images."""
+    """Convolutions over words and over images."""
     given = _inputs("words", "image")
     words = layers.Conv1D(4, 2, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["words"]))
     image = layers.MaxPooling2D()(layers.Conv2D(3, 3, activation="tanh", padding="same")(given["image"]))
@@ -241,7 +241,7 @@ def batch_norm(optimizer: str) -> Any:
 
 
 def dropout(optimizer: str) -> Any:
-    """Draws, by a generator for each layer."""
+    """Random draws, with a generator for each layer."""
     given = _inputs("ids", "x")
     x = layers.Dropout(0.4)(layers.Embedding(ROWS, WIDTH)(given["ids"])) * given["x"]
     x = layers.GaussianNoise(0.1)(layers.Dense(4, activation="tanh")(x))
@@ -249,7 +249,7 @@ def dropout(optimizer: str) -> Any:
 
 
 def attention(optimizer: str) -> Any:
-    """Words that look at one another; without the biases of keys, whose gradients are nothing but rounding."""
+    """Self-attention over words, without the biases of keys, whose gradients are only rounding errors."""
     given = _inputs("words")
     x = layers.Embedding(ROWS, 4)(given["words"])
     x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 3, use_bias=False)(x, x))
@@ -257,7 +257,7 @@ def attention(optimizer: str) -> Any:
 
 
 def preprocessing(optimizer: str) -> Any:
-    """Layers that prepare features, without tables; one has learnt statistics."""
+    """Layers that prepare features, without tables; one has adapted statistics."""
     given = _inputs("ids", "x")
     normalize = layers.Normalization()
     normalize.adapt(np.random.default_rng(7).normal(2.0, 3.0, size=(50, WIDTH)))
@@ -268,7 +268,7 @@ def preprocessing(optimizer: str) -> Any:
 
 
 def loaded(optimizer: str) -> Any:
-    """Its weights are set once it is built: a table and a bias, not by their initializers."""
+    """A table and a bias are set after the model is built, not by their initializers."""
     model = functional(optimizer)
     draw = np.random.default_rng(7)
     for name in ("table", "hidden"):
@@ -278,7 +278,7 @@ def loaded(optimizer: str) -> Any:
 
 
 def counted(optimizer: str) -> Any:
-    """With metrics beside the loss: some count the weights of examples, and one does not."""
+    """Metrics beside the loss: some use the weights of examples, and one does not."""
     given = _inputs("ids", "x")
     x = layers.Dense(4, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
     model = keras.Model(given, layers.Dense(1, activation="sigmoid")(x))
@@ -287,7 +287,7 @@ def counted(optimizer: str) -> Any:
 
 
 class OwnStep(keras.Model):
-    """Its training step is its own: a loss beside that of compile, and a metric that shows it."""
+    """A model with its own training step: a loss beside that of compile, and a metric that shows it."""
 
     def train_step(self, data: Any) -> dict[str, Any]:
         x, y = data[:2]
@@ -300,7 +300,7 @@ class OwnStep(keras.Model):
 
 
 class OwnMetric(OwnStep):
-    """What it shows as its loss is a mean that a metric keeps."""
+    """A model whose reported loss is a mean that a metric keeps."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -326,7 +326,7 @@ def _own(kind: type) -> Callable[[str], Any]:
 
 
 def outputs(optimizer: str) -> Any:
-    """Two outputs, each with a loss of its own, and weights between them."""
+    """Two outputs, each with its own loss, and weights between them."""
     given = _inputs("ids", "x")
     x = layers.Dense(4, activation="tanh")(layers.Embedding(ROWS, WIDTH)(given["ids"]) * given["x"])
     model = keras.Model(given, [layers.Dense(1, name="first")(x), layers.Dense(1, name="second")(x)])
@@ -350,7 +350,7 @@ def bfloat16(optimizer: str) -> Any:
 
 
 class Module(tf.Module):
-    """Without Keras: variables, and an update by hand."""
+    """A model without Keras: variables, and an update by hand."""
 
     def __init__(self) -> None:
         super().__init__(name="module")
@@ -370,7 +370,7 @@ class Module(tf.Module):
 
 
 def module(optimizer: str) -> tuple[Any, list[Any]]:
-    """A branch and a loop that autograph finds; the rows that are looked up alone are updated."""
+    """A branch and a loop that AutoGraph converts; only the rows that are looked up are updated."""
     made = Module()
 
     @tf.function
@@ -408,7 +408,7 @@ def nested(optimizer: str) -> tuple[Any, list[Any]]:
 
 
 def stack(optimizer: str) -> tuple[Any, list[Any]]:
-    """Layers of Keras, trained by a tape."""
+    """Keras layers, trained with a tape."""
     table, dense, out = layers.Embedding(ROWS, WIDTH), layers.Dense(4, activation="tanh"), layers.Dense(1)
     chosen = OPTIMIZERS[optimizer]()
     for layer, shape in ((table, (None,)), (dense, (None, WIDTH)), (out, (None, 4))):
@@ -428,7 +428,7 @@ def stack(optimizer: str) -> tuple[Any, list[Any]]:
 
 
 def two_optimizers(optimizer: str) -> tuple[Any, list[Any]]:
-    """One optimizer lowers what the other one raises, in the same step."""
+    """One optimizer lowers the loss that the other one raises, in the same step."""
     maker, judge = layers.Dense(WIDTH, activation="tanh"), layers.Dense(1)
     table = layers.Embedding(ROWS, WIDTH)
     for layer, shape in ((table, (None,)), (maker, (None, WIDTH)), (judge, (None, WIDTH))):

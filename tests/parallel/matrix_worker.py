@@ -30,7 +30,7 @@ from tests.parallel.faults import passes_with
 
 
 def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Runs each case of `cases.json` and writes initial and final variables, and losses, of this rank."""
+    """Runs each case of `cases.json` and writes this rank's initial and final variables, and losses."""
     collectives.init(may_fuse=False)
     server = join_cluster(client, role="worker", index=rank, threads=1, cpu_devices=CPU_DEVICES)
     for number, fields in enumerate(json.loads((run_dir / "cases.json").read_text())):
@@ -44,7 +44,7 @@ def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> None:
-    """One case, from capture to its last step; the chief's last step is traced."""
+    """Runs one case, from capture to its last step; the chief's last step is traced."""
     single = case.single()
     plans = case.plans(single)
     losses, sent, metadata = [], 0.0, tf.RunMetadata()
@@ -103,7 +103,8 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
 
 
 def evaluated(single: SingleDeviceGraph, distributed: DistributedGraph) -> dict[str, tf.Tensor]:
-    """What a batch gives without training: its loss, what it adds to metrics, and what the model predicts."""
+    """Returns a batch's results without training: its loss, its contribution to metrics, and the model's
+    predictions."""
     found = {"loss": distributed.validation_loss}
     found |= {f"sums/{number}": tensor for number, tensor in enumerate(distributed.validation_metric_sums)}
     for output, name in single.outputs.items():
@@ -113,14 +114,14 @@ def evaluated(single: SingleDeviceGraph, distributed: DistributedGraph) -> dict[
 
 
 def meet(run_dir: Path, name: str, ranks: int, rank: int) -> None:
-    """Returns when all ranks have come: as the driver's order does, nobody is in a step any more."""
+    """Returns when all ranks have arrived; like the driver's order, this ensures that no rank is in a step."""
     (run_dir / f"{name}_{rank}.there").touch()
     while not all((run_dir / f"{name}_{other}.there").exists() for other in range(ranks)):
         time.sleep(0.01)
 
 
 def executed(metadata: tf.RunMetadata) -> list[tuple[str, str]]:
-    """(device, «name = Type(inputs)») of every op that ran."""
+    """Returns (device, «name = Type(inputs)») of every op that ran."""
     return [
         (device.device, node.timeline_label)
         for device in metadata.step_stats.dev_stats
@@ -130,7 +131,8 @@ def executed(metadata: tf.RunMetadata) -> list[tuple[str, str]]:
 
 
 def read_ops(distributed: DistributedGraph) -> dict[str, list[tuple[Piece, tf.Tensor]]]:
-    """How to read each variable: all on the chief, those that each rank keeps on the others."""
+    """Returns ops that read each variable: all variables on the chief, and only those with a copy per rank on the
+    others."""
     reads: dict[str, list[tuple[Piece, tf.Tensor]]] = {}
     with distributed.graph.as_default():
         for variable in distributed.variables:
@@ -143,12 +145,12 @@ def read_ops(distributed: DistributedGraph) -> dict[str, list[tuple[Piece, tf.Te
 
 
 def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]]) -> dict[str, np.ndarray]:
-    """Variables in full shapes, put together from their pieces."""
+    """Returns variables in full shapes, assembled from their pieces."""
     found = {}
     for name, pieces in reads.items():
         parts = session.run([value for _, value in pieces])
         if any(isinstance(piece, RankRows) and piece.shard.offset for piece, _ in pieces):
-            continue  # it took part, so that the chief has the values
+            continue  # this rank only took part in the read; the chief has the values
         ends = [[slice_.stop - slice_.step + 1 for slice_ in piece.where] for piece, _ in pieces]
         full = np.zeros(np.max(ends, axis=0).astype(int), parts[0].dtype)
         for (piece, _), part in zip(pieces, parts, strict=True):
@@ -158,7 +160,7 @@ def values(session: tf.Session, reads: dict[str, list[tuple[Piece, tf.Tensor]]])
 
 
 def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """As .npz; slashes in names are kept."""
+    """Writes an .npz file; slashes in names are kept."""
     with open(path, "wb") as file:
         np.savez(file, **arrays)
 

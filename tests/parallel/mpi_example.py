@@ -1,7 +1,7 @@
-"""The example of the old module's page: its own lines, but for the imports and what stands under «added».
+"""The example of the old module's page: its own lines, except for the imports and lines marked «added».
 
-The page's placeholders have no dtype, which TensorFlow never took, its variables no initial values, and it leaves open
-what a rank's batch is.
+The page's placeholders have no dtype, which TensorFlow never accepted, its variables are not initialized, and it does
+not define a rank's batch.
 """
 
 # added: numpy, and compat.v1 for tensorflow

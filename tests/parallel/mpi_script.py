@@ -1,4 +1,4 @@
-"""A script of a user of mpi_collectives: `mpirun -np N python mpi_script.py FOLDER`; each rank writes what it got."""
+"""A user's script for mpi_collectives: `mpirun -np N python mpi_script.py FOLDER`; each rank writes its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner import mpi_collectives as mpi
 
-# What mpirun says; the cases compare it with what the ops say.
+# The values of mpirun; the cases compare them with those of the ops.
 RANK, RANKS = (int(os.environ.get(f"OMPI_COMM_WORLD_{what}", "0")) for what in ("RANK", "SIZE"))
 DTYPES = ("float16", "float32", "float64", "int32", "int64")
 OPTIMIZERS = {
@@ -28,7 +28,7 @@ STEPS, ROWS, WIDTH, BATCH = 4, 7, 3, 4
 
 
 def told(session: tf.Session, fetches: Any, feeds: dict | None = None) -> str:
-    """«kind: message» of the error that running gives; empty if there is none."""
+    """Returns «kind: message» of the error from running the fetches; empty if there is none."""
     try:
         session.run(fetches, feeds)
     except tf.errors.OpError as error:
@@ -37,7 +37,7 @@ def told(session: tf.Session, fetches: Any, feeds: dict | None = None) -> str:
 
 
 def refused(build: Callable[[], Any]) -> str:
-    """The same of an error while the graph is built."""
+    """Returns the same for an error while the graph is built."""
     try:
         build()
     except Exception as error:
@@ -46,13 +46,13 @@ def refused(build: Callable[[], Any]) -> str:
 
 
 def evaluate(fetches: Any, feeds: dict | None = None) -> Any:
-    """In a session of its own."""
+    """Evaluates the fetches in a new session."""
     with mpi.Session() as session:
         return session.run(fetches, feeds)
 
 
 def before_init() -> dict[str, Any]:
-    """The whole graph is built before anything is initialised, and init is an op."""
+    """Builds the whole graph before anything is initialised, with init as an op."""
     weights = tf.get_variable("weights", [2], initializer=tf.ones_initializer())
     mpi.DistributedOptimizer(tf.train.AdamOptimizer()).minimize(tf.reduce_sum(tf.square(weights)))
     ops = {"rank": mpi.rank(), "size": mpi.size(), "local_rank": mpi.local_rank()}
@@ -85,7 +85,7 @@ def dtypes() -> dict[str, Any]:
 
 
 def shapes() -> dict[str, Any]:
-    """Scalars, many dimensions, nothing at all; what is known of a shape while the graph is built."""
+    """Scalars, many dimensions, empty tensors; the static shapes while the graph is built."""
     cube = tf.reshape(tf.range(24.0), [2, 3, 4]) * (RANK + 1)
     none, scalar = tf.zeros([0, 2]), tf.constant(2.0 + RANK)
     fed = tf.placeholder(tf.float32, [None, 2])
@@ -104,12 +104,12 @@ def shapes() -> dict[str, Any]:
 
 
 def integers() -> list[Any]:
-    """The mean of integers is rounded down, below zero too."""
+    """The mean of integers is rounded down, also below zero."""
     return list(evaluate([mpi.allreduce(tf.constant([RANK, -RANK], dtype)) for dtype in ("int32", "int64")]))
 
 
 def variables() -> dict[str, Any]:
-    """Of both kinds, and a plain Python number."""
+    """Variables of both kinds, and a plain Python number."""
     resource = tf.get_variable("resource", initializer=[1.0 + RANK, 2.0], use_resource=True)
     reference = tf.get_variable("reference", initializer=[3.0 + RANK, 4.0], use_resource=False)
     fetches = {"resource": mpi.allreduce(resource), "reference": mpi.allreduce(reference), "number": mpi.allreduce(1.5)}
@@ -129,7 +129,7 @@ def indexed_slices() -> dict[str, Any]:
 
 
 def names() -> list[float]:
-    """Given names are what ranks match by."""
+    """Ranks match collectives by given names."""
     return evaluate(mpi.allgather(tf.constant([float(RANK)], name=f"own_{RANK}"), name="given"))
 
 
@@ -150,7 +150,7 @@ def another_tensor_on_each_rank() -> dict[str, Any]:
 
 
 def mismatches() -> dict[str, Any]:
-    """Each is an error that names the tensor, on this rank too; what follows works."""
+    """Each mismatch is an error that names the tensor, on every rank; later collectives work."""
     first = RANK == 0
     wide, long = tf.zeros([2, 3 if first else 4]), tf.zeros([2 if first else 3])
     kind = tf.zeros([2], tf.float32 if first else tf.float64)
@@ -189,7 +189,7 @@ def mismatch_in_a_later_step() -> list[Any]:
 
 
 def refusals() -> dict[str, str]:
-    """What can be told while the graph is built."""
+    """Errors found while the graph is built."""
     unknown = tf.placeholder(tf.float32, None, name="unknown")
     with mpi.Session() as session:
         fed_scalar = told(session, mpi.allgather(unknown), {unknown: 1.0})
@@ -205,7 +205,7 @@ def refusals() -> dict[str, str]:
 
 
 def gradients() -> dict[str, Any]:
-    """None flow through, as in the original."""
+    """No gradients flow through, as in the original."""
     weights = tf.get_variable("weights", [2], initializer=tf.ones_initializer())
     loss = tf.reduce_sum(weights)
     rows = mpi.allgather(tf.reshape(loss, [1]))
@@ -217,7 +217,7 @@ def gradients() -> dict[str, Any]:
 
 
 def constants() -> list[float]:
-    """Collectives of constants are not run while one rank's graph is optimized once more, as for a trace."""
+    """Collectives of constants do not run when one rank's graph is optimized once more, for example for a trace."""
     total = mpi.allreduce(tf.constant(1.0 + RANK), average=False)
     rows = tf.reduce_sum(mpi.allgather(tf.constant([2.0])))
     options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
@@ -230,7 +230,7 @@ def constants() -> list[float]:
 
 
 def sessions() -> dict[str, Any]:
-    """One device, one thread between ops, whatever the configuration asks for; the rest of it is kept."""
+    """One device and one thread between ops, whatever the configuration says; the rest of it is kept."""
     asked = tf.ConfigProto(
         device_count={"CPU": 3},
         inter_op_parallelism_threads=4,
@@ -276,7 +276,7 @@ def build_model(kind: str) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
 
 
 def optimizers() -> dict[str, Any]:
-    """All variables after a few steps, by optimizer and kind of variable."""
+    """Returns all variables after a few steps, by optimizer and kind of variable."""
     found = {}
     for kind in ("resource", "reference"):
         for name, make in OPTIMIZERS.items():
@@ -294,13 +294,13 @@ def optimizers() -> dict[str, Any]:
 
 
 def example() -> dict[str, Any]:
-    """The old page's, as a script of its own."""
+    """Runs the old page's example as a separate script."""
     left = runpy.run_path(str(Path(__file__).with_name("mpi_example.py")))
     wanted = ("initial", "final", "losses", "rank", "batch_inputs", "batch_outputs")
     return {name: left[name] for name in wanted}
 
 
-# The first one is to find nothing initialised.
+# The first case must find nothing initialised.
 CASES = (
     *(before_init, dtypes, shapes, integers, variables, indexed_slices, names, mismatches, mismatch_in_a_later_step),
     another_tensor_on_each_rank,
@@ -309,7 +309,7 @@ CASES = (
 
 
 def plain(value: Any) -> Any:
-    """Arrays and NumPy's numbers to what JSON has."""
+    """Converts arrays and NumPy numbers to JSON values."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -323,7 +323,7 @@ if __name__ == "__main__":
     for case in CASES:
         with tf.Graph().as_default():
             results[case.__name__] = plain(case())
-        # Beside the results of a rank that stops: which case it was in.
+        # If a rank stops, its results show in which case.
         Path(sys.argv[1], f"rank_{RANK}.json").write_text(json.dumps(results))
     results["modules"] = sorted(name for name in sys.modules if name.startswith("parallax_runner"))
     Path(sys.argv[1], f"rank_{RANK}.json").write_text(json.dumps(results))

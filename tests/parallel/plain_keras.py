@@ -1,4 +1,4 @@
-"""The same model as plain Keras trains it eagerly in this process, on the concatenated batches of all ranks."""
+"""Trains the same model with plain Keras eagerly in this process, on the concatenated batches of all ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Batch = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Of several batches, without training: their loss, the variables of metrics, and the predictions by output."""
+    """Results of several batches without training: their loss, the variables of metrics, and the predictions by
+    output."""
 
     loss: float
     sums: list[np.ndarray]
@@ -35,7 +36,7 @@ class Evaluated:
 class Trained:
     """All variables by name, as the model's function left them and after the last step; and the loss of each step.
 
-    `evaluated` is what a Keras model then makes of batches that it was not trained on; None of a step with a tape.
+    `evaluated` is the result of a Keras model for batches that it was not trained on; None for a step with a tape.
     """
 
     first: Values
@@ -46,7 +47,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Made:
-    """The training step of a case, and what it trains or keeps, by name; `evaluate` of a Keras model alone."""
+    """The training step of a case, and the variables that it trains or keeps, by name; `evaluate` only for a Keras
+    model."""
 
     step: Callable[[Batch], float]
     variables: dict[str, Any]
@@ -58,8 +60,8 @@ def train(
 ) -> Trained:
     """Trains from `initial`, one step for each of `steps`, which has the batches of all ranks; evaluates on `last`.
 
-    `initial` is by the path of a variable of Keras, or by the name of any other one. With `merged` slices of a gradient
-    that have one id are added up before anything is done with them.
+    `initial` is by the path of a Keras variable, or by the name of any other one. With `merged`, slices of a gradient
+    with the same id are added up first.
     """
     with ExitStack() as stack:
         made = stack.enter_context(_made(case))
@@ -78,7 +80,7 @@ def train(
 
 
 def made_values(case: Case) -> dict[str, np.ndarray]:
-    """What the variables are when the case's function has returned and all layers are built."""
+    """Returns the variables' values after the case's function has returned and all layers are built."""
     with _made(case) as made:
         return _values(made.variables)
 
@@ -116,7 +118,7 @@ def _made_of_model(case: Case, model: Any) -> Made:
     def evaluate(batches: Sequence[Values]) -> Evaluated:
         model.reset_metrics()
         with _batches_count_alike(model):
-            loss = [float(model.test_step(split(batch))["loss"]) for batch in batches][-1]  # of all until then
+            loss = [float(model.test_step(split(batch))["loss"]) for batch in batches][-1]  # of all batches so far
         counted = [[np.array(one.numpy()) for one in metric.variables] for metric in _each_metric(model)]
         sums = [one for variables in counted if any(map(np.any, variables)) for one in variables]
         outputs = model(split(_together(batches))[0], training=False)
@@ -131,7 +133,8 @@ def _made_of_model(case: Case, model: Any) -> Made:
 
 @contextmanager
 def _batches_count_alike(model: Any) -> Iterator[None]:
-    """In the loss of one of several outputs: Keras weighs a batch by its size there only where a graph has the size."""
+    """Weights all batches alike in the loss of each of several outputs: Keras weights a batch by its size there only in
+    a graph with a static size."""
 
     def alike(update: Callable[..., Any]) -> Callable[..., Any]:
         return lambda value, sample_weight=None: update(value)
@@ -143,7 +146,7 @@ def _batches_count_alike(model: Any) -> Iterator[None]:
 
 
 def _each_metric(model: Any) -> list[Any]:
-    """Those of compile too, which Keras keeps in one."""
+    """Returns all metrics, including those of compile, which Keras keeps in one."""
     return [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
 
 
@@ -174,7 +177,7 @@ def _merged() -> Iterator[None]:
 
 @contextmanager
 def _rows_of_the_batch_alone(variables: Mapping[str, Any]) -> Iterator[None]:
-    """After an update of all rows, those of a table that are not in the batch are as before the step, with slots."""
+    """After an update of all rows, restores the rows of a table that are not in the batch, including slots."""
     gradient_of, update_all = tf.GradientTape.gradient, TFOptimizer._backend_update_step
     before: dict[str, np.ndarray] = {}
     untouched: dict[str, np.ndarray] = {}

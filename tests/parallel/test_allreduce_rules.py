@@ -1,4 +1,4 @@
-"""Open MPI reads the rules it is given: sums of a ring are rounded in another order than those of its own way."""
+"""Open MPI reads our rules: sums of a ring are rounded in another order than those of its default algorithm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for size in {SIZES_BYTES}:
 
 
 def sums(env: dict[str, str]) -> list[str]:
-    """What identifies the sums of each size."""
+    """Returns a fingerprint of the sums of each size."""
     command = [find_mpirun(), "-np", str(RANKS), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, "-c", PRINT_SUMS]
     ended = subprocess.run(command, env=os.environ | ALLOW_ROOT | env, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,5 @@
-"""N ranks leave every variable as one device would: docs/correct-step.md, by the reference that shares no code."""
+"""N ranks leave every variable as one device would: docs/correct-step.md, checked against a reference that shares no
+code."""
 
 from __future__ import annotations
 
@@ -17,21 +18,23 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
 from tests.parallel.case_models import WIDTH
-from tests.parallel.cases import AXES, BASIC, COMPRESSED, FAULTY, KERAS, MATRIX, SEED, SHORT, STEPS, TRACED, Case
+from tests.parallel.cases import KERAS, SEED, STEPS, Case
 from tests.parallel.concatenated import train
 from tests.parallel.conftest import Launches
+from tests.parallel.matrix import AXES, BASIC, COMPRESSED, FAULTY, MATRIX, SHORT, TRACED
 from tests.parallel.traced_cases import OF_OWN_BATCH
 
 TOLERANCE = 1e-8
-RANKS = 2  # those of three ranks: test_equivalence_of_3_ranks.py
+RANKS = 2  # for three ranks see test_equivalence_of_3_ranks.py
 
 pytestmark = pytest.mark.timeout(1800)  # the first tests wait for the launches
 
 
 def compared(case: Case, launched: Launches) -> tuple[Comparison, list[float]]:
-    """The launch beside the reference, from the same initial values; and the reference's mean losses."""
+    """Compares the launch with the reference, from the same initial values; also returns the reference's mean
+    losses."""
     single, runs = case.single(), launched[case.ranks]
-    if case.model == "chained":  # its step has no point at which all gradients are there, as the reference needs
+    if case.model == "chained":  # its step never has all gradients at once, which the reference needs
         steps = [[case.batch(step, rank) for rank in range(case.ranks)] for step in range(STEPS)]
         expected, losses = train(case.single(batches=case.ranks), runs.arrays(case, "initial"), steps)
         return compare(runs.arrays(case, "final"), expected, tolerance=TOLERANCE), losses
@@ -65,7 +68,7 @@ def test_the_matrix_covers_all_pairs() -> None:
             assert any((getattr(case, first), getattr(case, second)) == pair for case in MATRIX), (first, second, pair)
 
 
-# What the default tier compares with plain Keras is not compared with the reference there.
+# Cases that the default tier compares with plain Keras are not compared with the reference there.
 BESIDE_KERAS = [case for case in TRACED if case not in BASIC or case.model in OF_OWN_BATCH]
 
 
@@ -79,7 +82,7 @@ def test_equals_one_device(case: Case, launched: Launches) -> None:
 
 @pytest.mark.cases([case for case in MATRIX if case.optimizer in KERAS and case.replicas == 1])
 def test_equals_one_device_that_has_dense_gradients_of_all_batches(case: Case, launched: Launches) -> None:
-    """Keras' formulas on merged gradients, slots included."""
+    """Checks Keras' formulas on merged gradients, including slots."""
     runs = launched[case.ranks]
     steps = [[case.batch(step, rank) for rank in range(case.ranks)] for step in range(STEPS)]
     expected, _ = train(case.single(batches=case.ranks), runs.arrays(case, "initial"), steps)
@@ -99,7 +102,7 @@ def test_finds_injected_fault(case: Case, launched: Launches) -> None:
 def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
-    # bfloat16 keeps 8 bits: one part in 512 of each gradient and each row that is looked up.
+    # bfloat16 keeps 8 bits: an error of one part in 512 in each gradient and each row that is looked up.
     assert 1e-6 < comparison.max_relative < 2e-2
     plain = dataclasses.replace(case, compression="off")
     if plain in launched.cases:
@@ -111,7 +114,7 @@ def test_what_travels_in_16_bits_is_rounded_and_no_more(case: Case, launched: La
 def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, launched: Launches) -> None:
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
-    assert comparison.max_relative < 2e-2  # a few times what such a number rounds by
+    assert comparison.max_relative < 2e-2  # a few times the rounding error of the dtype
     runs = launched[case.ranks]
     initial, final = runs.arrays(case, "initial"), runs.arrays(case, "final")
     trained = [name for name in final if name.endswith(("/table", "/weights"))]
@@ -123,7 +126,8 @@ def test_variables_of_16_bits_differ_from_one_device_by_rounding(case: Case, lau
 
 @pytest.mark.cases([*MATRIX, *COMPRESSED, *SHORT, *TRACED])
 def test_ranks_agree(case: Case, launched: Launches) -> None:
-    """Initial values, and what each rank keeps a copy of at the end, but for statistics of its own data."""
+    """Compares initial values, and final values of which each rank keeps a copy, except for statistics of its own
+    data."""
     runs = launched[case.ranks]
     chief = {what: runs.arrays(case, what) for what in ("initial", "final")}
     for rank in range(1, case.ranks):
@@ -132,7 +136,7 @@ def test_ranks_agree(case: Case, launched: Launches) -> None:
             assert own
             for name, array in own.items():
                 if not name.endswith(("moving_mean", "moving_variance")) or what == "initial":
-                    # Under ps nothing keeps the beta powers of other ranks from being ahead; they are the chief's.
+                    # Under ps the beta powers of other ranks may be ahead; the chief's count.
                     np.testing.assert_array_equal(array, chief[what][name], err_msg=f"{name} of rank {rank}")
 
 
@@ -170,8 +174,8 @@ def test_hybrid_runs_sparse_updates_on_servers(launched: Launches) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """The chief's last step: (device, type, name) of each op that ran, and the bytes that were sent for it, by
-    variable of the plan, and last those of none alone."""
+    """The chief's last step: (device, type, name) of each op that ran, and the bytes sent for it, by variable of the
+    plan, with the bytes for no single variable last."""
 
     ops: list[tuple[str, str, str]]
     sent: list[float]
@@ -192,7 +196,7 @@ class Step:
 
 
 def with_and_without(option: str, launched: Launches, **fields: object) -> tuple[Step, Step]:
-    """Two cases of the matrix that differ in one option."""
+    """Returns two cases of the matrix that differ in one option."""
     cases = [Case(**fields | {option: value}) for value in (True, False)]
     assert set(cases) <= set(MATRIX)
     on, off = (Step.of(case, launched) for case in cases)
@@ -211,7 +215,7 @@ def test_replicas_push_once_for_all_or_each_its_own(launched: Launches) -> None:
 def test_replicated_variables_are_read_once_for_all_replicas(launched: Launches) -> None:
     fields = {"comm": "ps", "replicas": 2, "gradients": "dense", "clip": True}
     on, off = with_and_without("replicate_variables", launched, **fields)
-    # weights [3, 3] and bias [3] of float64, which one read fewer of each brings.
+    # One read fewer of weights [3, 3] and bias [3], in float64.
     assert off.sent_bytes - on.sent_bytes == 8 * (WIDTH * WIDTH + WIDTH)
     copies = [(device[-5:], name) for device, type_, name in on.ops if type_ == "VarHandleOp" and "/copy" in name]
     assert len({name for _, name in copies}) == 2 * 2
@@ -272,19 +276,20 @@ def test_owners_of_rows_get_and_send_no_more_than_planned(case: Case, launched: 
     step = Step.of(case, launched)
     plan, (*sent, other) = case.plan(case.single()), step.sent
     assert step.sent_bytes <= (plan.sent_bytes_per_step or 0)
-    # Ranks that skip a step agree on it: a ring allreduce of one number of 4 bytes.
+    # Ranks agree to skip a step by a ring allreduce of one 4-byte number.
     assert other == (0 if case.spoilt_step is None else pytest.approx(4 * 2 * (case.ranks - 1) / case.ranks))
     for variable, sent_bytes in zip(plan.variables, sent, strict=True):
         assert (sent_bytes > 0) == (variable.route != Route.LOCAL), variable.name
     assert not any("/job:ps/" in device for device, _, _ in step.ops)
-    # Of all tables together: ids, where the step before has not sent them, rows for the lookups, and rows of gradients.
+    # One exchange each for all tables: ids, unless the step before has sent them, rows of lookups, and rows of
+    # gradients.
     are_ahead = {variable.is_ahead for variable in plan.by_route(Route.ALLTOALL)}
     assert step.count("HorovodAlltoall", "") == sum({True: 2, False: 3}[each] for each in are_ahead)
 
 
 @pytest.mark.cases([case for case in (*MATRIX, *COMPRESSED) if case.model == "deep"])
 def test_dense_gradients_leave_in_buckets(case: Case, launched: Launches) -> None:
-    """What is rounded leaves in no ring: each rank sums a part of the bucket, which all ranks send to it."""
+    """Compressed values use no ring: each rank sums a part of the bucket, which all ranks send to it."""
     exchange = "HorovodGroupedAllreduce" if case.compression == "off" else "HorovodAlltoall"
     assert Step.of(case, launched).count(exchange, "") == 3
 
@@ -314,8 +319,8 @@ def test_sparse_gradients_travel_by_allgatherv(case: Case, launched: Launches) -
     for before, call in itertools.pairwise(calls):
         name, after = before.partition(" = ")[0], call.partition(" = ")[0]
         if "second_" in after and "second_" not in name:
-            continue  # behind the first model's update, and with it behind its calls: TensorFlow leaves the edge out
-        assert f"^{name}" in call, "calls stand one behind the other"
+            continue  # after the first model's update and thus after its calls, so TensorFlow omits the edge
+        assert f"^{name}" in call, "the calls form a chain"
 
 
 def test_without_it_horovod_gathers(launched: Launches) -> None:

@@ -1,4 +1,4 @@
-"""The cases of three ranks: in a file of their own, so that another process of xdist launches them."""
+"""The cases of three ranks, in a separate file so that another xdist process launches them."""
 
 import pytest
 

@@ -11,15 +11,16 @@ import pytest
 
 from parallax_runner.verify.compare import compare
 from tests.parallel import traced_cases
-from tests.parallel.cases import STEPS, TRACED, TRACED_FAULTY, TRACED_SHORT, Case
+from tests.parallel.cases import STEPS, Case
 from tests.parallel.conftest import Launches
+from tests.parallel.matrix import TRACED, TRACED_FAULTY, TRACED_SHORT
 from tests.parallel.test_equivalence import compared
 
 if TYPE_CHECKING:
     from tests.parallel.plain_keras import Evaluated  # imports Keras
 
 TOLERANCE = 1e-10
-RANKS = 2  # those of three ranks: test_equivalence_of_3_ranks.py
+RANKS = 2  # for three ranks see test_equivalence_of_3_ranks.py
 
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the launch
 
@@ -34,7 +35,7 @@ def test_cases_have_every_model_and_every_optimizer_in_every_mode() -> None:
 
 
 def evaluates_as(plain: Evaluated, by_rank: list[dict[str, np.ndarray]], sizes: list[int]) -> None:
-    """The ranks' losses averaged by `sizes` of batches, the sums of what they add to metrics, and all predictions."""
+    """Checks the ranks' losses averaged by the `sizes` of batches, the sums of their metrics, and all predictions."""
     equal = functools.partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=1e-14)
     equal(np.average([one["loss"] for one in by_rank], weights=sizes), plain.loss)
     sums = [name for name in by_rank[0] if name.startswith("sums/")]
@@ -47,8 +48,7 @@ def evaluates_as(plain: Evaluated, by_rank: list[dict[str, np.ndarray]], sizes: 
 
 @pytest.mark.cases([case for case in TRACED if case.model not in traced_cases.OF_OWN_BATCH])
 def test_equals_plain_keras(case: Case, launched: Launches) -> None:
-    """From the same first values, to the bit; gradients merged, but where each id is there once or the update is by
-    hand."""
+    """From bitwise equal initial values. Gradients are merged, unless each id occurs once or the update is by hand."""
     from tests.parallel import plain_keras  # imports Keras
 
     runs, merged = launched[case.ranks], case.model not in ("once", traced_cases.WITHOUT_OPTIMIZER)
@@ -69,7 +69,7 @@ def test_equals_plain_keras(case: Case, launched: Launches) -> None:
 
 @pytest.mark.cases(TRACED_FAULTY)
 def test_finds_a_fault_of_traced_steps(case: Case, launched: Launches) -> None:
-    """What is right is captured in this process, where nothing is planted."""
+    """The correct step is captured in this process, without a fault."""
     from tests.parallel import plain_keras  # imports Keras
 
     initial = compare(launched[2].arrays(case, "initial"), plain_keras.made_values(case), tolerance=TOLERANCE)
@@ -81,7 +81,7 @@ def test_finds_a_fault_of_traced_steps(case: Case, launched: Launches) -> None:
 
 @pytest.mark.cases(TRACED_SHORT)
 def test_layers_of_16_bits_differ_from_one_device_by_rounding(case: Case, launched: Launches) -> None:
-    """Weights have 32 bits; bfloat16 keeps 8 of each value and gradient."""
+    """Weights have 32 bits; bfloat16 keeps 8 bits of each value and gradient."""
     comparison, _ = compared(case, launched)
     assert not (comparison.missing or comparison.unexpected)
     runs = launched[case.ranks]

@@ -1,4 +1,4 @@
-"""parallax_runner.mpi_collectives under a real mpirun: what each rank of tests/parallel/mpi_script.py got."""
+"""parallax_runner.mpi_collectives under a real mpirun: the results of each rank of tests/parallel/mpi_script.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module", params=(2, 3), ids=("2_ranks", "3_ranks"))
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each rank wrote, in rank order; started as a user would start the script."""
+    """The results of each rank, in rank order; started as a user would start the script."""
     folder = tmp_path_factory.mktemp("mpi_script")
     env = os.environ | thread_environment(1) | ALLOW_ROOT | {"PYTHONPATH": str(ROOT)}
     command = [find_mpirun(), "-np", str(request.param), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, str(SCRIPT)]
@@ -37,7 +37,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def rows_of(numbers: range) -> list[list[int]]:
-    """What the case `dtypes` gathers: [rank, 1], once more than the rank's number."""
+    """Returns the rows that the case `dtypes` gathers: [rank, 1], repeated once more than the rank's number."""
     return [[rank, 1] for rank in numbers for _ in range(rank + 1)]
 
 
@@ -173,7 +173,7 @@ def test_refused_while_the_graph_is_built(ranks: list) -> None:
             assert f"«{tensor}»: its dtype is {kind}, expected one of float16, float32, float64, int32" in case[name]
         assert "«lone»: it is a scalar" in case["scalar"]
         assert "expected a tensorflow.compat.v1.train.Optimizer, got 'sgd'" in case["keras"]
-        # Known only when it runs.
+        # Known only at run time.
         assert "'allgather'" in case["fed_scalar"]
 
 
@@ -208,14 +208,14 @@ def test_distributed_optimizer_equals_one_device(ranks: list, kind: str, name: s
     expected = on_one_device(kind, name, len(ranks))
     for rank in ranks:
         found = rank["optimizers"][f"{kind}/{name}"]
-        assert sorted(found) == sorted(expected), "names, those of slots too, are the wrapped optimizer's"
+        assert sorted(found) == sorted(expected), "names, including those of slots, are the wrapped optimizer's"
         assert found["global_step:0"] == STEPS
         for variable, value in expected.items():
             np.testing.assert_allclose(found[variable], value, rtol=1e-9, atol=1e-12, err_msg=variable)
 
 
 def on_one_device(kind: str, name: str, ranks: int) -> dict[str, np.ndarray]:
-    """All variables of the plain optimizer, on the batches of all ranks in one."""
+    """Returns all variables of the plain optimizer, on the concatenated batches of all ranks."""
     resource = tf.resource_variables_enabled()
     tf.disable_resource_variables()  # as in the script, for slots
     try:
@@ -242,7 +242,7 @@ def test_example_of_the_old_page_equals_one_device(ranks: list) -> None:
     with tf.Graph().as_default(), tf.Session() as session:
         weights, bias = (tf.get_variable("WB"[i], initializer=np.float32(examples[0]["initial"][i])) for i in (0, 1))
         x, y = inputs.astype(np.float32), outputs.astype(np.float32)
-        # The page's loss is a sum over the batch, of which the ranks' mean is taken.
+        # The page's loss is a sum over the batch, and the ranks' mean of it is taken.
         loss = tf.nn.l2_loss(tf.matmul(x, weights) + bias - y) / len(ranks)
         train = tf.train.AdamOptimizer().minimize(loss)
         session.run(tf.global_variables_initializer())

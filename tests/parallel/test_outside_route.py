@@ -1,4 +1,4 @@
-"""A route of a package outside this repository, in four files: it plans, and N ranks equal one device by it."""
+"""A route from a package outside this repository, in four files: it plans, and N ranks with it equal one device."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ REWRITING = RouteRewriting(exchange=(gather,))
 """,
     # The choice of comm.
     "conf/comm/toy.yaml": "name: toy\nroutes: {dense: allreduce, sparse: gathered_twice}\n",
-    # The line by which it is found, which an installer writes.
+    # The entry point, which an installer writes.
     "toy_route-1.0.dist-info/entry_points.txt": "[parallax_runner.routes]\ngathered_twice = toy_route.planning\n",
 }
 

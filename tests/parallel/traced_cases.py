@@ -1,4 +1,4 @@
-"""Which Keras models and steps with a tape are in the equivalence matrix, by name: `keras_models` imports Keras."""
+"""The Keras models and steps with a tape in the equivalence matrix, by name, because `keras_models` imports Keras."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
 LAZY = "lazy"
 COUNTED = "counted"
-# Draws, statistics and means over valid words of a rank's own batch are no others': plain Keras does not say what is
-# right there.
+# Draws, statistics and means over valid words belong to a rank's own batch, so plain Keras gives no reference.
 OF_OWN_BATCH = ("batch_norm", "dropout", "lstm")
 OPTIMIZERS = (
     "sgd",
@@ -64,7 +63,7 @@ def _case(model: str, optimizer: str, comm: str, ranks: int = 2) -> dict[str, An
     return {"kind": kind, "model": model, "optimizer": optimizer, "comm": comm, "ranks": ranks}
 
 
-# Of two ranks, in the default tier: every kind of model, every mode, and every way of an optimizer to treat gradients.
+# Two ranks, in the default tier: every kind of model, every mode, and every way in which an optimizer treats gradients.
 BASIC = [
     _case("functional", "adagrad", "mpi"),
     _case("functional", "adam", "hybrid"),
@@ -84,7 +83,7 @@ BASIC = [
 
 
 def every() -> list[dict[str, Any]]:
-    """The fields of each case: every optimizer in every mode, models and numbers of ranks take turns."""
+    """Returns the fields of each case: every optimizer in every mode, with models and numbers of ranks in turn."""
     models = itertools.cycle((*KERAS, *TAPE))
     turns = [
         _case(next(models), optimizer, comm, ranks)
@@ -98,7 +97,8 @@ def every() -> list[dict[str, Any]]:
 
 
 def _lazy() -> list[dict[str, Any]]:
-    """Every optimizer that gets a sparse gradient updates the rows of the batch alone; modes take turns."""
+    """Returns cases in which every optimizer with a sparse gradient updates only the batch's rows, with modes in
+    turn."""
     optimizers = [optimizer for optimizer in OPTIMIZERS if optimizer != "accumulation"]
     return [
         _case(LAZY, optimizer, comm, 2 + number // len(COMMS) % 2)
@@ -107,7 +107,7 @@ def _lazy() -> list[dict[str, Any]]:
 
 
 def faulty() -> list[dict[str, Any]]:
-    """One for each fault of `traced_faults`."""
+    """Returns one case for each fault of `traced_faults`."""
     return [
         _case("functional", "momentum", "mpi") | {"fault": "dropped_dependency"},
         _case("dropout", "sgd", "hybrid") | {"fault": "one_seed"},
@@ -118,6 +118,6 @@ def faulty() -> list[dict[str, Any]]:
 
 
 def short() -> list[dict[str, Any]]:
-    """Layers of 16 bits in every mode."""
+    """Returns cases with 16-bit layers in every mode."""
     optimizers = ("sgd", "adam", "adagrad", "momentum")
     return [_case(SHORT, optimizer, comm) for optimizer, comm in zip(optimizers, COMMS, strict=True)]

@@ -1,4 +1,4 @@
-"""Faults that the capture and distribution of a traced step may have, put into a rank on purpose."""
+"""Faults that the capture and distribution of a traced step may have, planted into a rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parallax_runner.rewrite.routes.allgather import gather
 
 
 def planted(fault: str | None) -> AbstractContextManager[Any]:
-    """Captures and rewrites with this fault meanwhile; with none where it is one of a rewritten step or None."""
+    """Captures and rewrites with this fault; does nothing for None and for a fault of the rewritten step."""
     return FAULTS[fault]() if fault in FAULTS else nullcontext()
 
 
@@ -37,7 +37,7 @@ def dropped_dependency() -> Iterator[None]:
 
 @contextmanager
 def one_seed() -> Iterator[None]:
-    """All ranks draw what rank 0 draws."""
+    """All ranks get the draws of rank 0."""
     original = replica.derive_seeds
 
     def as_rank_0(graph_def: tf.GraphDef, *, rank: int, **arguments: Any) -> tf.GraphDef:
@@ -60,7 +60,7 @@ def unmerged_slices() -> Iterator[None]:
 
 @contextmanager
 def ignored_weights() -> Iterator[None]:
-    """First values are drawn by the initializer, although the model's function has set others."""
+    """Initial values are drawn by the initializer, although the model's function has set others."""
     original = variables.Variables.all
 
     def with_initializers(this: variables.Variables) -> list[variables.TracedVariable]:
@@ -73,7 +73,8 @@ def ignored_weights() -> Iterator[None]:
 
 @contextmanager
 def initialized_again() -> Iterator[None]:
-    """Every step ends by giving a bias its first value; a drawn one would be refused, as every rank draws its own."""
+    """Every step ends by resetting a bias to its initial value; a random one would be refused, as every rank draws its
+    own."""
     original = capture_step.import_step
 
     def import_step(trace: Any, wanted: Any, made: Any, features: Any, **arguments: Any) -> tuple[Any, list[Any]]:

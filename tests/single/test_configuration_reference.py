@@ -138,7 +138,7 @@ def test_what_a_choice_brings_along() -> None:
     brought = {
         choice: codes(line)
         for choice in re.findall(r"^### `(.*)`$", TEXT, re.MULTILINE)
-        for line in re.findall(r"^Brings (`.*)\.$", section(f"### `{choice}`"), re.MULTILINE)
+        for line in re.findall(r"^Selects (`.*)\.$", section(f"### `{choice}`"), re.MULTILINE)
     }
     assert brought["model=simple"] == ["data=linear", "optimizer=gradient_descent"]
     for choice, overrides in brought.items():

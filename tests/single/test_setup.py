@@ -211,7 +211,7 @@ def old_python(checkout: Checkout, name: str) -> Path:
 def test_python_out_of_range(checkout: Checkout) -> None:
     path = old_python(checkout, "python3.10")
     line = one_sentence(checkout.run(python=str(path)))
-    assert "is Python 3.10, and Python 3.11, 3.12 or 3.13 is needed" in line
+    assert "is Python 3.10, but Python 3.11, 3.12 or 3.13 is needed" in line
     checkout.run()
     assert "3.10" in one_sentence(checkout.run(python=str(path))), "also with an environment in place"
     assert "does not run" in one_sentence(checkout.run(python="/no/such/python"))

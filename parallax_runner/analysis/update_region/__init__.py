@@ -1,1 +1,1 @@
-"""What an op of the update does where a variable's rows are: the rules that planning and rewriting share."""
+"""Rules, shared by planning and rewriting, for ops of the update that run next to a variable's shards."""

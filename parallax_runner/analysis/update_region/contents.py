@@ -1,4 +1,4 @@
-"""What the parts of a tensor are that is spread over shards in the way of a variable's rows."""
+"""The contents of a tensor that is distributed over shards like a variable's rows."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ class FullRows:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """A part of one number."""
+    """A partial sum of a scalar."""
 
 
 @dataclass(frozen=True)
 class OfList:
-    """Something of a list of rows."""
+    """A content that belongs to a list of rows."""
 
     of: RowList
 
 
 class Rows(OfList):
-    """Some numbers of each row of the list."""
+    """Values for each row of the list."""
 
 
 class Ids(OfList):
-    """Where in the shard the rows of the list belong."""
+    """The positions in the shard of the rows of the list."""
 
 
 class Places(OfList):
-    """Where each row of the list stands in the same list without repeated ids."""
+    """The position of each row of the list in the same list without repeated ids."""
 
 
 class Count(OfList):
-    """How many rows the list has."""
+    """The number of rows of the list."""
 
 
 class Shape(OfList):
-    """A vector that begins with how many rows the list has."""
+    """A vector that begins with the number of rows of the list."""
 
 
 Content: TypeAlias = FullRows | PartialSum | Rows | Ids | Places | Count | Shape

@@ -1,4 +1,4 @@
-"""Types of ops whose every output element depends on the input elements at the same place alone."""
+"""Types of ops whose output elements depend only on the input elements at the same position."""
 
 ELEMENTWISE = frozenset(
     {

@@ -1,4 +1,4 @@
-"""The lists of rows that an update region works on: of gradients, and what a model makes of those."""
+"""The lists of rows that an update region works on: those of gradients, and those that a model makes from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class GradientList:
-    """The rows of a sparse gradient of this name."""
+    """The rows of the sparse gradient of this name."""
 
     gradient: str
 
@@ -22,14 +22,14 @@ class DistinctList:
 
 @dataclass(frozen=True)
 class JoinedList:
-    """Several lists, one behind the other."""
+    """Several concatenated lists."""
 
     lists: tuple[RowList, ...]
 
 
 @dataclass(frozen=True)
 class DividedList:
-    """A list, and the rows by which nothing can be divided in the divisor of the op `division` (slice_division.py)."""
+    """A list, and the rows with zero or NaN in the divisor of the op `division` (slice_division.py)."""
 
     of: RowList
     division: str

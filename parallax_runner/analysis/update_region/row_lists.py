@@ -1,8 +1,8 @@
-"""Ops by which a model makes a list of rows out of gradients' lists, and which can run on each shard's part of them.
+"""Ops with which a model makes a list of rows from lists of gradients, and which can run on each shard's part.
 
-That is: lists one behind the other (micro-batches), and the same list without repeated ids, rows of equal ids summed.
-Ids of one shard stand in its part in the order in which they stand in the whole, and all rows of an id are in one part;
-so the parts of the result are what the whole result has of each shard.
+These ops concatenate lists (micro-batches), or sum the rows with equal ids into a list without repeated ids. Each
+shard's part keeps the order of ids of the whole list, and all rows of an id are in one part. The parts of the result
+are therefore each shard's part of the whole result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BY_PLACES = frozenset({"UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegm
 
 
 def made_contents(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content] | None:
-    """The contents of an op's outputs if it is such an op; None for any other. All inputs with a content are of one
+    """Returns the contents of the op's outputs if it is such an op, else None. All inputs with a content must share one
     layout."""
     if op.type == "ConcatV2":
         return _joined(op, inputs)
@@ -53,7 +53,7 @@ def _joined(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content]
 
 
 def _takes_first(op: tf.Operation) -> bool:
-    """Whether an op takes the first number of a vector."""
+    """Returns whether an op takes the first element of a vector."""
     if op.type != "StridedSlice" or op.get_attr("shrink_axis_mask") != 1:
         return False
     return tf.get_static_value(op.inputs[1]) is not None and list(tf.get_static_value(op.inputs[1])) == [0]

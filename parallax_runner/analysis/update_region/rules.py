@@ -1,8 +1,8 @@
-"""What an op of the update region gives of each shard, if it can run beside the shards; planning and rewriting ask.
+"""Decides, for planning and rewriting, whether an op of the update region can run on shards, and what its outputs are.
 
-An op that works row by row runs once a shard, and so does one that makes a list of rows of gradients' lists
-(row_lists.py), makes a list of rows dense, or looks rows up by a list's ids. Of a sum over all rows each shard has a
-part. Any other op needs the rows brought together.
+An op runs once per shard if it works row by row, makes a list of rows from lists of gradients (row_lists.py), makes a
+list of rows dense, or looks up rows by the ids of a list. For a sum over all rows, each shard computes a partial sum.
+Any other op needs all rows in one place.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from parallax_runner.graph.known_numbers import known_number, known_numbers
 from parallax_runner.graph.observers import is_number, sums_to_number
 
 ON_IDS = frozenset({"Cast", "Identity"})
-# What these give for a row needs that row alone, if they go along other dimensions.
+# The result for a row depends on that row alone, if these reduce other dimensions.
 WITHIN_ROWS = frozenset({"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"})
-# Of what these ask of all rows each shard has a part of the answer.
+# Reductions over all rows of which each shard computes a part.
 ANSWERS = frozenset({"All", "Any"})
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input of an op: `content` of each shard of `layout`, or, without them, the same for all shards. `rows` is how
-    many rows the variable has that is laid out so."""
+    """An input of an op. It has this `content` on each shard of `layout`; without them it is the same for all shards.
+    `rows` is the number of rows of the variable with this layout."""
 
     shape: tf.TensorShape
     content: Content | None = None
@@ -39,14 +39,14 @@ class Operand:
     rows: int = 0
 
     def matches(self, other: Operand) -> bool:
-        """Whether the two can be combined part by part."""
+        """Returns whether two operands can be combined part by part."""
         return (self.layout, self.content, self.shape.rank) == (other.layout, other.content, other.shape.rank)
 
 
 @dataclass(frozen=True)
 class OnShards:
-    """The op runs once a shard; `contents` is what its outputs are. `is_made`: they are a list that the model makes, or
-    rows that are made of one."""
+    """The op runs once per shard. `contents` describes its outputs. `is_made` says that they are a list that the model
+    makes, or rows made from one."""
 
     contents: tuple[Content, ...]
     is_made: bool = False
@@ -54,13 +54,13 @@ class OnShards:
 
 @dataclass(frozen=True)
 class InParts:
-    """The op runs once a shard, and gives a part of one number."""
+    """The op runs once per shard, and gives a partial sum."""
 
 
 @dataclass(frozen=True)
 class Divides:
-    """The op runs once a shard, and its own rows decide for each shard; `contents` is what its first outputs are. The
-    last output is the shape of the whole."""
+    """The division runs once per shard, where the shard's own rows choose the branch. `contents` describes its first
+    outputs; the last output is the shape of the whole tensor."""
 
     division: SliceDivision
     contents: tuple[Content, ...]
@@ -68,7 +68,7 @@ class Divides:
 
 @dataclass(frozen=True)
 class PassedOn:
-    """Each output is the input at the same place."""
+    """Each output is the input at the same position."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,11 @@ Treatment: TypeAlias = OnShards | InParts | Divides | PassedOn | Known | None
 
 
 def treatment(op: tf.Operation, operands: Sequence[Operand], division: SliceDivision | None = None) -> Treatment:
-    """How an op of the update region that is no read or write of a variable runs; None: on what is brought together.
-    `division` is what the op is as a division of slices, in the graph as the model made it."""
+    """Returns how an op of the update region, other than a read or write of a variable, runs. None means that it runs
+    on all rows in one place.
+
+    `division` is the result of `slice_division` for the op in the graph that the model made.
+    """
     sharded = [operand for operand in operands if operand.content is not None]
     if not sharded:
         return None
@@ -115,9 +118,9 @@ def _works_by_row(op: tf.Operation, operands: Sequence[Operand], sharded: Sequen
     if op.type in WITHIN_ROWS:
         return operands[0] is first and _goes_within_rows(op)
     if op.type == "Select" and operands[0].content is None and operands[0].shape.rank != 0:
-        return False  # a vector would choose among rows
-    # A plain operand must mean the same for every row: it may only have the dimensions behind the first, or be one
-    # number in as many dimensions.
+        return False  # a vector would select rows
+    # An operand without content must mean the same for every row: it may only have the dimensions after the first, or
+    # be a single element of the same rank.
     rank = first.shape.rank
     return op.type in ELEMENTWISE and all(
         plain.rank == 0
@@ -132,7 +135,7 @@ def _goes_within_rows(op: tf.Operation) -> bool:
 
 
 def _densifies(op: tf.Operation, operands: Sequence[Operand]) -> bool:
-    """Whether the op makes rows of a list, by the list's ids, to rows of the whole variable."""
+    """Returns whether the op turns the rows of a list into rows of the whole variable by the list's ids."""
     if op.type != "UnsortedSegmentSum":
         return False
     rows, ids, _ = operands
@@ -145,7 +148,7 @@ def _densifies(op: tf.Operation, operands: Sequence[Operand]) -> bool:
 
 
 def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
-    """The rows of a list, where the op takes them from all rows by the list's ids."""
+    """Returns the rows of a list if the op takes them from all rows by the list's ids, else None."""
     if op.type != "GatherV2" or op.get_attr("batch_dims") != 0 or known_number(op.inputs[2]) != 0:
         return None
     params, ids, _ = operands
@@ -155,7 +158,7 @@ def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
 
 
 def gives_parts(op: tf.Operation) -> bool:
-    """Whether the op makes one number of all rows, and can do so part by part."""
+    """Returns whether the op reduces all rows to a scalar, and can do so part by part."""
     return sums_to_number(op) or (op.type in ANSWERS and op.outputs[0].shape.rank == 0)
 
 
@@ -164,7 +167,7 @@ def _divides(op: tf.Operation, operands: Sequence[Operand], division: SliceDivis
     whole = [operands[division.is_zero], operands[division.divisor]]
     if (
         not isinstance(rows.content, Rows)
-        or not isinstance(rows.content.of, GradientList)  # without repeated ids, which the op does not mean
+        or not isinstance(rows.content.of, GradientList)  # merged ids: the op does not expect repeated ones
         or ids.content != Ids(rows.content.of)
         or not all(isinstance(operand.content, FullRows) for operand in whole)
         or len({operand.layout for operand in (rows, ids, *whole)}) != 1
@@ -176,7 +179,7 @@ def _divides(op: tf.Operation, operands: Sequence[Operand], division: SliceDivis
 
 
 def _known(op: tf.Operation, operand: Operand) -> Known | None:
-    """What is known of the rows of the whole variable without them."""
+    """Returns what is known about all rows of the variable without having them."""
     rank = operand.shape.rank
     if rank is None or not isinstance(operand.content, FullRows | Rows):
         return None

@@ -1,4 +1,5 @@
-"""Ops of a step for which rows of a whole variable must come to a worker, by the rules that rewriting follows."""
+"""Finds ops of a step for which all rows of a variable must be sent to a worker, by the rules that rewriting
+follows."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 
 @dataclass
 class _Visit:
-    """What is known so far: `values` of tensors that are spread in the way of a variable's rows, by name, `made` those
-    of them that are made of lists of rows alone, and what was `found` by variable."""
+    """The state of the walk. `values` are the tensors distributed like a variable's rows, by name. `made` names the
+    tensors that are made only from lists of rows. `found` is the result by variable."""
 
     homes: Mapping[str, Variable]
     values: dict[str, Operand]
@@ -67,7 +68,7 @@ class _Visit:
                 self._add(op, home.name, tensor)
 
     def _goes_to_shards(self, op: tf.Operation, tensor: tf.Tensor, operand: Operand) -> bool:
-        """Whether a worker sends all rows to what writes them."""
+        """Returns whether a worker sends all rows to the op that writes them."""
         is_value = tensor.dtype != tf.resource and tensor.shape.rank != 0
         is_new = operand.content is None and tensor.name not in self.brought
         return is_value and is_new and not op.type.startswith(BY_IDS)
@@ -91,7 +92,8 @@ class _Visit:
         return all(tensor.name in self.made for tensor in op.inputs if tensor.name in self.values)
 
     def _bring(self, op: tf.Operation, tensor: tf.Tensor) -> None:
-        """What a worker gets for an op that reads a tensor: of a list of rows the list, otherwise all rows."""
+        """Records what a worker receives for an op that reads a tensor: the list if it is a list of rows, otherwise all
+        rows."""
         operand = self.values.get(tensor.name)
         if operand is None or tensor.name in self.brought:
             return
@@ -115,18 +117,12 @@ def whole_tables(
     owners: Mapping[str, str],
     step: Iterable[tf.Operation],
 ) -> dict[str, list[WholeTable]]:
-    """By variable with sparse gradients alone, the ops of a step for which all rows of it, or of a slot of it, would
-    come to a worker if it were in shards, or go from there to the shards."""
+    """Returns, by variable with only sparse gradients, the ops of a step for which all its rows would cross between
+    shards and a worker if it were sharded. Rows of its slots count too."""
     by_name = {variable.name: variable for variable in variables}
-    dense = {gradient.variable for gradient in boundary.gradients if gradient.indices is None}
-    sparse = {gradient.variable for gradient in boundary.gradients} - dense
-    homes = {name: by_name[name] for name in sparse} | {
-        slot: by_name[owner] for slot, owner in owners.items() if owner in sparse
-    }
-    visit = _Visit(homes, _aggregates(graph, boundary, by_name, sparse))
-    for op in edit.in_order(set(boundary.region)):
-        if op.type != "VarHandleOp":
-            visit.visit(op)
+    sparse = {gradient.variable for gradient in boundary.gradients} - _dense(boundary)
+    homes = _homes(by_name, sparse, owners)
+    visit = _visited(homes, boundary, _sparse_aggregates(graph, boundary, by_name, sparse))
     for op in sorted(set(step) - boundary.region, key=lambda op: op.name):
         for handle in edit.handle_of(op):
             if op.type == "ReadVariableOp" and handle.name in homes and op.outputs[0].consumers():
@@ -136,10 +132,45 @@ def whole_tables(
     return visit.found
 
 
-def _aggregates(
+def updated_in_parts(
+    graph: tf.Graph, boundary: Boundary, variables: Iterable[Variable], owners: Mapping[str, str]
+) -> set[str]:
+    """Returns the variables with dense gradients whose update can run on each shard of their rows alone."""
+    by_name = {variable.name: variable for variable in variables}
+    dense = {name for name in _dense(boundary) if by_name[name].shape}
+    aggregates = {
+        one.values: Operand(
+            graph.get_tensor_by_name(one.values).shape, FULL_ROWS, one.variable, by_name[one.variable].shape[0]
+        )
+        for one in boundary.gradients
+        if one.variable in dense and one.indices is None
+    }
+    aggregates |= _sparse_aggregates(graph, boundary, by_name, dense)
+    return dense - _visited(_homes(by_name, dense, owners), boundary, aggregates).found.keys()
+
+
+def _dense(boundary: Boundary) -> set[str]:
+    return {gradient.variable for gradient in boundary.gradients if gradient.indices is None}
+
+
+def _homes(by_name: Mapping[str, Variable], names: Iterable[str], owners: Mapping[str, str]) -> dict[str, Variable]:
+    """Returns the variable beside whose rows each of these variables and their slots would be."""
+    homes = {name: by_name[name] for name in names}
+    return homes | {slot: homes[owner] for slot, owner in owners.items() if owner in homes}
+
+
+def _visited(homes: Mapping[str, Variable], boundary: Boundary, aggregates: dict[str, Operand]) -> _Visit:
+    visit = _Visit(homes, aggregates)
+    for op in edit.in_order(set(boundary.region)):
+        if op.type != "VarHandleOp":
+            visit.visit(op)
+    return visit
+
+
+def _sparse_aggregates(
     graph: tf.Graph, boundary: Boundary, by_name: Mapping[str, Variable], sparse: Iterable[str]
 ) -> dict[str, Operand]:
-    """The gradients, as they are beside the rows once they are aggregated."""
+    """Returns the aggregated gradients as operands next to the shards."""
     found = {}
     for gradient in boundary.gradients:
         if gradient.variable not in sparse or gradient.indices is None:

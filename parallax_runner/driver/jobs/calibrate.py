@@ -1,7 +1,7 @@
 """Measures the cost model's constants on a cluster.
 
-It starts ranks and servers as a run of this configuration would, times exchanges of growing size and updates, and keeps
-what it fits for all later plans on this cluster. `constants.json` in its run_dir is a copy.
+It starts ranks and servers like a run of this configuration, and times updates and exchanges of growing size. It saves
+the fitted constants for all later plans on this cluster. `constants.json` in its run_dir is a copy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILE_NAME = "constants.json"
 
 
 def main(overrides: Sequence[str]) -> int:
-    """Calibrates, shows and keeps the constants; returns the exit status."""
+    """Calibrates, then shows and saves the constants. Returns the exit status."""
     keep_going()
     try:
         config = composed(overrides)
@@ -53,22 +53,22 @@ def main(overrides: Sequence[str]) -> int:
             constants.save(found, path)
         except OSError as error:
             raise StorageError(
-                f"{path}: cannot be written: {error.strerror}; what was measured is in {folder / FILE_NAME}: "
+                f"{path}: cannot be written: {error.strerror}; the result is in {folder / FILE_NAME}: "
                 "make room, or set XDG_CACHE_HOME, and copy it there"
             ) from error
-        print(f"kept in {path}; plans for this cluster use it from now on")
+        print(f"saved in {path}; later plans for this cluster use it")
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return tell(error)
     return 0
 
 
 def composed(overrides: Sequence[str]) -> RunConfig:
-    """The configuration of a run with these overrides. Raises ConfigError."""
+    """Returns the configuration of a run with these overrides. Raises ConfigError."""
     return size_cluster(validated(Composer().job(list(overrides))))
 
 
 def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> constants.Constants:
-    """Measures with two ranks, and with all ranks if there are more: two sizes tell the cost of a round."""
+    """Measures with two ranks, and with all ranks if there are more. Two cluster sizes show the cost of a round."""
     from parallax_runner.calibration.fit import fit
 
     samples: list[Sample] = []
@@ -80,9 +80,9 @@ def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> consta
 
 
 def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts) -> list[Sample]:
-    """The samples of one launch: on this machine with one server, otherwise with one a host.
+    """Returns the samples of one launch. It has one server on this machine, or one server per host.
 
-    Raises LaunchError where it fails.
+    Raises LaunchError if the launch fails.
     """
     hosts, cluster = 1, config.cluster
     if cluster.resource_info is not None:
@@ -98,7 +98,7 @@ def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts
 
 
 def spread(hosts: Sequence[Host], ranks: int) -> list[Host]:
-    """Where so many ranks go: few of them on a host each, or the link between hosts would not be measured."""
+    """Returns the hosts for this many ranks. Few ranks get a host each, so that the link between hosts is measured."""
     if ranks > len(hosts):
         return list(hosts)
     return [dataclasses.replace(host, slots=host.slots[:1]) for host in hosts[:ranks]]

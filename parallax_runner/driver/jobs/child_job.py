@@ -1,5 +1,4 @@
-"""Runs a short job in a folder of its own, below the run that wants to know something: row trials, calibrations and
-trials of partitions."""
+"""Runs a short job in its own folder for the run that needs its result: row trials, calibrations, partition trials."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def run_child_job(
     on_message: Callable[[processes.Message], None] = lambda message: None,
     on_stall: Callable[[str], None] | None = None,
 ) -> processes.RunResult:
-    """Runs the processes of `plan` in `config.run_dir` to their end; each worker runs `module`."""
+    """Runs the processes of `plan` in `config.run_dir` to their end. Each worker runs `module`."""
     folder = Path(config.run_dir)
     frozen.freeze(config, folder)
     plans.save(plan, folder / plans.FILE_NAME)
@@ -33,7 +32,7 @@ def run_child_job(
 
 
 def require_finished(result: processes.RunResult, what: str, folder: Path) -> None:
-    """Raises Interrupted where the user ended the job, LaunchError where it failed."""
+    """Raises Interrupted if the user ended the job, LaunchError if it failed."""
     if result.status == "interrupted":
         raise Interrupted
     if result.status != "finished":

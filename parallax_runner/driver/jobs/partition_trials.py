@@ -1,9 +1,9 @@
-"""Trials of `partition=search` as runs of their own, where the plan cannot change while processes live.
+"""Trials of `partition=search` as separate runs, for runs whose plan cannot change while processes are alive.
 
-Without synchronisation, or with backup workers, no moment is between two steps of all ranks: then each trial begins
-from the checkpoint that the one before has left, and the training from the last one's: they are the run's own, where it
-keeps any, so that a run that ends meanwhile goes on from there. A script's steps, and those that
-`action=verify` repeats, are counted by others: there trials begin from initial values, and are thrown away.
+Without synchronisation, or with backup workers, there is no moment between two steps of all ranks. Each trial then
+begins from the checkpoint of the previous trial, and training from the checkpoint of the last one. They are the run's
+own checkpoints if it writes any, so an interrupted run continues from there. A script, and `action=verify`, count their
+steps themselves. Their trials begin from initial values, and their results are discarded.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from parallax_runner.search.trial import LEAST_STEPS, WARM_UP_STEPS, Trial
 def search_apart(
     search: PartitionSearch, start: Recovery, restarts: Restarts, interrupts: Interrupts
 ) -> tuple[Recovery, processes.RunResult | None]:
-    """Makes trials until the choice is made; returns what to train from, and how the search ended, if it is all that
-    was to be done, or failed."""
+    """Runs trials until the choice is made. Returns the start of training, and the result of the search if it failed or
+    if `action=search` asks for nothing else."""
     config = start.config
     if not config.ckpt.enabled:
-        shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # an earlier search's
+        shutil.rmtree(_passed_on(start.run_dir), ignore_errors=True)  # of an earlier search
     goes_on = config.action == "train" and config.model["_target_"] != frozen.SCRIPT
     while True:
         search.next_plan()
@@ -71,7 +71,7 @@ def search_apart(
 
 
 def _left_by(result: processes.RunResult) -> str | None:
-    """The checkpoint that a trial has written at its end."""
+    """Returns the checkpoint that a trial wrote at its end."""
     path: str | None = result.done.get(("worker", 0), {}).get("ckpt_path")
     return path
 
@@ -79,11 +79,12 @@ def _left_by(result: processes.RunResult) -> str | None:
 def _run_trial(
     config: RunConfig, search: PartitionSearch, run_dir: Path, interrupts: Interrupts
 ) -> tuple[processes.RunResult, Mapping[int, Sequence[float]]]:
-    """Returns how the trial ended, and the seconds of each rank's steps. `run_dir` belongs to the run that searches."""
+    """Runs a trial. Returns how it ended, and the seconds of each rank's steps. `run_dir` belongs to the run that
+    searches."""
     from parallax_runner.graph.fingerprint import FILE_NAME as OUTLINE
 
     folder = Path(config.run_dir)
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier search's logs
+    shutil.rmtree(folder, ignore_errors=True)  # removes the logs of an earlier search
     folder.mkdir(parents=True, exist_ok=True)
     link_or_copy(run_dir / OUTLINE, folder / OUTLINE)
     by_rank: dict[int, list[float]] = defaultdict(list)
@@ -117,12 +118,12 @@ def _trial_config(config: RunConfig, search: PartitionSearch, folder: Path, goes
 
 
 def _passed_on(run_dir: Path) -> Path:
-    """Where trials leave checkpoints for each other in a run that keeps none."""
+    """Returns the folder for the trials' checkpoints in a run that writes no checkpoints itself."""
     return run_dir / record.FOLDER / "ckpt"
 
 
 def _named(result: processes.RunResult, partitions: int, folder: Path) -> processes.RunResult:
-    """The failure with the trial that it happened in."""
+    """Returns the result with the trial named in its failure."""
     if result.failure is None:
         return result
     pieces = f"{partitions} partition{'' if partitions == 1 else 's'}"

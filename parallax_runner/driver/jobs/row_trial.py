@@ -1,4 +1,4 @@
-"""Has a short trial made where the cost model needs one, and keeps what it found for the runs to come."""
+"""Runs a short trial if the cost model needs one, and caches its result for later runs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MODULE = "parallax_runner.worker.row_trial"
 
 
 def known(config: RunConfig, fingerprint: str) -> Measured | None:
-    """What an earlier trial of the same graph, data, ranks and machine has found; None where there was none."""
+    """Returns the result of an earlier trial of the same graph, data, ranks and machine, or None."""
     try:
         return measured.load(_kept(config, fingerprint))
-    except (OSError, ValueError, KeyError, TypeError):  # none, or not one of this version's
+    except (OSError, ValueError, KeyError, TypeError):  # no file, or a file of another version
         return None
 
 
@@ -46,10 +46,10 @@ def measure(
     run_dir: Path,
     interrupts: Interrupts | None = None,
 ) -> Measured:
-    """What is known, or else the outcome of a trial: one process, some seconds. `alone` is the graph's plan under
+    """Returns the cached result, or else runs a trial: one process, a few seconds. `alone` is the graph's plan under
     comm=local.
 
-    Leaves `run_dir/measured.json`. Raises LaunchError where the trial fails, Interrupted where the user ends it.
+    Writes `run_dir/measured.json`. Raises LaunchError if the trial fails, Interrupted if the user ends it.
     """
     found = known(config, alone.fingerprint)
     if found is None:
@@ -58,7 +58,7 @@ def measure(
         try:
             measured.save(found, _kept(config, alone.fingerprint))
         except OSError as error:  # the next run measures again
-            log.warning("the measurement is not kept: %s", error)
+            log.warning("the measurement is not cached: %s", error)
     measured.save(found, run_dir / measured.FILE_NAME)
     return found
 
@@ -75,7 +75,7 @@ def _trial(
         config,
         run_dir=str(folder),
         ckpt=dataclasses.replace(config.ckpt, enabled=False),
-        cluster=dataclasses.replace(config.cluster, resource_info=None),  # one of several hosts will do
+        cluster=dataclasses.replace(config.cluster, resource_info=None),  # one host is enough
     )
     result = run_child_job(here, alone, module=MODULE, interrupts=interrupts)
     require_finished(result, "measure", folder)
@@ -86,7 +86,8 @@ def _trial(
 
 
 def _kept(config: RunConfig, fingerprint: str) -> Path:
-    """Where a measurement is kept: named by all that it depends on; other seeds draw other rows, but as many."""
+    """Returns the path of a cached measurement. The name depends on everything that affects the measurement, but not on
+    the seed: another seed draws other rows, but as many."""
     data = frozen.plain(config.data)
     depends_on = [
         measured.FORMAT,

@@ -1,1 +1,1 @@
-"""A user's `tf.data.Dataset` as a data set that several workers read."""
+"""A data set for several workers that wraps a user's `tf.data.Dataset`."""

@@ -1,4 +1,5 @@
-"""A `tf.data.Dataset` of batches as a data set: each worker reads its part of every batch, and can go on anywhere."""
+"""A data set that wraps a `tf.data.Dataset` of batches. Each worker reads its part of every batch, from any
+position."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 
 log = logging.getLogger(__name__)
-# They change nothing about the batches that the data set before them makes.
+# Data sets that do not change the batches of their input.
 PASSING = ("_PrefetchDataset", "_OptionsDataset")
-# They take a batch and give a batch, as users have them after batching.
+# Data sets that map batches to batches; users often put them after batching.
 BATCHWISE = (
     *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
     "CacheDataset",
@@ -32,11 +33,11 @@ BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
 
 
 class TfDataset:
-    """Implements `Dataset`, but for reading, which `share` does for one worker.
+    """Implements `Dataset`, except for reading: each worker reads through its `share`.
 
-    The stream is pass after pass over `train`, in each of them all whole batches; a pass that never ends is the only
-    one. All workers share a batch: each of N trains on every N-th example of it. The stream is that of a
-    data set that nobody has read yet, however often it, or this object, is read.
+    The stream is one pass after another over `train`, each with all whole batches, or a single pass if it never ends.
+    All workers share a batch: each of N workers trains on every N-th example. The stream is always that of an unread
+    data set, however often `train` or this object has been read.
     """
 
     words_per_example: int | None = None
@@ -51,12 +52,14 @@ class TfDataset:
         exact: bool = True,
         is_counted: bool = True,
     ) -> None:
-        """`pass_steps` are the whole batches of a pass, and `validation_size` the examples of `validation`; None: they
-        are looked up, and where nobody knows them the data is read once and counted. Without `is_counted` data of
-        unknown length is taken for a pass that never ends, as a generator may be.
+        """Initializes the data set.
 
-        Raises DataError where the data has no batches of one size, shapes are not known, or, with `exact`, nobody can
-        read it in the same order again.
+        `pass_steps` is the number of whole batches of a pass, and `validation_size` the number of examples of
+        `validation`. If one is None, TensorFlow is asked; if it does not know, the data is read once and counted.
+        Without `is_counted`, data of unknown length, such as a generator, counts as endless.
+
+        Raises DataError if batches have no common size or shapes are unknown, or if, with `exact`, the order of the
+        data cannot be repeated.
         """
         batches = Batches(train, "the data")
         self.structure, self.features, self.global_batch = batches.structure, batches.features, batches.size
@@ -65,8 +68,8 @@ class TfDataset:
         if reason is not None:
             raise DataError(
                 f"the order of the data cannot be repeated: {reason}. All workers must read it in the same order, and "
-                "a run that goes on must find its place: give shuffles a seed, or accept examples that come twice or "
-                "not at all with data.resume=approximate"
+                "a resumed run must find its place: give shuffles a seed, or set data.resume=approximate, which may "
+                "repeat or skip examples"
             )
         self._train = batches
         self.is_endless = batches.is_endless or not (is_counted or batches.length_is_known)
@@ -88,27 +91,28 @@ class TfDataset:
             self.validation_size = validation_size or self._validation.count()
 
     def _count_steps(self) -> int:
-        """The whole batches of a pass; notes what is left out."""
+        """Returns the number of whole batches of a pass, and adds a note about examples that are left out."""
         steps, left = self._train.count_steps()
         if left:
-            self.notes += (f"{left} examples are left out of each pass over the data: they make no whole batch",)
+            self.notes += (f"{left} examples are left out of each pass over the data: they do not fill a batch",)
         return steps
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """The first batch of the data, or a part of it: only a share can read on. Raises IndexError beyond it."""
+        """Returns the first batch of the data, or a part of it. Raises IndexError beyond it: only a share reads
+        further."""
         if start + size > self.global_batch:
-            raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset is read in its order")
+            raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
             (batch,) = self._train.part(self._train.copies.make(), 0, 1).take(1)
             return self._train.arrays(tf.nest.map_structure(lambda each: rows(each, start, start + size), batch))
 
     def validation_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """Raises IndexError: only a share can read it."""
-        raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset is read in its order")
+        """Raises IndexError: only a share can read validation examples."""
+        raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
 
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
-        """What one worker of `ranks` reads, with so many replicas each. Raises DataError where they do not divide a
-        batch."""
+        """Returns the part that one of `ranks` workers reads, with `replicas` each. Raises DataError if they do not
+        divide a batch."""
         parts = ranks * replicas
         if self.global_batch % parts:
             below = self.global_batch // parts * parts
@@ -121,8 +125,11 @@ class TfDataset:
 
 
 class Batches:
-    """A data set of batches of `size` examples. `copies` are of the examples before they were batched, if `by_example`;
-    where something else follows the batches, they are of the batches."""
+    """A data set of batches of `size` examples.
+
+    If `by_example` is set, `copies` yield the examples before batching. If another transformation follows the batching,
+    they yield batches.
+    """
 
     def __init__(self, dataset: Any, what: str) -> None:
         self._what = what
@@ -141,20 +148,20 @@ class Batches:
 
     @property
     def length_is_known(self) -> bool:
-        """Whether a pass need not be read to know its length."""
+        """Whether the length of a pass is known without reading it."""
         return self._known >= 0
 
     def count(self) -> int:
-        """How many examples a pass has."""
+        """Returns the number of examples of a pass."""
         return self._counted[0]
 
     def count_steps(self) -> tuple[int, int]:
-        """How many whole batches a pass has, and how many examples are in none of them."""
+        """Returns the number of whole batches in a pass, and the number of examples left over."""
         found, in_whole = self._counted
         return in_whole // self.size, found - in_whole
 
     def arrays(self, element: Any) -> dict[str, np.ndarray]:
-        """The arrays of a batch, as `Feature` names them."""
+        """Returns the arrays of a batch under the component names of `Feature`."""
         features = self.structure.flatten(element).items()
         return {
             component: tensor.numpy()
@@ -163,8 +170,8 @@ class Batches:
         }
 
     def part(self, copy: Any, rank: int, ranks: int) -> Any:
-        """Every `ranks`-th example of each whole batch, in batches. Where examples are left over, some ranks may find
-        another batch at the end, which no step uses."""
+        """Returns batches of every `ranks`-th example of each whole batch. If examples are left over, some ranks may
+        get another batch at the end, which no step uses."""
         if self.by_example:
             return copy.shard(ranks, rank).batch(self.size // ranks, drop_remainder=True)
         if self._static is None:
@@ -172,17 +179,17 @@ class Batches:
         return copy.map(lambda *batch: every(_one(batch), rank, ranks))
 
     def in_parts(self, copy: Any, size: int, rank: int, ranks: int, *, whole_only: bool) -> Any:
-        """Batches of `size` examples, every `ranks`-th of them; with `whole_only` what is left over is not used."""
+        """Returns every `ranks`-th batch of `size` examples. `whole_only` drops a smaller last batch."""
         elements = copy if self.by_example else copy.unbatch()
         return elements.batch(size, drop_remainder=whole_only).shard(ranks, rank)
 
     def _rows(self, element: Any) -> Any:
-        """The examples of a batch, int64 scalar."""
+        """Returns the number of examples of a batch, an int64 scalar."""
         return count_rows(next(iter(self.structure.flatten(element).values())))
 
     @functools.cached_property
     def _counted(self) -> tuple[int, int]:
-        """The examples of a pass, and those in whole batches; where nobody knows them, it is read."""
+        """The number of examples of a pass, and of those in whole batches. Reads a pass if TensorFlow does not know."""
         if self.by_example:
             found = self._known if self._known >= 0 else self._read(lambda _: np.int64(1))
             return found, found // self.size * self.size
@@ -193,8 +200,8 @@ class Batches:
         return counts[0], counts[1]
 
     def _read(self, count: Callable[[Any], Any]) -> Any:
-        """The sum of `count` over all elements of a pass."""
-        log.info("%s: nobody knows how many examples it has; it is read once to count them", self._what)
+        """Returns the sum of `count` over all elements of a pass."""
+        log.info("%s: the number of examples is unknown; reading it once to count them", self._what)
         started = time.monotonic()
         with eagerly():
             copy = self.copies.make().map(lambda *element: count(_one(element)))
@@ -204,20 +211,20 @@ class Batches:
 
 
 class Share:
-    """What one worker reads: its part of each batch. One thread may train on it while another validates."""
+    """One worker's part of each batch. One thread may train on it while another validates."""
 
     def __init__(self, data: TfDataset, rank: int, ranks: int, replicas: int) -> None:
         self._data, self._rank, self._ranks, self._replicas = data, rank, ranks, replicas
         self._copy: Any = None
         self._validation: Any = None
-        self._pass, self._at = 0, 0  # where the iterator is: the pass, and the steps of it that are read
+        self._pass, self._at = 0, 0  # position of the iterator: the pass, and the steps read in it
         self._iterator: Iterator[Any] | None = None
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """A batch for each replica in the step that begins after `position` examples of all workers. Reads on from the
-        last position; a position before it begins anew.
+        """Returns a batch for each replica, for the step that begins once all workers together have read `position`
+        examples. Reading continues from the last position, and starts again for an earlier one.
 
-        Raises DataError where the data ends earlier than it did before.
+        Raises DataError if the data ends earlier than before.
         """
         data, step = self._data, position // self._data.global_batch
         number, within = (0, step) if data.is_endless else divmod(step, data.pass_steps)
@@ -229,12 +236,12 @@ class Share:
             return [data._train.arrays(every(batch, first, replicas)) for first in range(replicas)]
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
-        """This worker's share of the validation examples, in batches of a replica."""
+        """Yields this worker's share of the validation examples in batches of one replica."""
         data = self._data
         assert data._validation is not None
         size = data.global_batch // (self._ranks * self._replicas)
         with eagerly():
-            if self._validation is None:  # kept for the next time, as a cache in it is
+            if self._validation is None:  # kept, with its caches, for the next validation
                 copy = data._validation.copies.make()
                 self._validation = data._validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
             iterator = iter(self._validation)
@@ -247,7 +254,7 @@ class Share:
             yield arrays
 
     def _go_to(self, number: int, within: int) -> None:
-        """Opens the pass at its batch `within`, or reads on up to it."""
+        """Moves to batch `within` of pass `number`."""
         if self._copy is None or (number, within) < (self._pass, self._at):
             self._copy = self._data._train.part(self._data._train.copies.make(), self._rank, self._ranks)
             self._pass, self._at, self._iterator = 0, 0, None
@@ -259,8 +266,8 @@ class Share:
             self._next(within)
 
     def _end_pass(self) -> None:
-        """Leaves shuffles and caches as a pass that was read to its end leaves them, so that the next one is the same
-        wherever a run began."""
+        """Brings shuffles and caches into the state after a complete pass, so that the next pass is the same wherever
+        the run started."""
         copies = self._data._train.copies
         if self._iterator is None and not copies.keeps_nothing:
             self._iterator = iter(self._copy)
@@ -277,12 +284,12 @@ class Share:
             data = self._data
             if data.is_endless:
                 raise DataError(
-                    f"the data ended before batch {within + 1}: its length is not known, and it has less than all "
-                    "epochs need; add .repeat(), or leave steps_per_epoch out, so that it is counted"
+                    f"the data ended before batch {within + 1}: its length is unknown, and it has fewer batches "
+                    "than all epochs need; add .repeat(), or omit steps_per_epoch, so that the batches are counted"
                 ) from None
             raise DataError(
                 f"the data ended before batch {within + 1} of {data.pass_steps} of pass {self._pass + 1}: it has "
-                "changed, or ends at another place each time"
+                "changed, or its length varies"
             ) from None
         self._at += 1
         return element
@@ -290,25 +297,25 @@ class Share:
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """Runs eagerly and on the CPU, whatever graph is the default one."""
+    """Runs the block eagerly and on the CPU, whatever the default graph is."""
     with context.eager_mode(), tf.device("CPU:0"):
         yield
 
 
 def every(batch: Any, first: int, step: int) -> Any:
-    """Every `step`-th example of a batch with all its features, from `first` on."""
+    """Returns every `step`-th example of a batch, from `first` on, with all features."""
     return tf.nest.map_structure(lambda each: rows(each, first, step=step), batch)
 
 
 def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
-    """The batching that is the last step of the data, but for those that are `passing`; None if there is none."""
+    """Returns the batching at the end of the data, ignoring data sets in `passing` after it; None if there is none."""
     while type(dataset).__name__ in passing:
         dataset = dataset._input_dataset
     return dataset if type(dataset).__name__ in BATCHING else None
 
 
 def _is_endless(dataset: Any) -> bool:
-    """Whether a pass has no end. A filter hides that."""
+    """Returns whether a pass has no end. Looks behind filters, which hide that."""
     through = {"_FilterDataset", *PASSING, *BATCHING, *BATCHWISE} - {"_TakeDataset"}
     while int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY and type(dataset).__name__ in through:
         dataset = dataset._input_dataset
@@ -316,8 +323,8 @@ def _is_endless(dataset: Any) -> bool:
 
 
 def _static_size(specs: dict[str, Any]) -> int | None:
-    """The batch size that the types of all features tell, None where they do not. A map of batches often forgets that
-    of ragged and sparse ones."""
+    """Returns the batch size that the types of all features agree on, or None. A map over batches often loses the size
+    of ragged and sparse features."""
     sizes = set()
     for spec in specs.values():
         size = spec.shape[0] if spec.shape.rank else None
@@ -334,8 +341,8 @@ def _batch_size(dataset: Any, batched: Any, static: int | None, what: str) -> in
     earlier = _last_batching(dataset, (*PASSING, *BATCHWISE))
     if earlier is None or any(spec.shape.rank == 0 for spec in tf.nest.flatten(dataset.element_spec)):
         raise DataError(
-            f"{what}: nobody knows how many examples a batch has: let .batch(N) be the last step, or give it "
-            "drop_remainder=True"
+            f"{what}: the batch size is unknown: make .batch(N) the last transformation, or set "
+            "drop_remainder=True in it"
         )
     return int(earlier._batch_size)
 
@@ -347,8 +354,8 @@ def _feature(name: str, spec: Any, what: str) -> Feature:
         )
     if spec.shape.rank is None or (isinstance(spec, tf.TensorSpec) and None in spec.shape[1:]):
         raise DataError(
-            f"{what}: the shape of «{name}» is {spec.shape}: all dimensions but the first must be known; set them in a "
-            "map with tf.ensure_shape"
+            f"{what}: the shape of «{name}» is {spec.shape}: all dimensions except the first must be known; set them "
+            "in a map with tf.ensure_shape"
         )
     if spec.dtype in (tf.string, tf.resource, tf.variant):
         raise DataError(f"{what}: «{name}» has the type {spec.dtype.name}: turn it into numbers in a map")
@@ -356,5 +363,5 @@ def _feature(name: str, spec: Any, what: str) -> Feature:
 
 
 def _one(batch: tuple[Any, ...]) -> Any:
-    """What a map is called with is the element's parts, or the element alone."""
+    """Returns the element from the arguments of a map, which gets its parts or the element itself."""
     return batch[0] if len(batch) == 1 else batch

@@ -1,7 +1,7 @@
-"""Copies of a `tf.data.Dataset` as it was before anyone read it.
+"""Copies of a `tf.data.Dataset` in the state before it was first read.
 
-A shuffle keeps the seeds of its next order, and a cache its elements, in a resource of the process: each reader of the
-same object changes what the next one sees. A copy has resources of its own.
+A shuffle keeps the seeds of its next order, and a cache its elements, in a resource of the process, so each reader of
+an object changes what the next one sees. A copy has its own resources.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
 
-# Ops that keep something between two passes, and the op that makes the empty resource for it.
+# Ops that keep state between two passes, and the op that makes the empty resource for it.
 KEEPING = {
     "ShuffleDatasetV3": "DummySeedGenerator",
     "ShuffleAndRepeatDatasetV2": "DummySeedGenerator",
     "RandomDatasetV2": "DummySeedGenerator",
     "CacheDatasetV2": "DummyMemoryCache",
 }
-# Ops that open their inputs as soon as they are opened, once: then each shuffle has taken the seeds of this pass.
+# Ops that open their inputs once, as soon as they are opened. Each shuffle has then taken the seeds of this pass.
 OPENING_AT_ONCE = {
     *("BatchDatasetV2", "ParallelBatchDataset", "PaddedBatchDatasetV2", "UnbatchDataset", "MapDataset"),
     *("ParallelMapDatasetV2", "FilterDataset", "ShardDataset", "SkipDataset", "TakeDataset", "PrefetchDataset"),
@@ -35,10 +35,10 @@ LIMIT = 2**31 - 2**20  # bytes of a serialized graph
 
 
 class FreshCopies:
-    """Makes copies of `dataset`. Raises DataError where TensorFlow cannot write it down."""
+    """Makes copies of `dataset`. Raises DataError if it is too large to be serialized."""
 
     def __init__(self, dataset: Any, what: str) -> None:
-        self._dataset = dataset  # Python functions that it calls live as long as it does
+        self._dataset = dataset  # keeps the Python functions alive that it calls
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
@@ -49,7 +49,7 @@ class FreshCopies:
         nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
         datasets = {node.op for node in graph_def.node if "Dataset" in node.op}
         self.keeps_nothing = not any(node.op in KEEPING for node in nodes)
-        # Inside of functions, as in flat_map, data sets are opened later.
+        # Data sets inside functions, as in flat_map, are opened later.
         inner = {node.op for function in graph_def.library.function for node in function.node_def}
         self.opening_takes_seeds = datasets <= OPENING_AT_ONCE and not inner & set(KEEPING)
         _renew(graph_def)
@@ -57,7 +57,7 @@ class FreshCopies:
         self._graph_def = graph_def
 
     def make(self) -> Any:
-        """A copy, made eagerly. Copies share their large arrays."""
+        """Returns a copy, made eagerly. Copies share their large arrays."""
         (result,) = (node.input[0] for node in self._graph_def.node if node.op == "_Retval")
         wrapped = tf.compat.v1.wrap_function(
             lambda: tf.import_graph_def(
@@ -72,17 +72,17 @@ class FreshCopies:
 
 
 def graph_of(dataset: Any) -> Any:
-    """The GraphDef that makes a data set."""
+    """Returns the GraphDef that makes a data set."""
     ignore = tf.data.experimental.ExternalStatePolicy.IGNORE
     serialized = dataset._as_serialized_graph(external_state_policy=ignore)
     return tf.compat.v1.GraphDef.FromString(serialized.numpy())
 
 
 def _renew(graph_def: Any) -> None:
-    """Replaces the resources that data sets keep something in by new ones.
+    """Replaces the resources in which data sets keep state by new ones.
 
-    An op makes its own resource, so those that have the same one were the same data set, which is read in two places:
-    they become one again.
+    Each op makes its own resource. Ops with the same resource were one data set that is read in two places, so they are
+    merged again.
     """
     names = {node.name: node for node in graph_def.node}
     owners: dict[tuple[str, bytes], str] = {}
@@ -99,7 +99,7 @@ def _renew(graph_def: Any) -> None:
 
 
 def _without_large(graph_def: Any) -> dict[str, Any]:
-    """Takes the values of large constants out, which TensorFlow takes long to import; returns them, as tensors."""
+    """Removes the values of large constants, which TensorFlow is slow to import, and returns them as tensors."""
     constants = [node for node in graph_def.node if node.op == "Const" and node.ByteSize() > LARGE]
     large = {node.name: node.attr["value"].tensor for node in constants}
     values = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in large.items()}
@@ -111,7 +111,7 @@ def _without_large(graph_def: Any) -> dict[str, Any]:
 
 
 def _resources(node: Any, names: dict[str, Any]) -> list[Any]:
-    """The constants that hand a node the resource which it keeps something in."""
+    """Returns the constants that pass a node the resource in which it keeps state."""
     sources = [names.get(name.split(":")[0]) for name in node.input] if node.op in KEEPING else []
     return [each for each in sources if each is not None and each.op == "Const" and _type(each) == tf.resource]
 
@@ -121,13 +121,13 @@ def _type(constant: Any) -> Any:
 
 
 def _with(renamed: dict[str, str], name: str) -> str:
-    """An input's name, of another node where that was renamed."""
+    """Returns the name of an input, after renaming its node."""
     node, colon, output = name.partition(":")
     return renamed.get(node, node) + colon + output
 
 
 def _bytes_held(dataset: Any) -> Iterator[int]:
-    """Bytes of the tensors that a data set slices, or repeats."""
+    """Yields the bytes of the tensors that a data set slices or repeats."""
     for tensor in getattr(dataset, "_tensors", ()):
         if tensor.shape.is_fully_defined():
             yield int(np.prod(tensor.shape, dtype=np.int64)) * tensor.dtype.size

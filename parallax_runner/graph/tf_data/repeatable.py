@@ -1,4 +1,4 @@
-"""Whether a `tf.data.Dataset` gives its examples in the same order whenever, and wherever, it is read."""
+"""Checks whether a `tf.data.Dataset` gives its examples in the same order each time, and in every process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 from parallax_runner.graph.tf_data.fresh_copy import graph_of
 
 PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
-# Data sets that draw, and which of their inputs are seeds.
+# Random data sets, and which of their inputs are seeds.
 DRAWING = {
     "ShuffleDataset": (2, 4),
     "ShuffleDatasetV2": (),
@@ -21,12 +21,12 @@ DRAWING = {
     "RandomDataset": (0, 2),
     "RandomDatasetV2": (0, 2),
 }
-# What ops that change a variable begin with; a tf.random.Generator and Keras' random layers have one.
+# Prefixes of ops that change a variable, as a tf.random.Generator and Keras' random layers do.
 CHANGING = ("Assign", "ResourceScatter", "RngReadAndSkip", "RngSkip")
 
 
 def why_not_repeatable(dataset: Any) -> str | None:
-    """The reason why it does not, None if it does."""
+    """Returns why the order of the data cannot be repeated, or None if it can."""
     if dataset.options().deterministic is False:
         return "its options have deterministic=False"
     graph_def = graph_of(dataset)
@@ -54,7 +54,7 @@ def _reasons(nodes: Iterable[Any]) -> Iterator[str]:
 
 
 def _seeds(node: Any, names: dict[str, Any]) -> Iterator[int]:
-    """The constant seeds among the inputs of a data set that draws."""
+    """Yields the constant seeds among the inputs of a random data set."""
     for name in node.input[slice(*DRAWING[node.op])] if DRAWING[node.op] else ():
         source = names.get(name.split(":")[0])
         if source is not None and source.op == "Const":

@@ -1,1 +1,1 @@
-"""Keras models and train steps with a `GradientTape`: traced eagerly, and imported as a graph of TensorFlow 1."""
+"""Traces Keras models and training steps with a `GradientTape`, and imports them as a TensorFlow 1 graph."""

@@ -1,8 +1,8 @@
-"""Metrics of one batch: Keras accumulates them over an epoch, and here every step resets them.
+"""Metrics of one batch: Keras accumulates them over an epoch, but here every step starts them again.
 
-Keras reports the loss as a mean that a variable accumulates. A step of a distributed run reports the loss of its own
-batch. So these variables become values of the step: each update makes the next value, each read sees the last one. The
-last value of a variable that starts at zero and is only added to is what the batch adds to the variable.
+Keras reports the loss as a mean that a variable accumulates, but a distributed step reports the loss of its own batch.
+These variables therefore become values of the step: each update makes the next value, and each read sees the last one.
+If a variable starts at zero and is only added to, its last value is the contribution of the batch.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ KNOWN = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", 
 
 @dataclass(frozen=True)
 class Written:
-    """A metric variable that a step writes: its last `value` in the step, a tensor of the traced graph, and whether it
-    `is_sum`: it starts at zero and the step only adds what depends on no metric."""
+    """A metric variable that a step writes. `value` is its last value in the step, a tensor of the traced graph.
+    `is_sum` is set if it starts at zero and the step only adds values that do not depend on metrics."""
 
     value: Any
     is_sum: bool
 
 
 def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Written]:
-    """Replaces these variables in a traced step, but for those that it uses in another way than to read and write.
+    """Replaces these variables in a traced step, except those that the step uses in other ways than reads and writes.
 
-    Returns the variables that the step writes, by their id; one that is not replaced is no sum.
+    Returns the variables that the step writes, by id. `is_sum` is false for a variable that is not replaced.
     """
     captured = {outer._id: inner for outer, inner in graph.captures if outer.dtype == tf.resource}
     users = {
@@ -74,7 +74,7 @@ def _starts_at_zero(metric: TracedVariable) -> bool:
 
 
 def _only_adds(op: Any, reads: set[Any]) -> bool:
-    """Whether an op on a metric variable leaves it, or adds to it what depends on none of `reads`."""
+    """Returns whether an op keeps a metric variable, or adds to it a value that depends on none of `reads`."""
     if op.type == "ReadVariableOp":
         return True
     value = op.inputs[1]

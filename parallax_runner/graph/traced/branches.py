@@ -1,8 +1,8 @@
-"""Branches of an optimizer, traced in line: each write of a branch happens where its condition holds.
+"""Inlines the branches of an optimizer: a write of a branch takes effect only if its condition holds.
 
 Loss scaling, gradient accumulation and overwriting by averages put updates into `tf.cond`. A branch is a function, and
-no variable that a function writes can be cut in shards or move to a server. Both branches in line are ops like any
-others: where a branch is not taken, its writes keep the present values.
+a variable that a function writes can be neither sharded nor placed on a server. Inlined branches consist of ordinary
+ops; the writes of a branch that is not taken keep the current values.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tensorflow.python.ops import cond as cond_module
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit
 
-# Of an op that writes, the input that says what; what is written in place of it where the branch is not taken.
+# The position of the written value among the inputs of ops that add to a variable, and of ops that set it.
 _ADDED = {"AssignAddVariableOp": 1, "AssignSubVariableOp": 1, "ResourceScatterAdd": 2, "ResourceScatterSub": 2}
 _SET = {"AssignVariableOp": 1, "ResourceScatterUpdate": 2}
 
 
 class StepGraph(func_graph.FuncGraph):
-    """The graph that a step is traced in; knows in which branches of an optimizer it is."""
+    """The graph that a step is traced in. It tracks the optimizer branches that are being traced."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -37,7 +37,7 @@ class StepGraph(func_graph.FuncGraph):
         return super()._create_op_internal(op_type, inputs, *args, **kwargs)
 
     def branch(self, condition: Any, function: Callable[[], Any]) -> Any:
-        """What the function of a branch returns, its ops in line."""
+        """Inlines the function of a branch and returns its result."""
         self._conditions.append(condition)
         try:
             return function()
@@ -55,15 +55,15 @@ class StepGraph(func_graph.FuncGraph):
                 at = _SET[op_type]
                 inputs[at] = tf.where(taken, _one_number(inputs[at]), _present(op_type, inputs))
             else:
-                raise CaptureError(f"an optimizer updates by {op_type} inside a branch, which cannot be traced in line")
+                raise CaptureError(f"an optimizer updates by {op_type} inside a branch, which cannot be inlined")
             return inputs
         finally:
             self._conditions = conditions
 
 
 def _one_number(value: Any) -> Any:
-    """The number that fills a tensor, such as the zeros that reset a sum; any other tensor as it is. A number needs no
-    sharding."""
+    """Returns the scalar that fills a tensor, such as the zeros that reset a sum, because a scalar needs no sharding.
+    Other tensors are returned unchanged."""
     if value.op.type == "Fill":
         return value.op.inputs[1]
     if value.op.type == "Const" and value.shape.rank:
@@ -81,7 +81,7 @@ def _present(op_type: str, inputs: list[Any]) -> Any:
 
 @contextmanager
 def in_line(graph: StepGraph) -> Iterator[None]:
-    """Traces `tf.cond` in line that an optimizer of Keras makes meanwhile in `graph`, and no other one."""
+    """Inlines each `tf.cond` that a Keras optimizer creates in `graph` in this block, and no other `tf.cond`."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 

@@ -1,4 +1,4 @@
-"""From what a model's function makes to the `SingleDeviceGraph` of its training step."""
+"""Captures the training step that a model's function makes as a `SingleDeviceGraph`."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def capture_step(
 ) -> SingleDeviceGraph:
     """Makes a Keras model or a training step, and captures one step of it for one replica.
 
-    `features` gives the type of each feature, or its shape and dtype, and `options` the keys `labels`, `sample_weight`
-    and `sparse_updates` of the model's group. Python's, NumPy's and TensorFlow's generators are seeded while the model
+    `features` gives the type of each feature, or its shape and dtype. `options` has the keys `labels`, `sample_weight`
+    and `sparse_updates` of the model's group. The generators of Python, NumPy and TensorFlow are seeded while the model
     is made.
 
-    Raises CaptureError where the result cannot be distributed.
+    Raises CaptureError if the result cannot be distributed.
     """
     if not tf.executing_eagerly():
         raise CaptureError(
-            "a Keras model or a training step is made eagerly, and TensorFlow is not eager here: remove "
+            "a Keras model or a training step needs eager execution, which is disabled: remove "
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
-    # A function that imports Keras itself is called again: of the first call nobody saw the variables.
+    # A function that imports Keras itself is called again, because the first call's variables were not recorded.
     specs = type_specs(features)
     made = _made(make, specs, seed, options) or _made(make, specs, seed, options)
     assert made is not None
@@ -61,11 +61,11 @@ def capture_step(
 def capture_model(
     model: Any, features: Specs, as_batch: AsBatch, *, seed: int, sparse_updates: SparseUpdates
 ) -> SingleDeviceGraph:
-    """Captures one step of a compiled Keras model that is there already, with its present values as the first ones.
+    """Captures one step of an existing compiled Keras model, whose current values become the initial values.
 
-    `as_batch` makes what the model is trained on, (x, y, sample_weight), of the features by name.
+    `as_batch` makes the training batch, (x, y, sample_weight), from the features by name.
 
-    Raises CaptureError where the model cannot be distributed.
+    Raises CaptureError if the model cannot be distributed.
     """
     capture.begin_afresh()
     with eager_on_cpu():
@@ -122,7 +122,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
 
 
 def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an evaluation is fed through: the placeholders of training, unless it takes batches of another size."""
+    """Returns the placeholders for an evaluation: those of training, or new ones if it takes batches of any size."""
     shapes = {name: inner.shape for name, inner in evaluated.inputs.items()}
     if all(shape.as_list() == placeholders[name].shape.as_list() for name, shape in shapes.items()):
         return placeholders
@@ -134,8 +134,8 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class _Made:
-    """The traces of what a model's function has made, the sums for their metrics, and the first values of variables.
-    `model` is the Keras model that they are of, if there is one."""
+    """The traces of a model's steps, the sums of their metrics, and the initial values of variables. `model` is the
+    traced Keras model, or None."""
 
     train: Trace
     evaluate: Trace | None
@@ -146,7 +146,7 @@ class _Made:
 
 
 def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[str, Any]) -> _Made | None:
-    """None where Keras was imported only while the function ran."""
+    """Calls the model's function and traces its steps. Returns None if the function itself imported Keras."""
     capture.begin_afresh()
     variables, had_keras = Variables(), "keras" in sys.modules
     with seeded_generators(seed), _global_seed(seed), eager_on_cpu(), variables.created():
@@ -158,7 +158,8 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
 
 @contextmanager
 def _global_seed(seed: int) -> Iterator[None]:
-    """Sets TensorFlow's global seed for eager ops, and sets it back: data may be made again, in the same order."""
+    """Sets TensorFlow's global seed for eager ops in the block, and restores it, so that data can be made again in the
+    same order."""
     before = context.global_seed()
     tf.random.set_random_seed(seed)
     try:
@@ -185,13 +186,13 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
 
 
 def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates, probe: RowProbe) -> Trace:
-    """For batches of any size, since the last one of a validation may be small; of the size of training where the model
-    takes no other."""
+    """Traces an evaluation for batches of any size, because the last batch may be smaller. Falls back to the training
+    batch size if the model requires it."""
     any_size = {name: of_any_size(spec) for name, spec in features.items()}
     try:
         return trace(evaluate, any_size, mode, probe)
-    except Exception as error:  # whatever a model says to a size that is not known
-        log.info("an evaluation takes batches of the size of training only: %s: %s", type(error).__name__, error)
+    except Exception as error:  # a model may fail in any way if the batch size is unknown
+        log.info("evaluation is limited to the batch size of training: %s: %s", type(error).__name__, error)
         return trace(evaluate, features, mode, probe)
 
 
@@ -200,14 +201,15 @@ def _numbered(sums: StepSums | None) -> dict[str, Any]:
 
 
 def _named(sums: StepSums | None, found: Mapping[str, Any], name: str) -> MetricSums | None:
-    """The sums of a step that was imported, and gave `found`."""
+    """Adds the sums of an imported step, whose tensors are in `found`, to the graph."""
     return named_in_graph(sums, [found[wanted] for wanted in _numbered(sums)], name)
 
 
 def _import_evaluation(
     made: _Made, evaluated: Trace, variables: Mapping[int, Any], placeholders: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The validation loss, if there is one, and its metrics; and the outputs, under names that a signature may have."""
+    """Imports an evaluation. Returns the validation loss, if there is one, with its metrics, and the outputs under
+    names that are valid in a signature."""
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}
     if returned["loss"] is not None:

@@ -25,7 +25,7 @@ class TapeGradient:
 
 @contextmanager
 def recorded(into: list[TapeGradient], trace: Any) -> Iterator[None]:
-    """Notes gradients of variables that tapes make in the graph `trace`."""
+    """Records in `into` the gradients of variables that tapes make in the graph `trace`."""
     original = tf.GradientTape.gradient
 
     def gradient(this: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:

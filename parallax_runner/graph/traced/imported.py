@@ -1,4 +1,4 @@
-"""Imports a traced step into a graph of TensorFlow 1, with its variables and gradients, as capture wants it."""
+"""Imports a traced step into a TensorFlow 1 graph, with its variables and gradients, in the form that capture needs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
 
-# A value of so many bytes at most stands in the graph; a larger one is read from the process that holds it.
+# Values up to this many bytes become constants of the graph; larger ones are read from the process that holds them.
 CONSTANT_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class First:
-    """The first value of a variable: what `drawn` makes, a small `value`, or what the eager variable has."""
+    """The initial value of a variable: the output of `drawn`, a small `value`, or the value of the eager variable."""
 
     traced: TracedVariable
     drawn: func_graph.FuncGraph | None = None
@@ -31,7 +31,7 @@ class First:
     value: np.ndarray | None = None
 
     def tensor(self) -> Any:
-        """The value in the default graph."""
+        """Returns the value as a tensor of the default graph."""
         scope, variable = f"{self.traced.op_name}/initial_value/", self.traced.variable
         with tf.name_scope(scope):
             if self.drawn is not None:
@@ -45,20 +45,20 @@ class First:
 
 
 def first_of(traced: TracedVariable) -> First:
-    """Looked up eagerly, before there is a graph."""
+    """Returns the initial value of a variable. Must run eagerly, before the graph is built."""
     variable = traced.variable
     if traced.initial is not None:
         graph = func_graph.func_graph_from_py_func("initial", traced.initial, (), {})
         if not any(outer.dtype == tf.resource for outer, _ in graph.captures):
             return First(traced, graph, {inner.name: outer.numpy() for outer, inner in graph.captures})
-        # Its seed is a variable, which other draws change: what it draws now is its first value.
+        # The seed of its initializer is a variable, which other draws change, so the value is drawn now.
         variable.assign(traced.initial())
     small = variable.dtype.size * (variable.shape.num_elements() or 0) <= CONSTANT_BYTES
     return First(traced, value=variable.numpy() if small else None)
 
 
 def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
-    """Makes variables in the default graph; by the id of each traced handle the new variable."""
+    """Creates the variables in the default graph. Returns each new variable by the id of its traced handle."""
     found = {}
     for first in firsts:
         traced = first.traced
@@ -79,12 +79,12 @@ def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
 def import_step(
     trace: Trace, wanted: Mapping[str, Any], variables: Mapping[int, Any], features: Mapping[str, Any], *, name: str
 ) -> tuple[dict[str, Any], list[tf.Operation]]:
-    """Imports a traced step into the default graph, under `name`; returns `wanted` tensors of it, and its writes.
+    """Imports a traced step into the default graph, under `name`, and returns its `wanted` tensors and its writes.
 
-    `variables` are those of `add_variables`, `features` the placeholders by name. Gradients of these variables go into
-    the collection of `gradients_hook`.
+    `variables` is the result of `add_variables`, and `features` are the placeholders by name. Gradients of these
+    variables go into the collection of `gradients_hook`.
 
-    Raises CaptureError where the step uses what no graph of its own can have.
+    Raises CaptureError if the step uses a resource that cannot be imported.
     """
     ends = sorted((op for op in trace.graph.control_outputs if not _only_reads(op)), key=lambda op: op.name)
     starts = [*(tensor.op for tensor in wanted.values()), *ends]
@@ -113,7 +113,7 @@ def _captured(outer: Any, variables: Mapping[int, Any]) -> Any:
     if outer._id in variables:
         return variables[outer._id].handle
     raise CaptureError(
-        f"the step uses {outer!r}, a resource that is no variable made by the function that model._target_ names "
+        f"the step uses {outer!r}, a resource that is not a variable made by the function that model._target_ names "
         "(a lookup table, an iterator, or a variable of the module): make variables inside that function, and put "
         "lookup tables into the data"
     )
@@ -124,8 +124,8 @@ def _only_reads(op: Any) -> bool:
 
 
 def without_captured(definition: Any, fed: Iterable[str]) -> Any:
-    """Leaves out the placeholders for captured tensors (names with outputs), in whose place others are fed: their names
-    count the tensors of the process, and no two processes have equal counts."""
+    """Removes the placeholders for captured tensors (names with outputs), which `fed` replaces: their names contain a
+    counter that differs between processes."""
     captured = {name.split(":")[0] for name in fed}
     kept = [node for node in definition.node if node.name not in captured]
     del definition.node[:]
@@ -134,7 +134,7 @@ def without_captured(definition: Any, fed: Iterable[str]) -> Any:
 
 
 def without_colocation(definition: Any) -> Any:
-    """Leaves out which ops are on one device with others: some of these are placeholders that are not imported."""
+    """Removes colocation constraints, because some refer to placeholders that are not imported."""
     for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
         for node in nodes:
             node.attr.pop("_class", None)

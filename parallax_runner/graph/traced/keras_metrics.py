@@ -1,4 +1,4 @@
-"""The metrics of a compiled Keras model: what a step adds to their variables, and their values, given the sums."""
+"""The metrics of a compiled Keras model: what a step adds to their variables, and their values for given sums."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from parallax_runner.graph.traced.batch_metrics import Written
 log = logging.getLogger(__name__)
 
 
-# As Keras' own callbacks know them.
+# The names that Keras' own callbacks use.
 DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
 
 
 def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums | None:
-    """The sums of the metrics that a step of the model updates, in the order of `model.metrics`; None: there are none.
+    """Returns the sums of the metrics that a step updates, in the order of `model.metrics`, or None if there are none.
 
-    `graph` is the traced step, `written` what `start_anew` returned for it. A metric is left out where it is no
-    function of sums.
+    `graph` is the traced step, and `written` the result of `start_anew` for it. A metric that is not a function of sums
+    is left out.
     """
     updated = [one for one in metrics_of(model) if any(id(each._value) in written for each in one.variables)]
     summed = [one for one in updated if _is_sum(one, written)]
@@ -48,25 +48,25 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
 
 
 def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:
-    """Which values of a result are better. Keras puts the name of an output before that of a metric."""
+    """Returns which values of a result are better. Keras puts the name of an output before that of a metric."""
     named = [one for one in metrics if name == one.name or name.endswith(f"_{one.name}")]
     nearest = max(named, key=lambda one: len(one.name), default=None)
     return DIRECTIONS.get(getattr(nearest, "_direction", None))
 
 
 def warn_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> None:
-    """Names, once for all steps of the model, the metrics that are not reported."""
+    """Logs one warning, for all steps of the model, that names the metrics that are not reported."""
     names = [metric.name for metric in metrics_of(model) if not all(_is_sum(metric, one) for one in written)]
     if names:
         log.warning(
-            "these metrics of the model are not reported, because they are not made of sums over batches that start at "
-            "zero: %s",
+            "these metrics of the model are not reported, because they are not computed from sums over batches that "
+            "start at zero: %s",
             ", ".join(names),
         )
 
 
 def metrics_of(model: Any) -> list[Any]:
-    """The model's metrics, each once; the compiled ones each for itself."""
+    """Returns each of the model's metrics once, with the compiled metrics separately."""
     return list({id(one): one for metric in model.metrics for one in _each(metric)}.values())
 
 
@@ -84,7 +84,7 @@ def _is_sum(metric: Any, written: Mapping[int, Written]) -> bool:
 
 
 def _values(model: Any, variables: Sequence[Any], sums: Sequence[Any], left_out: Collection[Any]) -> dict[str, float]:
-    """The values that Keras makes of these sums, under its own names, of all metrics that are one number."""
+    """Returns the values that Keras computes from these sums, under its own names, for all scalar metrics."""
     with ExitStack() as stack:
         stack.enter_context(tf.device("CPU:0"))
         for metric in left_out:

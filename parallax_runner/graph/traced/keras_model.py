@@ -12,22 +12,22 @@ from parallax_runner.graph.components import Specs
 from parallax_runner.graph.traced.trace import Steps
 
 log = logging.getLogger(__name__)
-# A feature, several in the order of the outputs, or by output.
+# One feature, several in the order of the outputs, or a feature for each output.
 Names = str | Sequence[str] | Mapping[str, str] | None
-# Makes (x, y, sample_weight) of the features by name.
+# Makes (x, y, sample_weight) from the features by name.
 AsBatch = Callable[[Mapping[str, Any]], tuple[Any, Any, Any]]
 
 
 def is_keras_model(made: Any) -> bool:
-    """Whether a function returned a model of Keras 3; does not import Keras."""
+    """Returns whether a function returned a Keras 3 model, without importing Keras."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(made, keras.Model)
 
 
 def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Names) -> Steps:
-    """The steps that `fit` would run on a batch; builds the model and its optimizer first where they are not built yet.
+    """Returns the steps that `fit` would run on a batch. Builds the model and its optimizer first if needed.
 
-    Raises CaptureError where the model is not compiled, or `labels` or `sample_weight` name no feature.
+    Raises CaptureError if the model is not compiled, or if `labels` or `sample_weight` name no feature.
     """
     given = [*_flat(labels), *_flat(sample_weight)]
     for key, names in (("labels", labels), ("sample_weight", sample_weight)):
@@ -44,16 +44,16 @@ def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Na
 
 
 def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
-    """The steps on what `as_batch` makes of the features by name; builds the model and its optimizer first.
+    """Returns the steps on the batch that `as_batch` makes from the features. Builds the model and its optimizer first.
 
-    Raises CaptureError where the model is not compiled.
+    Raises CaptureError if the model is not compiled.
     """
     if not model.compiled or model.optimizer is None:
         raise CaptureError(f"the Keras model «{model.name}» is not compiled: call model.compile(optimizer=…, loss=…)")
     if (model.steps_per_execution or 1) > 1:
         log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
     _build(model, as_batch(_symbols(features)))
-    model.reset_metrics()  # as fit does; they may have counted what the user has evaluated
+    model.reset_metrics()  # as fit does; they may hold counts of earlier evaluations
 
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
         batch = as_batch(tensors)
@@ -65,13 +65,13 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
 def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:
     try:
         return model.test_step(batch).get("loss")
-    except Exception as error:  # a model of its own kind, which has only a train_step
+    except Exception as error:  # for example, a custom model with only a train_step
         log.warning("the model's test_step failed, so it has no validation loss: %s: %s", type(error).__name__, error)
         return None
 
 
 def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
-    """What the model predicts, by the names of its outputs."""
+    """Returns the model's predictions by the names of its outputs."""
     made = model(inputs, training=False) if model._call_has_training_arg else model(inputs)
     if isinstance(made, Mapping):
         return {str(name): tensor for name, tensor in made.items()}
@@ -84,7 +84,7 @@ def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
 def _symbols(features: Specs) -> dict[str, Any]:
     import keras
 
-    # As in Keras' own fit, a model is built as if all its inputs were dense.
+    # Keras' own fit also builds a model as if all its inputs were dense.
     return {name: keras.KerasTensor(tuple(spec.shape), spec.dtype.name) for name, spec in features.items()}
 
 
@@ -95,7 +95,7 @@ def _build(model: Any, batch: tuple[Any, Any, Any]) -> None:
 
 
 def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
-    """What the model is called with: a tensor where it has one input, otherwise a dict by name."""
+    """Returns the model's inputs: a tensor if it has one input, otherwise a dict by name."""
     if isinstance(getattr(model, "_inputs_struct", None), dict):
         return dict(tensors)
     names = getattr(model, "input_names", None) if getattr(model, "_functional", model) is not None else None

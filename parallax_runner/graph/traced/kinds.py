@@ -1,4 +1,4 @@
-"""What a model's function makes, if it takes no features: a compiled Keras model, or a training step."""
+"""The kinds of result of a model's function without features: a compiled Keras model, or a training step."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, conve
 
 # Keys of the group `model` that are not arguments of its function.
 OWN_KEYS = ("labels", "sample_weight", "sparse_updates")
-# What a function that evaluates a batch may return, beside the loss alone.
+# The keys that a function that evaluates a batch may return. It may also return the loss alone.
 EVALUATED = ("loss", "metrics", "outputs")
 
 
 def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
-    """Whether a model's function can be called with the keys of its group alone, without features and optimizer."""
+    """Returns whether a model's function can be called with the keys of its group alone, without features and
+    optimizer."""
     try:
         signature = inspect.signature(function)
         if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in signature.parameters.values()):
@@ -34,16 +35,16 @@ def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
 
 
 def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
-    """The steps of what a model's function has returned: a Keras model, a training step, or a pair of functions, of
-    which the second one evaluates.
+    """Returns the steps for the result of a model's function: a Keras model, a training step, or a pair of functions
+    for training and evaluation.
 
-    Raises CaptureError where it has returned something else, or `options` do not go with it.
+    Raises CaptureError if the result is something else, or if `options` do not apply to it.
     """
     if is_keras_model(made):
         return keras_steps(made, features, labels=options.get("labels"), sample_weight=options.get("sample_weight"))
     for key in ("labels", "sample_weight"):
         if options.get(key) is not None:
-            raise CaptureError(f"model.{key} goes with a Keras model; a step takes the batch as a dict of all features")
+            raise CaptureError(f"model.{key} needs a Keras model; a step takes the batch as a dict of all features")
     if isinstance(made, tuple) and len(made) == 2:
         train, evaluate = map(_function, made)
         if train is not None and evaluate is not None:
@@ -51,14 +52,14 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
     elif (train := _function(made)) is not None:
         return Steps(train)
     raise CaptureError(
-        "the model's function takes no features, so it must return a compiled keras.Model, or a function that trains "
-        "on a batch and returns its loss, or a pair of this one and one that evaluates a batch; it returned "
+        "the model's function takes no features, so it must return a compiled keras.Model, a function that trains "
+        "on a batch and returns its loss, or a pair of such a function and one that evaluates a batch; it returned "
         f"{made!r}"
     )
 
 
 def returned_sums(traced: Trace) -> StepSums | None:
-    """The sums of the metrics that a step returns, as tensors that wait for none of its writes."""
+    """Returns the sums of the metrics that a step returns, as tensors that do not wait for its writes."""
     returned = traced.returned.get("metrics", {}) if isinstance(traced.returned, Mapping) else {}
     metrics = {
         name: dataclasses.replace(metric, sums=tuple(map(traced.tensor, metric.sums)))
@@ -69,14 +70,16 @@ def returned_sums(traced: Trace) -> StepSums | None:
 
 def _function(made: Any) -> StepFunction | None:
     if isinstance(made, tf.types.experimental.PolymorphicFunction):
-        return made  # traced in line like any other that the step calls
+        return made  # inlined like any other that the step calls
     return converted(made) if callable(made) and not inspect.isclass(made) else None
 
 
 def _evaluated(returned: Any) -> dict[str, Any]:
-    """What evaluating returned, with all that `Steps.evaluate` gives."""
+    """Completes the return value of an evaluation to the dict that `Steps.evaluate` returns."""
     given = returned if isinstance(returned, Mapping) else {"loss": returned}
     unknown = sorted(set(given) - set(EVALUATED))
     if unknown:
-        raise CaptureError(f"the function that evaluates a batch returned {unknown}; known are {list(EVALUATED)}")
+        raise CaptureError(
+            f"the function that evaluates a batch returned the unknown keys {unknown}; known: {list(EVALUATED)}"
+        )
     return {"outputs": {}, **given, "loss": loss_of(returned)}

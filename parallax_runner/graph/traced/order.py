@@ -1,8 +1,8 @@
-"""The order of a traced step, with no edge more than it needs.
+"""Removes control edges that a traced step does not need.
 
-A trace orders all that touches a variable: an update waits for every read before it. Nearly always it also needs the
-value that was read, and then the edge says nothing. Edges that stay leave from the value and not from the read, because
-rewriting may read elsewhere.
+A trace orders all ops on a variable: an update waits for every read before it. Nearly always it also needs the value
+that was read, and then the edge is redundant. The remaining edges start at the value and not at the read, because
+rewriting may move the read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
 
 def wait_for_values(graph: tf.Graph) -> None:
-    """Replaces each edge by which an op waits for a read: none where the op needs the value, or one from the value."""
+    """Replaces each edge by which an op waits for a read: by nothing if the op needs the value, else by one from the
+    value."""
     values: dict[tf.Operation, tf.Operation] = {}
     for op in graph.get_operations():
         reads = [control for control in op.control_inputs if control.type in READS]
@@ -34,7 +35,7 @@ def _value_of(read: tf.Operation, values: dict[tf.Operation, tf.Operation]) -> t
 
 
 def keep_only_needed(graph: tf.Graph, ends: list[tf.Operation]) -> None:
-    """Lets nobody that `ends` need wait for a read whose value they do not need."""
+    """Removes control edges to reads whose values `ends` do not need."""
     needed: set[tf.Operation] = set()
     stack = list(ends)
     while stack:

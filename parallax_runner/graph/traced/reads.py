@@ -1,7 +1,8 @@
-"""Reads of weights inside loops and branches, taken once before them.
+"""Moves reads of weights out of loops and branches.
 
-LSTM and GRU of Keras read their weights in the body of a loop. A body is a function, and a variable that a function
-reads can be on no server. No loop or branch of a step writes what it trains, so the value before it is the same.
+Keras' LSTM and GRU read their weights in the body of a loop. A body is a function, and a variable that a function reads
+cannot be placed on a server. No loop or branch of a step writes trained variables, so a read before it gives the same
+value.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 @contextmanager
 def taken_before_loops(step: func_graph.FuncGraph) -> Iterator[None]:
-    """Lets functions that are traced meanwhile inside `step` read trained variables from its own reads."""
+    """Makes functions that are traced inside `step` in this block use reads of trained variables that are in `step`
+    itself."""
     read = BaseResourceVariable._read_variable_op
 
     def from_step(this: Any, no_copy: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Tries an optimizer on a small table: which rows its formula touches, and whether a row depends on others."""
+"""Tries an optimizer on a small table to see which rows its formula changes, and whether a row depends on others."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ ROWS, WIDTH, TRIALS = 4, 3, 3
 
 
 class RowProbe:
-    """Keeps answers by the optimizer's class and configuration; makes its own variables in the context `unrecorded`."""
+    """Caches answers by the optimizer's class and configuration. Creates its variables in the context `unrecorded`."""
 
     def __init__(self, unrecorded: Callable[[], AbstractContextManager[None]]) -> None:
         self._unrecorded = unrecorded
         self._known: dict[str, tuple[bool, bool]] = {}
 
     def keeps_untouched_rows(self, optimizer: Any) -> bool:
-        """Whether a row whose gradient is zero stays equal to the bit, slots included."""
+        """Returns whether rows are independent and a row with zero gradient stays bit-identical, including its
+        slots."""
         return self._answers(optimizer)[0] and self._answers(optimizer)[1]
 
     def works_by_row(self, optimizer: Any) -> bool:
-        """Whether the update of some rows alone is that of these rows among others."""
+        """Returns whether updating some rows alone gives the same values as updating them together with others."""
         return self._answers(optimizer)[1]
 
     def _answers(self, optimizer: Any) -> tuple[bool, bool]:
@@ -37,7 +38,7 @@ class RowProbe:
             if key not in self._known:
                 try:
                     self._known[key] = _keeps(optimizer), _by_row(optimizer)
-                except Exception as error:  # what it cannot do with float64, or a copy of itself
+                except Exception as error:  # for example, it does not support float64
                     log.debug("%s cannot be tried: %s", type(optimizer).__name__, error)
                     self._known[key] = False, False
         return self._known[key]
@@ -47,7 +48,7 @@ def _keeps(optimizer: Any) -> bool:
     generator = np.random.default_rng(5)
     made = _Small(optimizer, ROWS, generator)
     for trial in range(TRIALS):
-        if trial:  # the first time the row is one that was never touched
+        if trial:  # the first trial tests a row that was never updated
             made.update(generator.normal(size=(ROWS, WIDTH)))
         gradient = generator.normal(size=(ROWS, WIDTH))
         gradient[trial] = 0.0
@@ -73,7 +74,7 @@ def _by_row(optimizer: Any) -> bool:
 
 
 class _Small:
-    """A copy of an optimizer, and a variable of float64 that it updates."""
+    """A copy of an optimizer, and a float64 variable that it updates."""
 
     def __init__(self, optimizer: Any, rows: int, generator: np.random.Generator) -> None:
         import keras
@@ -83,19 +84,19 @@ class _Small:
         self.optimizer.build([self.variable])
 
     def arrays(self) -> list[np.ndarray]:
-        """The variable and what the optimizer keeps for it."""
+        """Returns the values of the variable and its slots."""
         kept = [one for one in self.optimizer.variables if len(one.shape) > 0]
         return [one.numpy().copy() for one in (self.variable, *kept)]
 
     def set(self, arrays: list[np.ndarray]) -> None:
-        """Gives them these values."""
+        """Sets the values of the variable and its slots."""
         kept = [one for one in self.optimizer.variables if len(one.shape) > 0]
         for one, array in zip((self.variable, *kept), arrays, strict=True):
             if one.shape == array.shape:
                 one.assign(array)
 
     def update(self, gradient: np.ndarray) -> None:
-        """One update by a dense gradient, without clipping, decay and averages."""
+        """Applies one update with a dense gradient, without clipping, decay or averages."""
         import tensorflow as tf
 
         self.optimizer._backend_update_step([tf.constant(gradient)], [self.variable], tf.constant(0.1, tf.float64))

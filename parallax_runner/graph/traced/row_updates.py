@@ -1,8 +1,8 @@
-"""Updates of the rows that a sparse gradient touches, by an optimizer's own formula.
+"""Updates only the rows that a sparse gradient touches, with the optimizer's own formula.
 
-Most optimizers of Keras make a sparse gradient dense and update every row. Where the formula of one leaves rows without
-gradient as they are to the bit (`exact`), or where the user wants that (`lazy`), it runs on the touched rows alone: the
-variable and its slots stand for their rows while `update_step` runs, and what it assigns is scattered back.
+Most Keras optimizers make a sparse gradient dense and update every row. The formula runs on the touched rows alone if
+it leaves rows without gradient bit-identical (`exact`), or if the user wants that (`lazy`). While `update_step` runs,
+the variable and its slots are replaced by their rows, and the assigned values are scattered back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from parallax_runner.graph.traced.row_probe import RowProbe
 class SparseUpdates(StrEnum):
     """Which rows an update by a sparse gradient writes.
 
-    EXACT: those that the optimizer would change if it had the dense gradient. LAZY: those of the gradient.
+    EXACT: the rows that the optimizer would change with the dense gradient. LAZY: the rows of the gradient.
     """
 
     EXACT = "exact"
@@ -31,7 +31,7 @@ class SparseUpdates(StrEnum):
 
 
 def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
-    """What the key `sparse_updates` of the model's group says. Raises CaptureError where it says something else."""
+    """Returns the key `sparse_updates` of the model's group. Raises CaptureError if the value is unknown."""
     value = options.get("sparse_updates") or SparseUpdates.EXACT
     if value not in list(SparseUpdates):
         raise CaptureError(f"model.sparse_updates={value}: expected one of {', '.join(SparseUpdates)}")
@@ -40,14 +40,14 @@ def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
 
 @contextmanager
 def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: RowProbe) -> Iterator[None]:
-    """Lets optimizers of Keras update rows meanwhile, where `mode` allows it; `gradients` are those known so far.
+    """Makes Keras optimizers update rows in this block if `mode` allows it. `gradients` are those recorded so far.
 
-    Raises CaptureError at its end where `mode` is LAZY and an optimizer cannot update rows alone.
+    Raises CaptureError at the end of the block if `mode` is LAZY and an optimizer cannot update rows alone.
     """
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[str] = []  # raised outside of Keras' branches, which write more into the message of an error
+    refused: list[str] = []  # raised outside Keras' branches, which add to the message of an error
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
@@ -63,45 +63,45 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     def by_rows(this: Any, grad: Any, variable: Any) -> bool:
         is_sparse = isinstance(grad, tf.IndexedSlices)
         if mode is SparseUpdates.EXACT:
-            # Without slots an update by scatter is what Keras makes by itself.
+            # Without slots, Keras itself updates by scatter.
             return is_sparse and bool(slots_of(this, variable)) and probe.keeps_untouched_rows(this)
         if not is_lazy(this, variable):
             return False
         kind = type(this).__name__
         if not is_sparse:
             refused.append(
-                f"model.sparse_updates=lazy: the gradient of «{variable.path}» is dense where {kind} updates by it, as "
-                "gradient_accumulation_steps or a train_step of your own makes it: choose exact, or leave it sparse"
+                f"model.sparse_updates=lazy: the gradient of «{variable.path}» is dense when {kind} uses it, as "
+                "gradient_accumulation_steps or a custom train_step makes it: choose exact, or keep it sparse"
             )
         elif not probe.works_by_row(this):
             refused.append(
-                f"model.sparse_updates=lazy: an update by {kind} depends on other rows of the variable than its own "
-                f"(«{variable.path}»): choose exact, or another optimizer"
+                f"model.sparse_updates=lazy: with {kind}, the update of a row of «{variable.path}» depends on other "
+                "rows: choose exact, or another optimizer"
             )
         return not refused
 
     def is_lazy(this: Any, variable: Any) -> bool:
-        """Whether the optimizer would change rows of this variable that its gradient does not touch."""
+        """Returns whether the optimizer would change rows of this variable that its gradient does not touch."""
         sparse = {one.handle_id for one in gradients if one.indices is not None}
         return variable.handle._id in sparse and (bool(slots_of(this, variable)) or decays(this, variable))
 
     def decay(this: Any, variables: Sequence[Any]) -> None:
-        if mode is SparseUpdates.LAZY:  # of a table it comes with the update of the rows
+        if mode is SparseUpdates.LAZY:  # a table's decay is part of the update of its rows
             variables = [one for one in variables if not is_lazy(this, one)]
         decay_all(this, variables)
 
     all_finite = LossScaleOptimizer.check_finite
 
     def finite(this: Any, grads: Sequence[Any]) -> Any:
-        """Of slices their values: what they are made dense with is zero."""
+        """Checks only the values of IndexedSlices: the dense tensor would add zeros."""
         return all_finite(this, [one.values if isinstance(one, tf.IndexedSlices) else one for one in grads])
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(LossScaleOptimizer, "check_finite", finite))
         stack.enter_context(mock.patch.object(TFOptimizer, "_backend_update_step", update))
         stack.enter_context(mock.patch.object(TFOptimizer, "_apply_weight_decay", decay))
-        # Keras divides gradients by `loss_scale_factor`, and slices cannot be divided; it multiplies them for
-        # `global_clipnorm`, and a product of slices has all rows.
+        # Keras divides gradients by `loss_scale_factor`, but IndexedSlices cannot be divided. It multiplies them for
+        # `global_clipnorm`, but a product of IndexedSlices is dense.
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__truediv__", _divided, create=True))
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__mul__", _multiplied, create=True))
         yield
@@ -119,7 +119,7 @@ def _multiplied(slices: tf.IndexedSlices, factor: Any) -> tf.IndexedSlices:
 
 
 def decays(optimizer: Any, variable: Any) -> bool:
-    """Whether the optimizer decays this weight."""
+    """Returns whether the optimizer applies weight decay to this variable."""
     from keras.src import backend
 
     is_keras = isinstance(variable, backend.Variable)
@@ -127,7 +127,7 @@ def decays(optimizer: Any, variable: Any) -> bool:
 
 
 def slots_of(optimizer: Any, variable: Any) -> list[Any]:
-    """The optimizer's variables of this variable's shape that it keeps for it; none for one that is not Keras' own."""
+    """Returns the optimizer's slots with the shape of this variable; empty if it is not a Keras variable."""
     from keras.src import backend
 
     if not isinstance(variable, backend.Variable):
@@ -138,7 +138,7 @@ def slots_of(optimizer: Any, variable: Any) -> list[Any]:
     return [one for one in found if isinstance(one, backend.Variable) and one.shape == variable.shape]
 
 
-# Lists of an optimizer that have an entry a variable, and of which `update_step` uses none.
+# Lists of an optimizer with one entry per variable that `update_step` does not use.
 NO_SLOTS = frozenset(
     {"_trainable_variables", "_accumulated_gradients", "_model_variables_moving_average", "_variables"}
 )
@@ -163,7 +163,8 @@ def updated_rows(
     *,
     lazily: bool = False,
 ) -> list[Any]:
-    """`rows` of the variable and its slots (`stateful`) after the optimizer's own update by a `gradient` of them."""
+    """Returns the `rows` of the variable and its slots (`stateful`) after the optimizer's update with their
+    `gradient`."""
     from keras.src import backend
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
 

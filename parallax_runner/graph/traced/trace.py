@@ -1,4 +1,4 @@
-"""Traces one training step eagerly into a graph of its own."""
+"""Traces one training step into a separate graph."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from parallax_runner.graph.traced.reads import taken_before_loops
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
-# A step takes the features by name, trains once, and returns the loss, or a dict that has it as «loss», and perhaps
-# «metrics».
+# A step takes the features by name, trains once, and returns the loss or a dict with «loss» and, optionally, «metrics».
 StepFunction = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What a model's function has made: `train` trains on a batch; `evaluate` returns, without training, a dict with
-    the batch's «loss», or None, its «outputs» by name, and perhaps «metrics». Both take the features by name. `model`
-    is the Keras model that they are of, if there is one."""
+    """The steps that a model's function made; both take the features by name.
+
+    `train` trains on a batch. `evaluate` does not train; it returns a dict with the batch's «loss» (or None), its
+    «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None.
+    """
 
     train: StepFunction
     evaluate: StepFunction | None = None
@@ -39,8 +40,8 @@ class Steps:
 
 @dataclass(frozen=True)
 class Trace:
-    """A step's ops in `graph`; `inputs` are its placeholders by the features' components, `returned` what it returns,
-    with tensors of the graph."""
+    """The ops of a step in `graph`. `inputs` are its placeholders by component of the features. `returned` is its
+    return value, with tensors of the graph."""
 
     graph: branches.StepGraph
     inputs: dict[str, Any]
@@ -48,15 +49,16 @@ class Trace:
     gradients: list[TapeGradient]
 
     def tensor(self, returned: Any) -> Any:
-        """The tensor behind one that the step returns, which waits for all that the step writes."""
+        """Returns the source of a returned tensor, which does not wait for the step's writes as the returned one
+        does."""
         return returned.op.inputs[0] if returned.op.type == "Identity" else returned
 
 
 def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
-    """The ops of `step`, ordered as they would run eagerly.
+    """Traces the ops of `step` in the order of eager execution.
 
-    Functions that it calls, also compiled ones, are traced in line. `features` gives the type of each feature,
-    `sparse_updates` which rows optimizers of Keras write.
+    Functions that it calls, also compiled ones, are inlined. `features` gives the type of each feature, and
+    `sparse_updates` says which rows Keras optimizers write.
     """
     signature = dict(sorted(features.items()))
     graph, gradients = branches.StepGraph("step"), list[TapeGradient]()
@@ -74,7 +76,8 @@ def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, pr
 
 @contextmanager
 def functions_in_line() -> Iterator[None]:
-    """Every `tf.function` runs as the Python function that it was made of, branches and loops on tensors converted."""
+    """Makes every `tf.function` run as its Python function in this block, with branches and loops on tensors
+    converted."""
 
     def call(this: Any, *args: Any, **kwargs: Any) -> Any:
         function = this.python_function
@@ -85,22 +88,22 @@ def functions_in_line() -> Iterator[None]:
 
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose branches and loops on tensors become ops."""
+    """Returns the same function with branches and loops on tensors converted to ops."""
     converting: Callable[..., Any] = autograph_util.py_func_from_autograph(function)
     return converting
 
 
 @contextmanager
 def eager_on_cpu() -> Iterator[None]:
-    """What runs eagerly takes no GPU: a driver has none to give away, and a worker's session wants its own."""
-    with suppress(RuntimeError):  # the user's module has used devices already
+    """Keeps eager ops off the GPU: a driver must not take one, and a worker's session needs its own."""
+    with suppress(RuntimeError):  # the user's module has already used devices
         tf.config.set_visible_devices([], "GPU")
     with tf.device("CPU:0"):
         yield
 
 
 def loss_of(returned: Any) -> Any:
-    """The loss among what a step returned. Raises CaptureError where there is none."""
+    """Returns the loss from the return value of a step. Raises CaptureError if there is none."""
     loss = returned.get("loss") if isinstance(returned, Mapping) else returned
     if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0 or not loss.dtype.is_floating:
         raise CaptureError(

@@ -1,4 +1,4 @@
-"""The variables that a traced model creates: their names, and what their first values are."""
+"""The variables that a traced model creates: their names and initial values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tensorflow.python.ops import resource_variable_ops
 
 KERAS_VARIABLES = "keras.src.backend.tensorflow.core"
 KERAS_METRICS = "keras.src.metrics.metric"
-# What the name of an op may not contain.
+# Characters that are not allowed in the name of an op.
 _REFUSED = re.compile(r"[^A-Za-z0-9_.\\/-]")
 
 
 class UnsetVariable(resource_variable_ops.UninitializedVariable):
-    """A variable that has no value until somebody reads or assigns it outside of a trace.
+    """A variable without a value until it is read or assigned outside a trace.
 
-    A model is made in the driver and in every worker, and its values live in a session: an eager copy of a large
-    table would take its memory a second time.
+    A model is made in the driver and in every worker, but its values live in a session. An eager copy of a large table
+    would take the same memory again.
     """
 
     def __init__(self, initial: Callable[[], Any], **kwargs: Any) -> None:
@@ -55,10 +55,11 @@ class UnsetVariable(resource_variable_ops.UninitializedVariable):
 
 @dataclass(frozen=True)
 class TracedVariable:
-    """`variable` under the name that checkpoints have for it; `op_name` is that name as an op may have it.
+    """A `variable` under its name in checkpoints. `op_name` is that name with the characters replaced that are invalid
+    for an op.
 
-    `initial` makes the first value, a tensor, in whatever graph is the default one. `aggregation` is what the variable
-    declares about ranks: «none», «sum», «mean» or «only_first_replica». `is_metric`: a metric accumulates in it.
+    `initial` makes the initial value, a tensor, in the default graph. `aggregation` is what the variable declares about
+    ranks: «none», «sum», «mean» or «only_first_replica». `is_metric` is set if a metric accumulates in it.
     """
 
     name: str
@@ -70,7 +71,7 @@ class TracedVariable:
 
 
 class Variables:
-    """What `created` records, in the order in which it was created."""
+    """The variables that `created` records, in the order of creation."""
 
     def __init__(self) -> None:
         self._made: list[Any] = []
@@ -81,7 +82,7 @@ class Variables:
 
     @contextmanager
     def created(self) -> Iterator[None]:
-        """Records variables of TensorFlow and Keras that are created meanwhile."""
+        """Records the variables of TensorFlow and Keras that are created in the block."""
         with ExitStack() as stack:
             stack.enter_context(tf.variable_creator_scope(self._create))
             if KERAS_VARIABLES in sys.modules:
@@ -91,7 +92,7 @@ class Variables:
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Lets variables be created that are none of the model's."""
+        """Does not record variables that are created in the block, because they do not belong to the model."""
         self._records = False
         try:
             yield
@@ -99,7 +100,7 @@ class Variables:
             self._records = True
 
     def all(self) -> list[TracedVariable]:
-        """Each variable once, under a name of its own: `path` of a Keras variable, `name` of any other one."""
+        """Returns each variable once, under a unique name: the `path` of a Keras variable, the `name` of any other."""
         found: list[TracedVariable] = []
         taken: set[str] = set()
         metrics = {id(one._value) for one in self._metrics}
@@ -114,7 +115,7 @@ class Variables:
             aggregation = variable.aggregation.name.lower()
             initial = self._initial.get(id(variable))
             if initial is not None and variable.is_initialized():
-                initial = None  # a value that was loaded or set counts, and not its initializer
+                initial = None  # a value that was loaded or set replaces the initializer
             found.append(TracedVariable(name, _op_name(name), variable, initial, aggregation, is_metric))
         return found
 
@@ -163,7 +164,7 @@ class Variables:
 
         def noted(this: Any, *args: Any, **kwargs: Any) -> Any:
             variable = add_variable(this, *args, **kwargs)
-            self._metrics.append(variable)  # it may get its value later
+            self._metrics.append(variable)  # the variable itself may be created later
             return variable
 
         with mock.patch.object(metric, "add_variable", noted):
@@ -171,15 +172,15 @@ class Variables:
 
 
 class ModelVariables(Variables):
-    """The variables of a Keras model that is there already: its own, and those of its optimizer and metrics."""
+    """The variables of an existing Keras model: its own, and those of its optimizer and metrics."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self._model = model
 
     def all(self) -> list[TracedVariable]:
-        """Each variable once. Its first value is its present value; a metric starts at zero. The model and its
-        optimizer are built."""
+        """Returns each variable once. Its initial value is its current value; a metric starts at zero. The model and
+        its optimizer must be built."""
         metrics = [variable for metric in self._model.metrics for variable in metric.variables]
         known = {id(variable) for variable in self._made}
         for variable in [*self._model.variables, *self._model.optimizer.variables, *metrics]:

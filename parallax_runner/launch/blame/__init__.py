@@ -1,1 +1,1 @@
-"""Which process died first, and what to say of it."""
+"""Finds the process that died first, and describes the failure."""

@@ -1,4 +1,4 @@
-"""Decides which process died first, so that those that merely followed are not blamed; pure, no process involved."""
+"""Decides which process died first, so that processes that merely followed are not blamed. It is pure computation."""
 
 import signal
 from collections.abc import Sequence
@@ -8,27 +8,28 @@ from parallax_runner.launch.control import wire
 from parallax_runner.launch.launchers.launcher import RankExit
 from parallax_runner.launch.watch.whereabouts import Whereabouts
 
-# Deaths within this time of the first sign are one accident: grpc and Horovod tell the others within a second or two.
+# Deaths within this time of the first sign have one cause: grpc and Horovod notify the others within a second or two.
 FOLLOW_SECS = 5.0
-# What is said of a process of which nobody, the launcher included, has told anything.
+# The reason given if neither the process nor the launcher reported anything.
 DIED_SILENTLY = "died without a message"
-# What is said of one that ran in a process which somebody else has started.
+# The reason of a member that ran in a process which somebody else had started.
 GONE = "its process was killed, or its machine is lost"
-# How processes end that give up because a peer is gone; such a death need not come first.
+# The signals of processes that give up because a peer is gone. Such a death may be a consequence of another one.
 _GIVES_UP_BY = frozenset({signal.SIGABRT, signal.SIGPIPE})
-# How workers end that their launcher ends. Nobody ends a server so while it is not known who is to blame.
+# The signals with which a launcher ends workers. Before the culprit is known, no program ends a server like this.
 _TOLD_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 @dataclass
 class Member:
-    """What the driver knows of one worker, one server, or the program that starts all workers (its name is the role).
+    """The driver's knowledge of one worker, one server, or the program that starts all workers (its name is the role).
 
-    `lost_secs` is the monotonic time of the first sign that it ended before its time; `exit_status` is minus the
-    signal number for a death by signal, None if unknown; it `is_gone` if it ran elsewhere, and nobody knows how it
-    ended; `error` is what it said itself, and it `recurs` if it would
-    come again in another attempt; `wanted_status` is what it wants the run to end with; `verdict` is what the driver
-    concluded. The last six are what it told last.
+    `lost_secs` is the monotonic time of the first sign that the member ended prematurely. `exit_status` is minus the
+    signal number for a death by signal, and None if unknown. The member `is_gone` if it ran elsewhere
+    and nobody knows how it ended. `error` is what the process itself reported, and `recurs`
+    says that the error would occur again in another attempt. `wanted_status` is the exit status that the process wants
+    for the run. `verdict` is the driver's conclusion. The fields from `doing` on are from the last report of the
+    process.
     """
 
     role: str
@@ -54,24 +55,24 @@ class Member:
     inside: str | None = None
 
     def lose(self, secs: float) -> None:
-        """Notes the first sign of its end; later ones do not count."""
+        """Records the first sign of a premature end. Later signs do not count."""
         if self.lost_secs is None:
             self.lost_secs = secs
 
     def whereabouts(self) -> Whereabouts:
-        """What it was at, as far as it has told."""
+        """Returns what the process was doing, as far as it has reported."""
         where = f"ended: {self.error}" if self.where is None and self.error is not None else self.where
         return Whereabouts(self.role, self.index, self.host, self.doing, self.doing_secs, where, self.step, self.inside)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The process that died first, why, and the end of what it said.
+    """The process that died first, the reason, and its last lines of output.
 
-    `role` is worker or server; the name of the program that starts all workers, as mpirun, if it failed itself; driver
-    if no free port could be had; run if no process is to blame alone. `exit_status` is minus the signal number for a
-    death by signal. `others` are all that were not done, `step` the last step that any
-    rank told of. Where it `recurs`, starting again would lead to the same end.
+    `role` is worker, server or one of three other values: the name of the program that starts all workers, such as
+    mpirun, if that program failed; driver if there was no free port; run if no single process is to blame.
+    `exit_status` is minus the signal number for a death by signal. `others` are all processes that were not done.
+    `step` is the last step that any rank reported. `recurs` says that another attempt would fail in the same way.
     """
 
     role: str
@@ -94,10 +95,11 @@ class Failure:
 
 
 def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
-    """The lost member to blame; `rank_exit` is what the launcher says. Raises ValueError if none is lost.
+    """Returns the lost member to blame. `rank_exit` is what the launcher reports. Raises ValueError if no member is
+    lost.
 
-    A process that a signal killed comes first, then the rank that the launcher names unless somebody explained himself
-    before, then the first in time.
+    A process killed by a signal comes first. Next comes the rank that the launcher names, unless the first lost member
+    has explained its end. Otherwise the first lost member is to blame.
     """
     lost = [(member.lost_secs, member) for member in members if member.lost_secs is not None]
     lost.sort(key=lambda pair: pair[0])
@@ -113,7 +115,7 @@ def first_lost(members: Sequence[Member], rank_exit: RankExit | None) -> Member:
 
 
 def reason_of(member: Member) -> str:
-    """Why a lost member ended, in words: its own if it said any."""
+    """Returns why a lost member ended, in its own words if it reported any."""
     if member.error is not None:
         return member.error
     if member.verdict is not None:
@@ -132,7 +134,7 @@ def reason_of(member: Member) -> str:
 
 
 def signal_name(number: int) -> str:
-    """ "SIGKILL" for 9; real-time signals, which have no name of their own, as "signal 40"."""
+    """Returns "SIGKILL" for 9, and for example "signal 40" for a real-time signal, which has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""What to say of a failed attempt: who is to blame, its last words, and where the others stood."""
+"""Describes a failed attempt: which process is to blame, its last output, and where the others were."""
 
 import socket
 import time
@@ -10,23 +10,23 @@ from parallax_runner.launch.launchers.launcher import Launcher
 from parallax_runner.launch.logs import last_lines, log_path
 
 LAST_LINES = 20
-# Of a traceback more is shown: where TensorFlow's own calls stand last, the user's line is further up.
+# More lines are shown of a traceback: its last lines may be TensorFlow's own calls, with the user's line further up.
 TRACEBACK_LINES = 100
-# Of the output of the program that starts all workers.
+# How many lines are read from the output of the program that starts all workers.
 OUTPUT_LINES = 1000
 
 
 class Logs:
-    """The logs of one attempt: those of an earlier one in the same folder end where this one's begin."""
+    """The logs of one attempt. They begin where the logs of an earlier attempt in the same folder end."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._starts = {path: path.stat().st_size for path in (run_dir / "logs").glob("*.log")}
 
     def tail(self, role: str, index: int, n: int = LAST_LINES) -> tuple[str, ...]:
-        """The last lines that a process has written in this attempt."""
+        """Returns the last lines that a process wrote in this attempt."""
         path = log_path(self._run_dir, role, index)
-        # That of the program that starts all workers is written anew for each attempt.
+        # The log of the program that starts all workers is overwritten in each attempt.
         return last_lines(path, n, start=self._starts.get(path, 0) if role in ("worker", "server") else 0)
 
 
@@ -38,8 +38,8 @@ def find_failure(
     logs: Logs,
     launcher: Launcher,
 ) -> Failure:
-    """The failure of an attempt in which at least one member is lost; `program` is what has started all workers, None
-    where each was started alone. `run` is lost where no process is to blame alone."""
+    """Returns the failure of an attempt in which at least one member is lost. `program` is the program that started all
+    workers, or None if each was started alone. `run` is lost if no single process is to blame."""
     output = "" if program is None else "\n".join(logs.tail(program.role, 0, OUTPUT_LINES))
     rank_exit = launcher.rank_exit(output)
     if rank_exit is not None and rank_exit.rank < len(workers):
@@ -66,8 +66,8 @@ def find_failure(
 
 
 def note_unreported_exits(workers: Sequence[Member], exit_status: int) -> None:
-    """For when the program that started all workers goes on although some are gone, as it does after this exit status
-    alone. Only for workers of this machine, of which it knows at once."""
+    """Sets the exit status of workers that are gone while the program that started them goes on. It goes on only after
+    this exit status. This holds only for workers of this machine, whose end the program notices at once."""
     for member in workers:
         is_gone = member.lost_secs is not None and not member.connected and member.said_hello
         if is_gone and _explains_nothing(member) and member.host == socket.gethostname():

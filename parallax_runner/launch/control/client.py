@@ -1,4 +1,4 @@
-"""The child's end of the control connection: what a worker or a server tells the driver, and hears from it."""
+"""The child's end of the control connection, by which a worker or server talks with the driver."""
 
 import faulthandler
 import os
@@ -17,21 +17,21 @@ from parallax_runner.launch.watch.whereabouts import main_thread_place, python_i
 
 CONNECT_TIMEOUT_SECS = 30.0
 HEARD_TIMEOUT_SECS = 5.0
-# How long the driver's machine may leave unacknowledged what it is sent, before it counts as gone.
+# If the driver's machine leaves data unacknowledged for this long, it counts as gone.
 DRIVER_SILENT_SECS = 60.0
 LOOPBACK = "127.0.0.1"
 ALIVE_SECS = 2.0
 STACKS_SECS = 24.0
-# After the last words; the driver waits 10 s, then kills what is still there.
+# A process that still runs this long after its last message writes its stacks. The driver kills it after 10 s.
 LINGERS_SECS = 5.0
 STDERR = 2
 
 
 def rank_from_environ() -> int:
-    """This worker's rank as its launcher tells it; ends the process where the launcher tells none."""
+    """Returns this worker's rank, which its launcher sets. Ends the process if the launcher has set none."""
     variable = os.environ.get(wire.RANK_VARIABLE)
     if variable is None:
-        return 0  # Nobody has launched this process, which `ControlClient.connect` refuses.
+        return 0  # No driver started this process; `ControlClient.connect` refuses that.
     rank = os.environ.get(variable, "")
     if not rank.isdecimal():
         sys.exit(f"parallax_runner: {variable}={rank!r}: expected this worker's rank, as its launcher sets it")
@@ -39,10 +39,10 @@ def rank_from_environ() -> int:
 
 
 class ControlClient:
-    """One child's connection to the driver; if the driver goes before `done` or `fail`, the process ends at once.
+    """One child's connection to the driver. If the driver ends before `done` or `fail`, the process ends at once.
 
-    A thread tells the driver every few seconds that this process lives, what it is `doing` ("starting", "step 41",
-    "saving"), and the last `step` it finished: the child's code sets both, which costs next to nothing.
+    A thread sends the driver a heartbeat every few seconds, with what this process is `doing` ("starting", "step 41",
+    "saving") and the last `step` that it finished. The child's code sets both, which costs next to nothing.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -68,8 +68,8 @@ class ControlClient:
         address, secret = os.environ.get(wire.CONTROL_ADDRESS), os.environ.get(wire.CONTROL_SECRET)
         if not address or not secret:
             raise LaunchError(
-                f"{wire.CONTROL_ADDRESS} is not set: a {role} is started by the driver, "
-                "`python -m parallax_runner`, and not by hand"
+                f"{wire.CONTROL_ADDRESS} is not set: the driver (`python -m parallax_runner`) must start a {role}, "
+                "not the user"
             )
         host, port = address.rsplit(":", 1)
         try:
@@ -79,7 +79,7 @@ class ControlClient:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if connection.getpeername()[0] != LOOPBACK:
-            # A machine that is switched off closes no connection: then its silence ends this process.
+            # A machine that loses power does not close its connections. This timeout then ends this process.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * DRIVER_SILENT_SECS))
         # A data loader forked from this process must not keep the connection open when this process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))
@@ -91,13 +91,13 @@ class ControlClient:
 
     @property
     def own_address(self) -> str:
-        """This host's address on the way to the driver, which is how the run's other hosts reach it, too."""
+        """This host's address on the route to the driver. The run's other hosts reach it at this address, too."""
         name = self._connection.getsockname()
         return str(name[0]) if isinstance(name, tuple) else LOOPBACK
 
     @property
     def doing(self) -> str:
-        """What this process is at, in a word or two, for the message when another one dies."""
+        """What this process is doing, in a word or two, for the message when another process dies."""
         return self._doing[0]
 
     @doing.setter
@@ -106,73 +106,76 @@ class ControlClient:
             self._doing = (what, time.monotonic())
 
     def exchange_address(self, address: str) -> dict[str, list[str]]:
-        """Publishes this process's `host:port`; blocks until all have, returns all by role, ordered by index."""
+        """Publishes this process's `host:port`. Blocks until all processes have done so, then returns all addresses by
+        role, ordered by index."""
         self._send(wire.ADDRESS, address=address)
         self._cluster_known.wait()
         return self._cluster
 
     def publish_store(self, address: str) -> None:
-        """Rank 0 tells all workers, itself included, the `host:port` of the store by which they find each other."""
+        """Sends all workers, including rank 0 itself, the `host:port` of the store by which they find each other."""
         self._send(wire.STORE, address=address)
 
     def store_address(self) -> str:
-        """What rank 0 has published; blocks until it has. To be asked once."""
+        """Returns the address that rank 0 has published; blocks until then. Call it only once."""
         return self._store.get()
 
     def prove(self, claim: dict[str, Any]) -> None:
-        """Tells the driver what this process is (launch/proof.py), and goes on."""
+        """Sends the driver this process's claim (launch/proof.py) without waiting for the answer."""
         self._send(wire.PROOF, **claim)
 
     def wait_until_proven(self) -> None:
-        """Blocks until all processes of the launch are what the plan says; where one is not, the driver ends all."""
+        """Blocks until all processes of the launch match the plan. If one does not, the driver ends all."""
         self._proven.wait()
 
     def port_taken(self, address: str) -> None:
-        """Tells the driver that `address` was taken by somebody else: it ends all and starts again with fresh ports."""
+        """Reports that another program has taken `address`. The driver ends all processes and starts again with new
+        ports."""
         self._say_last(wire.PORT_TAKEN, address=address)
 
     def report(self, kind: str, **fields: Any) -> None:
-        """Tells the driver something; thread-safe, returns as soon as the kernel has it."""
+        """Sends a report to the driver. Thread-safe; returns as soon as the kernel has the message."""
         if kind in wire.RESERVED_KINDS:
-            raise ValueError(f"report kind {kind!r} is the protocol's own")
+            raise ValueError(f"report kind {kind!r} is reserved for the protocol")
         self._send(kind, **fields)
 
     def fail(self, error: str, traceback: str, *, recurs: bool = False, exit_status: int | None = None) -> None:
-        """The last words of a process that ends by an exception; `error` is one line such as "ValueError: …".
+        """Sends the last message of a process that ends with an exception. `error` is one line such as "ValueError: …".
 
-        `recurs`: it would come again if the run were started anew, as a full disk would. `exit_status` is what the run
-        is to end with, where it is not to be the usual one.
+        `recurs` says that the error, such as a full disk, would occur again in a restarted run. `exit_status` is the
+        exit status for the run, or None for the usual one.
         """
         self._say_last(
             wire.FAIL, error=error, traceback=traceback, recurs=recurs, exit_status=exit_status, **self._standing()
         )
 
     def done(self, **fields: Any) -> None:
-        """The last words of a process that did its work; returns when the driver has heard them."""
+        """Sends the last message of a process that did its work. Returns when the driver has received it."""
         self._say_last(wire.DONE, **fields)
 
     def announce_last_step(self, step: int) -> None:
-        """The chief's answer to a stop: all workers end after `step`; returns when all of them know."""
+        """Sends the chief's answer to a stop: all workers end after `step`. Returns when all of them know."""
         self._send(wire.LAST_STEP, step=step)
         self._last_step_known.wait()
 
     def leave(self, step: int) -> None:
-        """Says that this worker takes part in no step after `step`; blocks until all workers have said so."""
+        """Reports that this worker takes part in no step after `step`. Blocks until all workers have reported this."""
         self._send(wire.LEAVE, step=step)
         self._all_left.wait()
 
     def next_order(self) -> dict[str, Any] | None:
-        """How all workers go on; blocks until the driver says it. None where it asked them to end instead."""
+        """Blocks for the driver's next order, which says how all workers go on. Returns None if the driver asks them to
+        end."""
         return self._orders.get()
 
     def wait_for_stop(self) -> None:
-        """Blocks until the driver asks this process to end: for a server, when all workers are done."""
+        """Blocks until the driver asks this process to end. A server is asked when all workers are done."""
         self.stop_requested.wait()
 
     def _say_last(self, kind: str, **fields: Any) -> None:
         self._leaving = True
         self._send(kind, **fields)
-        # Without an answer the kernel could drop the words: closing a socket with unread input resets it.
+        # Closing a socket with unread input resets it, and the kernel may then drop the message. So wait for an answer.
         self._heard.wait(HEARD_TIMEOUT_SECS)
 
     def _send(self, kind: str, **fields: Any) -> None:
@@ -194,11 +197,11 @@ class ControlClient:
         while not self._leaving:
             time.sleep(every_secs)
             self._send(wire.ALIVE, **self._standing())
-            # Where C code keeps the interpreter's lock this thread does not come back here, and no Python code can
-            # write stacks: a thread of C does. TensorFlow's import keeps it, too.
+            # If C code holds the GIL, this thread does not get here again. A C thread of faulthandler then writes the
+            # stacks. TensorFlow's import holds the GIL, too.
             if self.doing != wire.STARTING:
                 faulthandler.dump_traceback_later(stacks_secs, file=STDERR)
-        # Should a thread or a handler of the user's code keep this process, its log then says which.
+        # If a thread or an exit handler of the user's code keeps this process alive, its log then shows which.
         faulthandler.dump_traceback_later(LINGERS_SECS, file=STDERR)
 
     def _listen(self) -> None:
@@ -209,7 +212,7 @@ class ControlClient:
         except (OSError, ValueError) as error:
             print(f"control connection: {error}", file=sys.stderr, flush=True)
         if not self._leaving:
-            # One write, because other threads may be printing; _exit, because they may also never end.
+            # A single write, because other threads may be printing. _exit, because other threads may never end.
             os.write(2, b"the driver is gone (control connection closed): this process ends\n")
             _kill_children()
             os._exit(1)
@@ -245,7 +248,7 @@ class ControlClient:
 
 
 def _forget(connection: socket.socket) -> None:
-    # close() would wait for the listening thread's file object, which no thread will close in a forked process.
+    # close() would wait until the listening thread's file object is closed, and a forked process has no such thread.
     descriptor = connection.detach()
     if descriptor >= 0:
         os.close(descriptor)
@@ -256,5 +259,5 @@ def _kill_children() -> None:
         try:
             child.kill()
         except psutil.Error:
-            # Gone meanwhile.
+            # The child has ended.
             continue

@@ -1,4 +1,4 @@
-"""Reads lines from a connection whose other end may be anybody: each has a greatest length, and may have a deadline."""
+"""Reads lines from an untrusted connection. Each line has a maximum length and may have a deadline."""
 
 import socket
 import time
@@ -7,17 +7,17 @@ CHUNK_BYTES = 65536
 
 
 class Lines:
-    """Of one connection."""
+    """The lines of one connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._received = bytearray()
 
     def next(self, most_bytes: int, timeout_secs: float | None = None) -> bytes:
-        """The next line with its end; empty where the connection has ended.
+        """Returns the next line with its line end, or empty bytes if the connection has ended.
 
-        `timeout_secs` is for the whole line, however slowly it comes. Raises ValueError for a longer one, TimeoutError,
-        and OSError where the connection is broken.
+        `timeout_secs` applies to the whole line. Raises ValueError if the line is longer than `most_bytes`,
+        TimeoutError if it does not arrive in time, and OSError if the connection is broken.
         """
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         looked_at = 0

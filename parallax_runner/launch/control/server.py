@@ -1,4 +1,4 @@
-"""The driver's end of the control connections: who is there, what they say, and when they are gone."""
+"""The driver's end of the control connections: which children are connected, what they say, and when they leave."""
 
 import errno
 import hmac
@@ -19,21 +19,22 @@ log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_SECS = 10.0
 MAX_HELLO_BYTES = 4096
-# A report has a loss and a time for each step since the last one.
+# A report has a loss and a time for each step since the last report.
 MAX_LINE_BYTES = 64 * 2**20
-# Connections without a hello, beside one for each child: of more, the oldest is closed, for a child says hello at once.
+# The limit of connections without a hello, in addition to one per child. Beyond it the oldest one is closed; a child
+# says hello at once.
 MAX_STRANGERS = 16
-# Where the driver has no descriptor left for a connection, it may have one later.
+# If the driver has no file descriptor left for a connection, it tries again after this time.
 ACCEPT_AGAIN_SECS = 0.2
 
 Member = tuple[str, int]
 
 
 class ControlServer:
-    """Accepts one connection from each expected child; threads read, so that arrival times are true while others work.
+    """Accepts one connection from each expected child. Threads read, so arrival times are exact while the driver works.
 
-    `address` and `secret` go into the children's environment. Messages come out of `next_message` in order of arrival;
-    a connection's end is a message too, of kind "closed", after everything that was said on it.
+    `address` and `secret` go into the children's environment. `next_message` returns messages in order of arrival. The
+    end of a connection is a message of kind "closed", after all other messages of the connection.
     """
 
     def __init__(self, *, workers: int, servers: int, host: str) -> None:
@@ -56,14 +57,14 @@ class ControlServer:
         threading.Thread(target=self._accept, name="control-accept", daemon=True).start()
 
     def next_message(self, timeout_secs: float) -> Message | None:
-        """The next message, or None if none came in time."""
+        """Returns the next message, or None if none arrived in time."""
         try:
             return self._messages.get(timeout=timeout_secs)
         except queue.Empty:
             return None
 
     def stop(self, role: str) -> None:
-        """Asks all children of a role to end by themselves, those included that are not connected yet."""
+        """Asks all children of a role to end by themselves, including children that connect later."""
         with self._lock:
             self._stopping.add(role)
             members = [member for member in self._connections if member[0] == role]
@@ -71,29 +72,29 @@ class ControlServer:
             self._send(member, wire.STOP)
 
     def order(self, fields: Mapping[str, Any]) -> None:
-        """Tells all workers how to go on. Each hears it before or after a stop as all the others do."""
+        """Tells all workers how to go on. All workers get an order and a stop in the same sequence."""
         with self._lock:
             members = [member for member in self._connections if member[0] == "worker"]
         for member in members:
             self._send(member, wire.ORDER, **fields)
 
     def tell_proven(self) -> None:
-        """Tells all children that the launch is what the plan says: training may begin."""
+        """Tells all children that the launch matches the plan, so training may begin."""
         with self._lock:
             members = list(self._connections)
         for member in members:
             self._send(member, wire.PROVEN)
 
     def ask_where(self, *, stacks: bool = False) -> None:
-        """Asks every child that is connected where it stands; the answers are messages of kind "stands". With `stacks`
-        each writes its Python stacks into its log before it answers."""
+        """Asks every connected child where it is. The answers are messages of kind "stands". With `stacks` each child
+        writes its Python stacks into its log before it answers."""
         with self._lock:
             members = list(self._connections)
         for member in members:
             self._send(member, wire.WHERE, stacks=stacks)
 
     def close(self) -> None:
-        """Closes all connections; a child that is still there ends itself when it notices."""
+        """Closes all connections. A child that still runs ends when it notices this."""
         self._closed.set()
         with self._lock:
             open_sockets = [self._listener, *self._connections.values(), *self._strangers]
@@ -108,7 +109,7 @@ class ControlServer:
                 connection, _ = self._listener.accept()
                 self._begin(connection)
             except (OSError, RuntimeError) as error:
-                # RuntimeError: no thread could be started. A caller that has given up meanwhile is no trouble.
+                # RuntimeError: no thread could be started. ECONNABORTED: the caller has given up, which is harmless.
                 if self._closed.is_set() or (isinstance(error, OSError) and error.errno == errno.ECONNABORTED):
                     continue
                 if not was_out:
@@ -134,7 +135,7 @@ class ControlServer:
             raise
 
     def _know(self, connection: socket.socket) -> None:
-        """It is no stranger's any more."""
+        """Removes a connection from the strangers."""
         with self._lock:
             self._strangers.pop(connection, None)
 
@@ -159,7 +160,7 @@ class ControlServer:
             except OSError as error:
                 log.warning("control connection of %s %d broke: %s", hello.role, hello.index, error)
             except ValueError as error:
-                fail = {"error": f"said to the driver what the protocol does not know: {error}"}
+                fail = {"error": f"sent the driver an invalid message: {error}"}
                 self._messages.put(Message(hello.role, hello.index, hello.host, wire.FAIL, fail, time.monotonic()))
             with self._lock:
                 del self._connections[hello.role, hello.index]
@@ -204,7 +205,7 @@ class ControlServer:
             self._send(member, wire.HEARD)
 
     def _tell_store(self, address: str) -> None:
-        """To those who are there; the others hear it when they have said hello."""
+        """Sends the store's address to the connected workers. The others get it after their hello."""
         with self._lock:
             self._store = address
             members = [member for member in self._connections if member[0] == "worker"]
@@ -221,7 +222,7 @@ class ControlServer:
             self._send(chief, wire.LAST_STEP, step=step)
 
     def _note_known(self, member: Member) -> None:
-        """The chief goes on when it hears its own words again: by then no other begins a step beyond them."""
+        """Sends the chief its own last step again when all others know it. By then no worker begins a later step."""
         with self._lock:
             was_waited_for = member in self._without_last_step
             self._without_last_step.discard(member)
@@ -255,13 +256,13 @@ class ControlServer:
             try:
                 connection.sendall(wire.encode(kind, fields))
             except OSError as error:
-                # Its reader sees the end of this connection as well, and says so in order.
-                log.debug("cannot tell %s %d to %s: %s", *member, kind, error)
+                # The thread that reads this connection sees its end as well, and reports it in order.
+                log.debug("cannot send %s %d the message %s: %s", *member, kind, error)
 
 
 def _shut(one: socket.socket) -> None:
     try:
         one.shutdown(socket.SHUT_RDWR)
     except OSError:
-        # Not connected any more: shut already.
+        # The connection has ended already.
         return

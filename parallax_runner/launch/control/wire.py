@@ -1,4 +1,4 @@
-"""What driver and children say to each other: one JSON object a line, over one TCP connection a child."""
+"""The protocol between driver and children: one JSON object per line, over one TCP connection per child."""
 
 import json
 from collections.abc import Mapping
@@ -9,39 +9,40 @@ SHOWN_BYTES = 80
 
 CONTROL_ADDRESS = "PARALLAX_CONTROL"
 CONTROL_SECRET = "PARALLAX_CONTROL_SECRET"
-# Seconds between two signs of life of a child.
+# Seconds between two heartbeats of a child.
 ALIVE_SECS = "PARALLAX_ALIVE_SECS"
-# Seconds without a sign of life after which a child writes its Python stacks into its log.
+# Seconds without a heartbeat after which a child writes its Python stacks into its log.
 STACKS_SECS = "PARALLAX_STACKS_SECS"
-# The name of the variable in which a worker finds its rank. Launchers have their own; this one is for those without.
+# Holds the name of the variable in which a worker finds its rank. Launchers have different variables; RANK is for
+# launchers that have none.
 RANK_VARIABLE = "PARALLAX_RANK_VARIABLE"
 RANK = "PARALLAX_RANK"
 
-# Set where workers exchange gradients by Gloo, and find each other by a store that rank 0 runs.
+# Set if workers exchange gradients by Gloo and find each other through a store that rank 0 runs.
 GLOO = "PARALLAX_GLOO"
 
-# Set where only the driver acts on SIGTERM, SIGUSR1 and SIGUSR2: a batch system sends them to all processes of a job at
+# Set if only the driver acts on SIGTERM, SIGUSR1 and SIGUSR2, which a batch system sends to all processes of a job at
 # once.
 DEAF = "PARALLAX_DEAF"
 
-# Words that belong to the protocol itself; a report may not use them as its kind.
+# The kinds below are reserved for the protocol; a report may not use them.
 HELLO, ADDRESS, PORT_TAKEN, FAIL, DONE = "hello", "address", "port_taken", "fail", "done"
 CLUSTER, STOP, HEARD = "cluster", "stop", "heard"
-# The chief names the last step before a stop; the driver passes it on to all workers, to the chief when the others have
-# confirmed that they know: a rank that began one more would wait in it for ever.
+# The chief names the last step before a stop, and the driver forwards it to all workers. The chief gets it last, when
+# the others have confirmed it: a rank that began a further step would wait in it for ever.
 LAST_STEP, LAST_STEP_KNOWN = "last_step", "last_step_known"
-# A worker that takes part in no further step; the driver's answer when all have said so.
+# A worker takes part in no further step; the driver's answer when all workers have reported this.
 LEAVE, ALL_LEFT = "leave", "all_left"
-# How all workers go on after a segment of the training.
+# The driver's order: how all workers go on after a segment of the training.
 ORDER = "order"
 CLOSED = "closed"
-# Where the ranks' store of Horovod is, which rank 0 runs; the driver passes it on to all workers.
+# The address of Horovod's store, which rank 0 runs; the driver forwards it to all workers.
 STORE = "store"
-# What a process is, before the first step; the driver's answer when all have proven to be what the plan says.
+# A process's claim before the first step; the driver's answer when the claims of all processes match the plan.
 PROOF, PROVEN = "proof", "proven"
-# A process that says hello as one that is connected already, or that the plan has not.
+# A process says hello under a name that is connected already, or that is not in the plan.
 SURPLUS = "surplus"
-# A sign of life; the driver's question at the moment of a failure or a stall; its answer.
+# A heartbeat; after a failure or a stall, the driver's request for what a process is doing; the process's answer.
 ALIVE, WHERE, STANDS = "alive", "where", "stands"
 RESERVED_KINDS = frozenset(
     {
@@ -50,7 +51,7 @@ RESERVED_KINDS = frozenset(
     }
 )
 _STANDING: Mapping[str, Any] = {"doing": str, "doing_secs": int | float | None, "step": int | None}
-# What the protocol's own words must say; what they say beside it, and what reports say, is for others to judge.
+# The required fields of the protocol's own messages. Further fields, and the fields of reports, are checked elsewhere.
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     HELLO: {"role": str, "index": int, "secret": str, "host": str},
     ADDRESS: {"address": str},
@@ -63,13 +64,13 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     ALIVE: _STANDING,
     STANDS: {"where": str, "inside": str | None, **_STANDING},
 }
-# What a process is doing until it says otherwise.
+# The state of a process until it reports another one.
 STARTING = "starting"
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one child said. `received_secs` is the driver's monotonic clock at arrival."""
+    """A message from one child. `received_secs` is the driver's monotonic clock at arrival."""
 
     role: str
     index: int
@@ -80,12 +81,12 @@ class Message:
 
 
 def encode(kind: str, fields: dict[str, Any]) -> bytes:
-    """One line of JSON; NumPy scalars and arrays become numbers and lists, infinity and NaN are kept."""
+    """Returns one line of JSON. NumPy scalars and arrays become numbers and lists; infinity and NaN are kept."""
     return json.dumps({"kind": kind, **fields}, default=_plain).encode() + b"\n"
 
 
 def decode(line: bytes) -> tuple[str, dict[str, Any]]:
-    """The kind and the fields of one line. Raises ValueError if it is not one of ours."""
+    """Returns the kind and the fields of one line. Raises ValueError if it is not a message of this protocol."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -95,12 +96,12 @@ def decode(line: bytes) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"not a control message: {line[:SHOWN_BYTES]!r}")
     for name, expected in _FIELDS.get(kind, {}).items():
         if not isinstance(fields.get(name), expected):
-            raise ValueError(f"a control message {kind!r} without a proper {name!r}: {line[:SHOWN_BYTES]!r}")
+            raise ValueError(f"a control message {kind!r} without a valid {name!r}: {line[:SHOWN_BYTES]!r}")
     return kind, fields
 
 
 def _plain(value: Any) -> Any:
-    # NumPy scalars and arrays both have tolist(); naming the types would mean importing NumPy in the launcher.
+    # NumPy scalars and arrays both have tolist(). A type check would have to import NumPy in the launcher.
     if hasattr(value, "tolist"):
         return value.tolist()
     return str(value)

@@ -1,4 +1,4 @@
-"""Which launcher starts the processes of a plan."""
+"""Chooses the launcher that starts the processes of a plan."""
 
 from parallax_runner.config.launchers import launcher_class, launcher_name
 from parallax_runner.config.schema import RunConfig
@@ -9,11 +9,12 @@ from parallax_runner.plan.plan import Plan
 
 
 def launcher_of(config: RunConfig, plan: Plan) -> Launcher:
-    """The configured one; a process that is alone needs none. Raises LaunchError where it cannot start this plan."""
+    """Returns the configured launcher, or `Direct` for a plan of a single process. Raises LaunchError if the configured
+    launcher cannot start this plan."""
     if plan.is_alone:
         return Direct()
     found: type[Launcher] = launcher_class(config)
-    # The configuration was validated with its own mode; a calibration has another.
+    # The configuration was validated with its own communication mode, but a calibration uses another one.
     reason = found.unfit(config, plan.comm)
     if reason is not None:
         raise LaunchError(f"cluster.launcher={launcher_name(config)}: {reason}")

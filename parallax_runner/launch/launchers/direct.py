@@ -1,4 +1,4 @@
-"""The launcher of a run that is one process: the driver starts it itself."""
+"""The launcher of a single-process run: the driver starts the process itself."""
 
 from contextlib import ExitStack
 
@@ -11,5 +11,5 @@ class Direct(Launcher):
     """Each worker is a child of the driver, on this machine."""
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
-        """One command a worker."""
+        """Returns one command per worker."""
         return [Command(job.worker_argv(), {**job.env, wire.RANK: str(rank)}) for rank in range(job.workers)]

@@ -1,4 +1,5 @@
-"""The launcher `hosts`: workers by mpirun on the hosts of `cluster.resource_info`, servers by a remote shell."""
+"""The launcher `hosts`: mpirun starts workers on the hosts of `cluster.resource_info`, a remote shell starts
+servers."""
 
 from __future__ import annotations
 
@@ -29,19 +30,19 @@ class OverHosts(Mpirun):
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
-        """Raises LaunchError where the way to another host is not known."""
+        """Returns the launcher. Raises LaunchError if there is no route to another host."""
         return cls(hosts_of(config, plan), options_of_user(config))
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """It needs other hosts."""
+        """Returns a reason if the configuration names no other host."""
         if not names_other_hosts(config):
             return "cluster.resource_info names no other host; choose auto or local"
         return None
 
     @property
     def address(self) -> str:
-        """The address on the way to the other hosts."""
+        """This machine's address on the network of the other hosts."""
         return self.hosts.address
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
@@ -50,7 +51,8 @@ class OverHosts(Mpirun):
         check_hosts(self.hosts, folders, stopped)
 
     def servers(self, job: Job) -> list[Command]:
-        """A server of another host is started by the remote shell, which gets environment and secret on its input."""
+        """Returns one command per server. The remote shell starts servers on other hosts, and gets their environment
+        with the secret on stdin."""
         here = super().servers(job)
         return [
             here[index] if host is None else self._remote(job, index, host)
@@ -58,7 +60,7 @@ class OverHosts(Mpirun):
         ]
 
     def _remote(self, job: Job, index: int, host: str) -> Command:
-        # What this machine preloads may not be there on other hosts.
+        # The libraries that this machine preloads may not exist on other hosts.
         env = {**remote.passed_on(), **job.env, **bind_address.preload({})}
         argv, said = remote.start_command(
             self.hosts.remote_shell, host, argv=job.server_argv(index), env=env, cwd=os.getcwd()
@@ -67,14 +69,14 @@ class OverHosts(Mpirun):
 
 
 def places_of(config: RunConfig, plan: Plan) -> list[Place]:
-    """How many workers of a plan run on each host of `cluster.resource_info`."""
+    """Returns the hosts of `cluster.resource_info` with the number of workers of a plan on each."""
     hosts = read_hosts(config.cluster.resource_info or ())
     workers = [len(host.slots) // plan.replicas_per_worker for host in hosts]
     return [Place(host.name, count, host.is_here) for host, count in zip(hosts, workers, strict=True)]
 
 
 def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
-    """Where the processes of a plan go. Raises LaunchError."""
+    """Returns the hosts on which the processes of a plan run. Raises LaunchError."""
     found = find_hosts(places_of(config, plan), config.cluster.remote_shell)
     if found is None:
         raise LaunchError("cluster.launcher=hosts: cluster.resource_info names no other host")

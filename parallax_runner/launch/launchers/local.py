@@ -1,4 +1,4 @@
-"""The launcher `local`: workers by mpirun on this machine."""
+"""The launcher `local`: mpirun starts all workers on this machine."""
 
 from typing import Self
 
@@ -13,12 +13,12 @@ class Local(Mpirun):
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
-        """With the user's own options."""
+        """Returns the launcher with the user's mpirun options."""
         return cls(options_of_user(config))
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Other hosts need another launcher."""
+        """Returns a reason if the configuration names other hosts."""
         if names_other_hosts(config):
             return "cluster.resource_info names another host; choose auto or hosts"
         return None

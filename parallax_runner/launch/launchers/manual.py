@@ -1,4 +1,4 @@
-"""The launcher `manual`: workers and servers run in processes that somebody else has started, in any order."""
+"""The launcher `manual`: workers and servers run in processes that somebody else starts, in any order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ SEAT = (sys.executable, "-m", "parallax_runner.launch.manual.seat")
 
 
 class Manual(Launcher):
-    """Each worker and server is a seat here and a process that stands by elsewhere. Ranks find each other by Gloo."""
+    """Each worker or server is a process that stands by elsewhere, and a seat that represents it here. Ranks find each
+    other by Gloo."""
 
     lost_exit_status = LOST
 
@@ -34,13 +35,13 @@ class Manual(Launcher):
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
-        """Nobody is waited for yet."""
+        """Returns the launcher. `check` waits for the processes later."""
         cluster = config.cluster
         return cls(str(cluster.rendezvous), cluster.rendezvous_timeout_secs, config.run_dir, plan.workers, plan.servers)
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """What needs MPI."""
+        """Returns a reason if the configuration needs MPI."""
         if config.comm.mpi.use_allgatherv:
             return "comm.mpi.use_allgatherv needs MPI, and its workers exchange gradients by Gloo; leave it out"
         if config.comm.mpi.mpirun_options:
@@ -49,7 +50,7 @@ class Manual(Launcher):
 
     @property
     def address(self) -> str:
-        """The address on the way to the claimed processes."""
+        """This machine's address on the network of the claimed processes."""
         return self._claims.own_address
 
     @property
@@ -57,11 +58,11 @@ class Manual(Launcher):
         return claims_at(self._rendezvous)
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
-        """Waits until all are there. Raises LaunchError with the names of those that are missing."""
+        """Waits until all processes are there. Raises LaunchError with the names of the missing ones."""
         self._claimed = self._claims.gather(self._run_dir, self._wanted, self._timeout_secs, stopped)
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
-        """A seat for each."""
+        """Returns one seat command per worker."""
         places = horovod_places([claim.entry.host for claim in self._claimed["worker"]])
         return [
             self._seat(claim, f"worker {rank}", job, job.worker_argv(), {**place, wire.RANK: str(rank), wire.GLOO: "1"})
@@ -69,7 +70,7 @@ class Manual(Launcher):
         ]
 
     def servers(self, job: Job) -> list[Command]:
-        """A seat for each."""
+        """Returns one seat command per server."""
         return [
             self._seat(claim, f"server {index}", job, job.server_argv(index), {})
             for index, claim in enumerate(self._claimed["server"])
@@ -98,8 +99,9 @@ class Manual(Launcher):
 
 
 def horovod_places(hosts: Sequence[str]) -> list[dict[str, str]]:
-    """What Horovod's Gloo wants to know of each rank, by the ranks' hosts: its number among all, among those of its
-    host, and among those that have the same number on other hosts."""
+    """Returns, for each rank, the variables that Horovod's Gloo needs. They give its number among all ranks, among the
+    ranks of its host, and among the ranks with the same local number on all hosts. `hosts` has the host of each
+    rank."""
     local_ranks = [list(hosts[:rank]).count(host) for rank, host in enumerate(hosts)]
     places = []
     for rank, (host, local_rank) in enumerate(zip(hosts, local_ranks, strict=True)):

@@ -1,4 +1,4 @@
-"""The launcher `slurm`: within an allocation, workers by mpirun and servers by srun; no ssh."""
+"""The launcher `slurm`: within an allocation, mpirun starts workers and srun starts servers. It uses no ssh."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from parallax_runner.launch.launchers.hosts import OverHosts, places_of
 from parallax_runner.launch.mpirun.launcher import options_of_user
 from parallax_runner.plan.plan import Plan
 
-# The srun by which mpirun starts its daemons must not wait for CPUs that this process's own step has.
+# mpirun starts its daemons with srun, which must not wait for the CPUs that the step of this process occupies.
 OVERLAP = {"SLURM_OVERLAP": "1"}
 
 
 class Slurm(OverHosts):
-    """Ranks fill the nodes in order; server i is on node i. Of what Slurm sends to end a job, only the driver takes
-    notice."""
+    """Ranks fill the nodes in order; server i is on node i. Only the driver acts on the signals with which Slurm ends a
+    job."""
 
     @classmethod
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
-        """Raises LaunchError outside an allocation, and where the way to another node is not known."""
+        """Returns the launcher. Raises LaunchError outside an allocation, or if there is no route to another node."""
         if job_id() is None:
             raise LaunchError(
-                "cluster.launcher=slurm: this process is in no job of Slurm: SLURM_JOB_ID is not set; start it by "
+                "cluster.launcher=slurm: this process is not in a Slurm job: SLURM_JOB_ID is not set; start it with "
                 "sbatch or salloc"
             )
         return cls(allocated_hosts(config, plan), options_of_user(config))
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """Its hosts are Slurm's, so a configuration cannot be wrong about them."""
+        """Returns None: Slurm provides the hosts, so a configuration cannot be wrong about them."""
         return None
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
-        """mpirun, whose daemons Open MPI starts by an srun of its own."""
+        """Returns the mpirun command. Open MPI starts its daemons with srun."""
         return [command._replace(env=command.env | OVERLAP) for command in super().workers(_deaf(job), cleanup)]
 
     def servers(self, job: Job) -> list[Command]:
-        """By srun, but for those of this node."""
+        """Returns the commands of the servers, with srun for those on other nodes."""
         return super().servers(_deaf(job))
 
 
@@ -60,7 +60,7 @@ def _deaf(job: Job) -> Job:
 
 
 def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
-    """Where the processes of a plan go in this allocation. Raises LaunchError."""
+    """Returns the hosts of this allocation on which the processes of a plan run. Raises LaunchError."""
     places = [_on_node(place) for place in places_of(size_cluster(config), plan)]
     others = [place.name for place in places if not place.is_here]
     # Open MPI's daemons refuse to use the loopback interface alone.
@@ -70,13 +70,13 @@ def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
 
 
 def _on_node(place: Place) -> Place:
-    """Slurm's name of a node need not be the name of its host."""
+    """Notes whether the place is this node. Slurm's node name may differ from the host name."""
     here = os.environ.get("SLURMD_NODENAME")
     return dataclasses.replace(place, is_here=place.name == here if here else is_this_machine(place.name))
 
 
 def _way_to_node(name: str) -> tuple[str, str | None]:
-    """As `way_to`; where no name server knows the node, by the address that Slurm has of it."""
+    """Like `way_to`, but uses Slurm's address of the node if its name cannot be looked up."""
     try:
         socket.getaddrinfo(name, None, socket.AF_INET)
     except OSError:

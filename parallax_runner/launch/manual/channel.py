@@ -1,6 +1,6 @@
-"""A connection between two processes that have proven to each other that they have the secret; each line is signed.
+"""A connection between two processes that have proven to each other that they have the secret. Each line is signed.
 
-What is said is not encrypted: docs/security.md.
+The lines are not encrypted: docs/security.md.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from parallax_runner.launch.control.lines import Lines
 HANDSHAKE_SECS = 10.0
 MOST_BYTES = 1 << 20
 MOST_OF_HANDSHAKE_BYTES = 512
-# How long the other machine may leave unacknowledged what it is sent, before it counts as gone; and when it is asked.
+# If the other machine leaves data unacknowledged for SILENT_SECS, it counts as gone. After ASK_AFTER_SECS of silence a
+# keepalive is sent.
 SILENT_SECS = 30
 ASK_AFTER_SECS = 10
 
 
 class Channel:
-    """One end. `name` tells the two ends apart, so that nothing that one says can be sent back to it."""
+    """One end of a connection. `name` is part of each signature, so that no line can be sent back to its author."""
 
     def __init__(self, connection: socket.socket, lines: Lines, key: bytes, name: str) -> None:
         self._connection = connection
@@ -34,18 +35,20 @@ class Channel:
 
     @classmethod
     def connect(cls, address: str, secret: bytes, timeout_secs: float = HANDSHAKE_SECS) -> Self:
-        """Raises OSError where nobody listens, ValueError where the other end does not have the secret."""
+        """Connects to an address. Raises OSError if nobody listens there, ValueError if the other end does not have the
+        secret."""
         host, _, port = address.rpartition(":")
         return cls._prove(socket.create_connection((host, int(port)), timeout=timeout_secs), secret, "caller", "callee")
 
     @classmethod
     def accept(cls, connection: socket.socket, secret: bytes) -> Self:
-        """For whoever listens. Raises as `connect`."""
+        """Makes a channel of an accepted connection. Raises the same errors as `connect`."""
         return cls._prove(connection, secret, "callee", "caller")
 
     @classmethod
     def _prove(cls, connection: socket.socket, secret: bytes, own: str, other: str) -> Self:
-        """Both say a number of their own, and then sign both: what was said in an earlier connection proves nothing."""
+        """Makes both ends prove the secret. Each sends a random number and signs both numbers, which prevents
+        replays."""
         try:
             _watch(connection)
             lines = Lines(connection)
@@ -63,19 +66,19 @@ class Channel:
 
     @property
     def own_host(self) -> str:
-        """The address of this machine on the way to the other."""
+        """This machine's address on the route to the other end."""
         return str(self._connection.getsockname()[0])
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Raises OSError where the other end is gone."""
+        """Sends a signed line. Raises OSError if the other end is gone."""
         body = json.dumps({"kind": kind, **fields})
         signature = _sign(self._key, f"{self._name}{self._sent}{body}")
         self._sent += 1
         self._connection.sendall(json.dumps([signature, body]).encode() + b"\n")
 
     def receive(self, timeout_secs: float | None = None) -> dict[str, Any] | None:
-        """What the other end says next, with its `kind`; None where it is gone. Raises ValueError for what it did not
-        sign, TimeoutError, and OSError where the connection is broken."""
+        """Returns the next message with its `kind`, or None if the other end is gone. Raises ValueError if the
+        signature is wrong, TimeoutError after `timeout_secs`, and OSError if the connection is broken."""
         line = self._lines.next(MOST_BYTES, timeout_secs)
         if not line:
             return None
@@ -89,7 +92,8 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other end is still there, as far as this machine knows; for ends that say nothing meanwhile."""
+        """Whether the other end is still there, as far as this machine knows. Use it while the other end sends
+        nothing."""
         try:
             self._connection.setblocking(False)
             return bool(self._connection.recv(1, socket.MSG_PEEK))
@@ -102,7 +106,7 @@ class Channel:
                 self._connection.setblocking(True)
 
     def close(self) -> None:
-        """The other end sees it at once."""
+        """Closes the connection. The other end notices this at once."""
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -114,7 +118,7 @@ class Channel:
 def _line(lines: Lines) -> str:
     line = lines.next(MOST_OF_HANDSHAKE_BYTES, HANDSHAKE_SECS)
     if not line:
-        raise ValueError("the other end has ended the connection: it has another secret, or is something else")
+        raise ValueError("the other end closed the connection: it has another secret, or is another program")
     return line.decode().strip()
 
 
@@ -123,7 +127,7 @@ def _sign(key: bytes, said: str) -> str:
 
 
 def _watch(connection: socket.socket) -> None:
-    """A machine that is switched off closes no connection: then its silence ends it."""
+    """Sets timeouts that end the connection if the other machine loses power and cannot close it."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ASK_AFTER_SECS)

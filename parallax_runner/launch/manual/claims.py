@@ -1,4 +1,4 @@
-"""The processes that stand by and that this driver has claimed. A claim is a connection: it ends with the driver."""
+"""The standby processes that this driver has claimed. A claim is a connection, so it ends with the driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPLACE_SECS = 20.0
 
 @dataclass(frozen=True)
 class Claim:
-    """A process that is this driver's. Whoever starts something in it must have `token`."""
+    """A process claimed by this driver. Starting a command in the process requires `token`."""
 
     entry: Entry
     channel: Channel
@@ -33,23 +33,23 @@ class Claim:
 
 
 class Claims:
-    """All of one rendezvous. They are kept from run to run of one driver, such as the jobs of a sweep."""
+    """All claims of one rendezvous. They last for all runs of one driver, such as the jobs of a sweep."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self.store = open_store(address, is_driver=True)
         self._claims: dict[str, Claim] = {}
-        # By id, why an entry's process cannot be claimed.
+        # Entry id to the reason why its process cannot be claimed.
         self._useless: dict[str, str] = {}
 
     def gather(
         self, run_dir: str, wanted: dict[str, int], timeout_secs: float, stopped: Callable[[], bool]
     ) -> dict[str, list[Claim]]:
-        """One claim for each rank of the workers and each index of the servers, once all are there.
+        """Waits for all processes and returns one claim per worker rank and per server index.
 
-        Raises LaunchError where two processes say that they have one number, and after `timeout_secs`, with the names
-        of those that are missing; after REPLACE_SECS where one has ended meanwhile, and none has come in its place.
-        Returns what there is once `stopped()` holds.
+        Raises LaunchError if two processes have the same number, if processes are missing after `timeout_secs`, or if
+        one has ended meanwhile and REPLACE_SECS later has no replacement; the message names them. Once `stopped()`
+        holds, returns the claims made so far.
         """
         self._forget_ended()  # before this run: nobody was waiting for it
         deadline = time.monotonic() + timeout_secs
@@ -78,7 +78,7 @@ class Claims:
 
     @property
     def own_address(self) -> str:
-        """The address of this machine on the way to the claimed processes, if there are any elsewhere."""
+        """This machine's address on the route to claimed processes on other hosts, or else the loopback address."""
         hosts = [claim.channel.own_host for claim in self._claims.values() if claim.channel.is_open]
         return next((host for host in hosts if host != bind_address.LOOPBACK), bind_address.LOOPBACK)
 
@@ -93,9 +93,9 @@ class Claims:
         return ended
 
     def _claim_new(self, run_dir: str, wanted: dict[str, int]) -> list[str]:
-        """The roles of those that it has claimed."""
+        """Returns the roles of the new claims."""
         before = set(self._claims)
-        # Who serves another run may be free later; who is gone stays gone.
+        # A process that serves another run may be free later. A process that is gone stays gone.
         self._useless = {id: why for id, why in self._useless.items() if "is gone" in why}
         for entry in self.store.entries():
             is_known = entry.id in self._claims or entry.id in self._useless
@@ -134,13 +134,14 @@ class Claims:
         useless = "".join(f"; {why}" for why in self._useless.values())
         return (
             f"cluster.rendezvous={self._address}: missing after {timeout_secs:g} s "
-            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones by "
+            f"(cluster.rendezvous_timeout_secs): {', '.join(missing)}{beside}{useless}. Start the missing ones with "
             "python -m parallax_runner.worker or .server with --rendezvous and the same secret"
         )
 
 
 def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
-    """By number; who has none gets what is left over. Raises LaunchError where two have one number."""
+    """Returns the claims by number. Claims without a number fill the gaps. Raises LaunchError if two have the same
+    number."""
     seats: list[Claim | None] = [None] * count
     for claim in claims:
         index = claim.entry.index
@@ -149,8 +150,8 @@ def _seated(role: str, count: int, claims: list[Claim]) -> list[Claim | None]:
         other = seats[index]
         if other is not None:
             raise LaunchError(
-                f"two processes say that they are {role} {index}: {other.entry} and {claim.entry}; expected a number "
-                "of its own for each, or none"
+                f"two processes say that they are {role} {index}: {other.entry} and {claim.entry}; expected "
+                "different numbers, or none"
             )
         seats[index] = claim
     unnumbered = iter([claim for claim in claims if claim.entry.index is None])
@@ -168,5 +169,5 @@ def _missing(role: str, seats: list[Claim | None]) -> list[str]:
 
 @functools.cache
 def claims_at(address: str) -> Claims:
-    """This driver's claims at a rendezvous: it is opened once."""
+    """Returns this driver's claims at a rendezvous, which is opened once."""
     return Claims(address)

@@ -1,4 +1,4 @@
-"""What a process that stands by says of itself in the rendezvous."""
+"""The entry by which a standby process describes itself in the rendezvous."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ROLES = ("worker", "server")
 
 @dataclass(frozen=True)
 class Entry:
-    """One process: its `role`, its rank or index (None: any), and `host:port` where it listens for a driver.
+    """One process: its `role`, its rank or index (None: any), and the `host:port` at which it listens for a driver.
 
-    `id` is the process's own: another process may listen at the same address later.
+    `id` is unique to the process, because another process may listen at the same address later.
     """
 
     id: str
@@ -32,13 +32,13 @@ class Entry:
 
 
 def signed(entry: Entry, secret: bytes) -> bytes:
-    """The entry as JSON with a signature, which says that its writer has the secret."""
+    """Returns the entry as JSON, with a signature that proves that its writer has the secret."""
     fields = dataclasses.asdict(entry)
     return json.dumps({**fields, "signature": _signature(fields, secret)}).encode()
 
 
 def verified(content: bytes, secret: bytes) -> Entry | None:
-    """The entry; None for whatever was not written by somebody with the secret."""
+    """Returns the entry, or None if its writer did not have the secret."""
     try:
         fields = json.loads(content)
         given = str(fields.pop("signature"))

@@ -1,4 +1,4 @@
-"""The address by which another machine reaches this one, as the kernel's routes tell it."""
+"""The address at which another machine reaches this one, according to the kernel's routes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import socket
 
 from parallax_runner.launch import bind_address
 
-# Nothing is sent there: the kernel only says by which of its addresses it would (RFC 5737).
+# Nothing is sent to this address (RFC 5737). The kernel only tells from which of its addresses it would send.
 ELSEWHERE = ("192.0.2.1", 9)
 
 
 def towards(host: str, port: int) -> str | None:
-    """From which address this machine would send there; nobody needs to listen. None where there is no way."""
+    """Returns the address from which this machine would send to a host, or None if there is no route. Nobody needs to
+    listen there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, port))
@@ -21,5 +22,5 @@ def towards(host: str, port: int) -> str | None:
 
 
 def on_the_way_out() -> str:
-    """The loopback address where the machine has no network."""
+    """Returns the address from which this machine would send to the internet, or loopback if it has no network."""
     return towards(*ELSEWHERE) or bind_address.LOOPBACK

@@ -1,7 +1,7 @@
-"""Stands, on the driver's machine, for a worker or server that runs in a process that somebody else has started.
+"""A process on the driver's machine that stands for a worker or server that the driver did not start.
 
-Run as `python -m parallax_runner.launch.manual.seat`; it is told on its input what to start where. It ends as that
-worker or server ends, and when it is ended itself, so is the other.
+Run as `python -m parallax_runner.launch.manual.seat`. Its input says what to start where. It ends with the exit status
+of that worker or server. If the seat is ended, the worker or server is ended too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from parallax_runner.launch.manual.channel import Channel
 
-# The process that stands by is gone; it did not start the command, and has said why.
+# Exit statuses: the standby process is gone; it did not start the command, and has reported why.
 LOST, REFUSED = 255, 254
 
 
 def sit(told: dict[str, Any]) -> int:
-    """The exit status of what was started."""
+    """Starts the command and returns its exit status."""
     name = told["name"]
     try:
         channel = Channel.connect(told["address"], told["secret"].encode())
@@ -30,7 +30,7 @@ def sit(told: dict[str, Any]) -> int:
             return REFUSED
         ended = channel.receive()
     except (OSError, ValueError) as error:
-        print(f"{name} cannot be told what to start: {error}", flush=True)
+        print(f"{name} cannot be reached to start the command: {error}", flush=True)
         return LOST
     if ended is None:
         print(f"{name} is gone: the process that stood by was killed, or its machine is lost", flush=True)
@@ -40,7 +40,7 @@ def sit(told: dict[str, Any]) -> int:
 
 if __name__ == "__main__":
     status = sit(json.load(sys.stdin))
-    if status < 0:  # ended by a signal: so does this process
+    if status < 0:  # a signal ended the command, so this process ends by the same signal
         signal.signal(-status, signal.SIG_DFL) if -status not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -status)
     sys.exit(status)

@@ -16,21 +16,22 @@ LEAST_LENGTH = 16
 
 
 def from_environment() -> bytes:
-    """Raises LaunchError where the variable is not set, or is too short to be a secret."""
+    """Returns the secret. Raises LaunchError if the variable is not set or too short."""
     value = os.environ.get(VARIABLE, "")
     if len(value) < LEAST_LENGTH:
         wrong = "is not set" if not value else f"has {len(value)} characters"
         raise LaunchError(
             f"{VARIABLE} {wrong}: expected the same {LEAST_LENGTH} characters or more in the environment of the driver "
-            "and of all workers and servers; `openssl rand -hex 16` makes some"
+            "and of all workers and servers; `openssl rand -hex 16` generates some"
         )
     return value.encode()
 
 
 def of_folder(folder: Path) -> bytes:
-    """The variable's where it is set; otherwise that of the file in `folder`, which the first to come makes.
+    """Returns the secret from the environment variable if it is set, otherwise from the file in `folder`. The first
+    process makes the file.
 
-    Raises LaunchError where the file belongs to another user or others can read it, or the folder cannot be made.
+    Raises LaunchError if the file belongs to another user, if other users can read it, or if the folder cannot be made.
     """
     path = folder / FILE_NAME
     try:
@@ -51,7 +52,7 @@ def of_folder(folder: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Whole at once, and only if there is none: of several who come first, one makes it."""
+    """Makes the file atomically if it does not exist. If several processes do this at once, one of them wins."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,5 +1,5 @@
-"""A worker or server that somebody has started by hand or by a scheduler: it stands by for a driver, and runs what that
-driver starts in it, once or several times. It ends when its driver ends."""
+"""A worker or server that was started by hand or by a scheduler. It stands by for a driver and runs the commands of
+that driver, once or several times. It ends when its driver ends."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 KEEP_SECS = 5.0
 POLL_SECS = 0.1
 DEFAULT_TIMEOUT_SECS = 600.0
-# In the environment of what runs here: finds all of it, however it has forked.
+# This variable marks the environment of everything that runs here, so that all forked processes can be found.
 MARK = "PARALLAX_STANDS_BY"
-# As a shell has it for a program that was ended by SIGTERM.
+# The exit status that a shell shows for a program ended by SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
 
 
 class StandBy:
-    """This process. At most one driver has claimed it, and at most one worker or server runs in it."""
+    """This process. At most one driver claims it at a time, and at most one worker or server runs in it."""
 
     def __init__(self, store: Store, listener: socket.socket, entry: Entry) -> None:
         self.entry = entry
@@ -56,16 +56,16 @@ class StandBy:
                 threading.Thread(target=self._serve, args=(connection,), name="driver", daemon=True).start()
 
     def keep_entry(self) -> None:
-        """Once claimed, the entry is taken back: it is of no use to another driver."""
+        """Writes the entry every few seconds until the process ends."""
         while not self.over.is_set():
             try:
                 self._store.keep(self.entry)
-            except Exception as error:  # whatever a store's library raises: the next time may be better
+            except Exception as error:  # a store's library may raise anything; the next attempt may succeed
                 log.warning("cluster.rendezvous cannot be written: %s", error)
             self.over.wait(KEEP_SECS)
 
     def end_child(self) -> None:
-        """Ends what runs here."""
+        """Ends the worker or server that runs here."""
         child = self._child
         if child is not None and child.poll() is None:
             end_family([child], self.entry.id)
@@ -105,14 +105,14 @@ class StandBy:
         if said["token"] != self._token:
             channel.send("refused", reason="another driver has claimed this process")
             return
-        self.end_child()  # An earlier attempt's, of which the driver knows that it is over.
+        self.end_child()  # The child of an earlier attempt, which the driver knows is over.
         try:
             child = self._child = _spawn(said["argv"], {**said["env"], MARK: self.entry.id}, said["cwd"])
         except OSError as error:
             channel.send("refused", reason=f"{error.strerror}: {error.filename}: all hosts need the same folders")
             return
         channel.send("started", pid=child.pid)
-        # The kernel kills the child with this thread, so it stays.
+        # The kernel kills the child when this thread ends, so the thread stays.
         while child.poll() is None and channel.is_open:
             time.sleep(POLL_SECS)
         self.end_child()
@@ -121,16 +121,16 @@ class StandBy:
 
 
 def _spawn(argv: Sequence[str], env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
-    """Raises OSError where this host lacks the folder or the program."""
+    """Starts a command. Raises OSError if this host lacks the folder or the program."""
     guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(int(signal.SIGKILL)), *argv]
     return subprocess.Popen(guarded, env=os.environ | env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | None, timeout_secs: float) -> int:
-    """Runs what a driver starts here; returns the exit status of the last worker or server, 1 where there was none.
+    """Runs a driver's commands and returns the exit status of the last worker or server, or 1 if there was none.
 
-    `address` is this machine's, at which the driver and the others reach it; without it, the one on the way to the
-    store. Raises ConfigError and LaunchError where the rendezvous cannot be used.
+    `address` is this machine's address, at which the driver and the other processes reach it. The default is the
+    address on the route to the store. Raises ConfigError or LaunchError if the rendezvous cannot be used.
     """
     logging.basicConfig(level=logging.INFO, format=f"parallax_runner.{role}: %(message)s")
     store = open_store(rendezvous, is_driver=False)
@@ -165,6 +165,6 @@ def stand_by(role: str, rendezvous: str, index: int | None, *, address: str | No
                 return 1
     finally:
         waiting.end_child()
-        with suppress(Exception):  # A store that is gone has no entries.
+        with suppress(Exception):  # The store may be gone.
             store.withdraw(entry)
     return waiting.exit_status if waiting.exit_status >= 0 else 128 - waiting.exit_status

@@ -15,24 +15,24 @@ from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.mpirun import over_hosts
 from parallax_runner.launch.mpirun.mca import words_of_user
 
-# An idle rank then gives its core away instead of spinning: 35 to 60 % faster with one rank a core on two busy cores.
+# An idle rank then yields its core instead of spinning: 35 to 60 % faster with one rank per core on two busy cores.
 YIELD_WHEN_IDLE = ("--mca", "mpi_yield_when_idle", "1")
-# This component is for one-sided messages, of which Horovod sends none. Where no network can use it, which is where
-# there is but TCP, each rank sleeps a second as it closes it (docs/design/0034).
+# This component is for one-sided messages, which Horovod does not use. If only TCP is available, each rank sleeps for a
+# second when it closes the component (docs/design/0034).
 START_AT_ONCE = {"OMPI_MCA_btl": "^ofi"}
 # Workers and servers share the cores, so Open MPI must neither count slots nor pin ranks.
 SHARE_CORES = ("--oversubscribe", "--bind-to", "none")
-# With one of these a user chooses where mpirun starts the ranks.
+# Options by which a user chooses where mpirun starts the ranks.
 HOST_CHOICE = frozenset({"--host", "-host", "-H", "--hostfile", "-hostfile", "--machinefile", "-machinefile"})
-# Marks each line of mpirun's output with its rank, so that a crash before the rank has a log can be told apart.
+# Marks each line of mpirun's output with its rank. A crash before a rank has its log can then be attributed.
 TAG_OUTPUT = ("--output", "tag")
-# By itself NCCL listens on the address of a network interface.
+# By default NCCL listens on the address of a network interface.
 NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def find_mpirun() -> str:
-    """Path of `mpirun`: beside the interpreter first, then on PATH. Raises LaunchError if there is none."""
+    """Returns the path of `mpirun`: beside the interpreter, or else on PATH. Raises LaunchError if there is none."""
     beside = Path(sys.executable).parent / "mpirun"
     if beside.is_file():
         return str(beside)
@@ -53,11 +53,12 @@ def worker_command(
     as_root: bool | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Command:
-    """The command that starts all workers under mpirun; `options` are the user's. Raises LaunchError without mpirun."""
+    """Returns the command that starts all workers under mpirun. `options` are the user's. Raises LaunchError if there
+    is no mpirun."""
     argv = [mpirun or find_mpirun(), "-np", str(job.workers)]
     words = (argv[0], *options)
     by_user = words_of_user("openmpi", words, environ) | words_of_user("prte", words, environ)
-    # What this machine preloads may not be there on other hosts.
+    # The libraries that this machine preloads may not exist on other hosts.
     env = {**job.env, **bind_address.preload(environ if hosts is None else {})}
     env |= bind_on_one_machine(by_user, environ) if hosts is None else over_hosts.bind_environment(hosts, by_user)
     argv += [
@@ -66,7 +67,7 @@ def worker_command(
         *TAG_OUTPUT,
         *(over_hosts.mpirun_options(hosts, by_user) if hosts else stay_here(job.workers, options)),
     ]
-    # On this machine alone ranks inherit all variables.
+    # Ranks on this machine inherit all variables.
     passed_on = () if hosts is None else sorted(remote.passed_on(environ))
     for name in dict.fromkeys((*env, *passed_on)):
         argv += ["-x", name]
@@ -74,26 +75,28 @@ def worker_command(
     if os.geteuid() == 0 if as_root is None else as_root:
         env |= ALLOW_ROOT
     env |= mpi_environment(by_user) | (over_hosts.mpi_environment(hosts, by_user) if hosts else {})
-    # Told to end, mpirun ends its ranks first.
+    # On SIGTERM, mpirun ends its ranks first.
     return Command(argv, env, last_signal=int(signal.SIGTERM))
 
 
 def stay_here(workers: int, options: Sequence[str]) -> list[str]:
-    """What keeps mpirun from starting daemons on other hosts that a batch system or a default hostfile names: they
-    could not connect to it, and it would wait for them."""
+    """Returns the options that keep mpirun from starting daemons on other hosts, which a batch system or a default
+    hostfile may name. Such daemons could not connect to mpirun, and it would wait for them."""
     by_user = any(option.partition("=")[0] in HOST_CHOICE for option in options)
     return [] if by_user else ["--host", f"localhost:{workers}"]
 
 
 def bind_on_one_machine(by_user: Set[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What keeps mpirun and its ranks from listening to other machines; `by_user` as in `mpi_environment`."""
+    """Returns the variables that keep mpirun and its ranks from listening to other machines. `by_user` is as in
+    `mpi_environment`."""
     env = {bind_address.TOWARDS: LOOPBACK, NCCL_INTERFACE: environ.get(NCCL_INTERFACE, "lo")}
     if not any(name.startswith("btl_tcp_if") for name in by_user):
-        # Ranks send by shared memory. Where that cannot be had they send by TCP, which then has to go this way.
+        # Ranks use shared memory. Without it they fall back to TCP, which must then use the loopback interface.
         env["OMPI_MCA_btl_tcp_if_include"] = "lo"
     return env
 
 
 def mpi_environment(by_user: Set[str]) -> dict[str, str]:
-    """How MPI starts, as far as the user says nothing of it: `by_user` has the names of the user's own parameters."""
+    """Returns the variables for the start of MPI. `by_user` has the names of the user's own parameters, which are left
+    alone."""
     return {} if any(name == "btl" or name.startswith("btl_ofi") for name in by_user) else START_AT_ONCE

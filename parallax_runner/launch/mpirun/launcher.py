@@ -1,4 +1,4 @@
-"""What the launchers that use mpirun have in common."""
+"""The base class of the launchers that use mpirun."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from parallax_runner.launch.mpirun.command import find_mpirun, worker_command
 
 
 class Mpirun(Launcher):
-    """Starts all workers by one mpirun, with the user's own `options` last; `hosts` is None for this machine alone."""
+    """Starts all workers with one mpirun. The user's `options` come last; `hosts` is None for this machine only."""
 
     program = "mpirun"
     rank_variable = "OMPI_COMM_WORLD_RANK"
     starts_mpi = True
-    # Where ranks do not use MPI. After every other end mpirun ends the other ranks, and says whose end it was.
+    # A rank that does not use MPI may exit with this status unnoticed. After any other exit mpirun ends the other ranks
+    # and names the rank.
     unreported_exit_status = 0
 
     def __init__(self, options: Sequence[str] = (), hosts: Hosts | None = None) -> None:
@@ -33,11 +34,11 @@ class Mpirun(Launcher):
         self.hosts = hosts
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
-        """Raises LaunchError without mpirun."""
+        """Raises LaunchError if there is no mpirun."""
         find_mpirun()
 
     def workers(self, job: Job, cleanup: ExitStack) -> list[Command]:
-        """The one command, with folders of its own for what mpirun and its ranks write."""
+        """Returns the one mpirun command, with private folders for the files of mpirun and its ranks."""
         command = worker_command(job, options=self.options, hosts=self.hosts)
         made = mpirun_folders.make_folders(command.argv, alone=self.hosts is None)
         for folder in made.values():
@@ -49,19 +50,19 @@ class Mpirun(Launcher):
         return [command]
 
     def rank_exit(self, output: str) -> RankExit | None:
-        """As mpirun's sentences say."""
+        """Returns the rank that mpirun's messages name."""
         return report.find_rank_exit(output)
 
     def lines_of_rank(self, output: str, rank: int) -> tuple[str, ...]:
-        """As mpirun's tags say."""
+        """Returns the lines that mpirun tagged with this rank."""
         return report.lines_of_rank(output, rank)
 
     def hint(self, output: str, exit_status: int) -> str:
-        """mpirun catches some signals, ends its ranks, and says nothing."""
+        """Returns a hint if mpirun caught a signal, which it does not report."""
         return report.TOLD_TO_END if report.was_told_to_end(output, exit_status) else ""
 
 
 def options_of_user(config: Any) -> list[str]:
-    """`comm.mpi.mpirun_options` as words."""
+    """Returns `comm.mpi.mpirun_options` as a list of words."""
     options = config.comm.mpi.mpirun_options or ()
     return shlex.split(options) if isinstance(options, str) else list(options)

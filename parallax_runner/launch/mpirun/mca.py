@@ -1,4 +1,4 @@
-"""The parameters of Open MPI's components (MCA) that a user has set, in whose place none of ours may come."""
+"""Finds the parameters of Open MPI's components (MCA) that a user has set and that ours must not override."""
 
 import contextlib
 import itertools
@@ -15,14 +15,14 @@ TUNING = ("--tune", "-tune", "--am", "-am")
 def words_of_user(
     project: Literal["openmpi", "prte"], argv: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> frozenset[str]:
-    """All words among which are the names of parameters that the user has set, on mpirun's command line `argv`, by a
-    variable, or in a file. Names of variables are without what comes before the parameter's name."""
+    """Returns a set of words that includes the name of each parameter that the user has set: on mpirun's command line
+    `argv`, by a variable, or in a file. Variables are listed without the prefix before the parameter's name."""
     variables = {re.sub(r"^[A-Z]+_MCA_", "", name) for name in environ}
     return frozenset({*argv, *variables}.union(*map(_words, _files(project, argv))))
 
 
 def _files(project: str, argv: Sequence[str]) -> Iterator[Path]:
-    """What the installation that `argv[0]` is in, the user, and the command line have of files."""
+    """Yields the parameter files of the installation that contains `argv[0]`, of the user, and of the command line."""
     yield Path(argv[0]).parent.parent / f"etc/{project}-mca-params.conf"
     yield Path(f"~/.{project}/mca-params.conf")
     for option, value in itertools.pairwise(argv):

@@ -1,4 +1,4 @@
-"""What mpirun needs to start ranks on other hosts, and to keep them to one network."""
+"""Options and variables with which mpirun starts ranks on other hosts and keeps them to one network."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from parallax_runner.launch import bind_address
 from parallax_runner.launch.deaf import DEAF
 from parallax_runner.launch.hosts import Hosts
 
-# For messages of a MB and more Open MPI's own choice takes up to 1.8 times as long over TCP as a ring. With several
-# ranks a host it goes by way of one of them (coll/han), slower still from three hosts on (docs/design/0032).
+# Over TCP, for messages of 1 MB or more, Open MPI's own choice takes up to 1.8 times as long as a ring. With several
+# ranks per host it routes through one of them (coll/han), which is even slower on three or more hosts
+# (docs/design/0032).
 ALLREDUCE_RULES = Path(__file__).with_name("allreduce.rules")
 RING_FROM_HOSTS = 3
-# By itself Open MPI hands a whole large message to TCP as soon as the receiver has asked for it. What its sender then
-# asks for waits behind it, and a link that could be used both ways is used one way at a time (docs/design/0032).
+# By default Open MPI hands a whole large message to TCP as soon as the receiver requests it. The sender's own requests
+# then queue behind the message, and a full-duplex link carries data in one direction at a time (docs/design/0032).
 BOTH_WAYS = {"btl_tcp_flags": "send", "btl_tcp_links": "2"}
 
-# With one of these a user has daemons, or ranks, send by interfaces of the user's own choice.
+# With a parameter that begins like this, the user chooses the interfaces of daemons or ranks.
 DAEMONS_BY = ("oob_tcp_if", "oob_tcp_include", "oob_tcp_exclude")
 RANKS_BY = ("btl_tcp_if", "btl_tcp_disable_family")
 
 
 def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
-    """What mpirun needs to know of them. Only this machine starts daemons, so that no host needs to reach another
-    by the remote shell; of several interfaces MPI takes the one by which the hosts reach this machine. `by_user`
-    has the names of the user's own parameters."""
+    """Returns mpirun's options for these hosts. Only this machine starts daemons, so no host needs to reach another one
+    by the remote shell. MPI uses the network by which the hosts reach this machine. `by_user` has the names of the
+    user's own parameters."""
     places = ",".join(f"{place.name}:{place.workers}" for place in hosts.places if place.workers)
     options = ["--host", places, "--map-by", "slot"]
     if not hosts.is_allocated:
@@ -44,7 +45,8 @@ def mpirun_options(hosts: Hosts, by_user: Set[str] = frozenset()) -> list[str]:
 
 
 def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
-    """What starts mpirun's daemon on a host: with our variables, and deaf to what a batch system sends to all."""
+    """Returns the prefix of the daemon's command on a host. It sets our variables, and makes the daemon ignore the
+    signals that a batch system sends to all processes."""
     words = list(DEAF) if hosts.is_allocated else []
     if env := bind_environment(hosts, by_user):
         env = bind_address.preload({}) | env
@@ -53,14 +55,15 @@ def _launch_agent(hosts: Hosts, by_user: Set[str]) -> str:
 
 
 def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
-    """What keeps mpirun, its daemons and ranks to the network of `mpirun_options`; empty where others may be used.
+    """Returns the variables that keep mpirun, its daemons and ranks to the network of `mpirun_options`. They are empty
+    if other networks may be used.
 
-    Raises LaunchError where other hosts cannot load the library that does it.
+    Raises LaunchError if other hosts cannot load the library that this needs.
     """
     if not bind_address.is_readable_elsewhere():
         raise LaunchError(
-            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot be given a path with a blank or a "
-            "colon: runs on several hosts need this project in a folder without them"
+            f"{bind_address.LIBRARY}: the dynamic linker of another host cannot load a path with a blank or a colon. "
+            "Runs on several hosts need this project in a folder without them"
         )
     if hosts.network is None or _has_any(by_user, (*DAEMONS_BY, *RANKS_BY)):
         return {}
@@ -69,8 +72,8 @@ def bind_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
 
 
 def mpi_environment(hosts: Hosts, by_user: Set[str]) -> dict[str, str]:
-    """How MPI sends large messages, as far as the user says nothing of TCP, or of collectives: `by_user` has the
-    names of the user's own parameters."""
+    """Returns the variables that choose how MPI sends large messages. Parameters that the user has set (`by_user` has
+    their names) are left alone, for TCP and for collectives."""
     sending = {f"OMPI_MCA_{name}": value for name, value in BOTH_WAYS.items() if name not in by_user}
     places = [place for place in hosts.places if place.workers]
     if len(places) < RING_FROM_HOSTS or any(name.startswith("coll") for name in by_user):

@@ -1,4 +1,4 @@
-"""Reads in mpirun's output which rank it saw die first, and how; the texts are those of Open MPI 5.0."""
+"""Finds out from mpirun's output which rank died first, and how. The texts are those of Open MPI 5.0."""
 
 import re
 
@@ -6,7 +6,7 @@ from parallax_runner.launch.launchers.launcher import RankExit
 
 _SIGNAL = re.compile(r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 _EXIT_CODE = re.compile(r"The first process to do so was: Process name: \[[^\]]*,(\d+)\] Exit code: (\d+)")
-# Of a rank that has started MPI and ends with status 0 without ending MPI.
+# For a rank that called MPI_Init and exits with status 0 without MPI_Finalize.
 _IMPROPER = re.compile(r"exited due to process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in communicator .*? Errorcode: (\d+)")
 _TAG = re.compile(r"^\[\d+,(\d+)\]<std(?:out|err)>: ?(.*)$")
@@ -15,9 +15,9 @@ TOLD_TO_END = ", without a message, as when it gets SIGTERM, SIGINT or SIGHUP"
 
 
 def find_rank_exit(text: str) -> RankExit | None:
-    """The rank whose end made mpirun end the others, None if mpirun names none."""
+    """Returns the rank whose end made mpirun end the others, or None if mpirun names none."""
     own_lines = [line for line in text.splitlines() if not line_of_a_rank(line)]
-    # mpirun wraps its sentences at 78 columns.
+    # mpirun wraps its messages at 78 columns.
     sentence = " ".join(" ".join(own_lines).split())
     if found := _SIGNAL.search(sentence):
         return RankExit(int(found[1]), -int(found[3]))
@@ -29,16 +29,16 @@ def find_rank_exit(text: str) -> RankExit | None:
 
 
 def line_of_a_rank(line: str) -> bool:
-    """Whether a rank wrote it, and mpirun only passed it on."""
+    """Whether a rank wrote this line and mpirun only forwarded it."""
     return _TAG.match(line) is not None
 
 
 def was_told_to_end(text: str, exit_status: int) -> bool:
-    """Whether mpirun ended as after a signal to itself."""
+    """Whether mpirun ended the way it does after a signal to itself."""
     return exit_status == 1 and all(line_of_a_rank(line) for line in text.splitlines() if line.strip())
 
 
 def lines_of_rank(text: str, rank: int) -> tuple[str, ...]:
-    """The lines that `rank` wrote through mpirun, before it had a log of its own."""
+    """Returns the lines that `rank` wrote through mpirun before it had its own log."""
     tagged = (_TAG.match(line) for line in text.splitlines())
     return tuple(found[2] for found in tagged if found and int(found[1]) == rank)

@@ -1,1 +1,1 @@
-"""Notices processes that live and do nothing, and tells where they stand."""
+"""Detects processes that are alive but do nothing, and reports where they are."""

@@ -1,4 +1,4 @@
-"""Notices that a worker's script has ended while another worker waits for it in a step that needs all of them."""
+"""Detects that a worker's script has ended while another worker waits for it in a step that needs all workers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 
 from parallax_runner.errors import TrainingError
 
-# What a worker says that it is doing while it is in a step.
+# What a worker reports while it is in a step.
 IN_STEP = re.compile(r"step (\d+)")
 
 
 class Watch:
-    """Over the workers of one attempt. Workers that need not wait for one another do not say that they leave."""
+    """Watches the workers of one attempt. Workers that do not wait for one another do not report that they leave."""
 
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
 
     def on_leave(self, rank: int, step: int) -> None:
-        """A worker has done `step` steps and takes part in no other."""
+        """Records that a worker has done `step` steps and takes part in no further step."""
         self._left[rank] = step
 
     def on_alive(self, rank: int, doing: str) -> None:
-        """What a worker is at. Raises TrainingError where that can never end."""
+        """Checks what a worker is doing. Raises TrainingError if it is in a step that can never end."""
         in_step = IN_STEP.fullmatch(doing)
         if in_step is None or rank in self._left:
             return

@@ -1,6 +1,6 @@
-"""Notices that no step ends although all processes live: a deadlock, or code in the model that does not return.
+"""Detects that no step ends although all processes are alive: a deadlock, or code in the model that does not return.
 
-What workers say with their signs of life is enough for it: what each is doing, and the last step that it ended. Only
+The workers' heartbeats are enough for this: each says what the worker is doing and the last step that it finished. Only
 time in steps counts. While a worker starts, saves, validates or changes its plan, the clock stands still for all.
 """
 
@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.watch.whereabouts import ranges
 
-# A notice comes after so many median steps, and not before so many seconds.
+# A notice is due after this many median steps, but not before this many seconds.
 MEDIAN_STEPS = 10.0
 LEAST_SECS = 30.0
-# The durations of a worker's last steps that its median is taken over.
+# A worker's median step time is taken over at most this many of its latest steps.
 REMEMBERED = 50
-# One worker hangs alone where another has ended so many steps meanwhile; together, one is at most a step ahead.
+# A worker hangs alone if another worker is this many steps ahead. In synchronous training nobody is more than one
+# ahead.
 STEPS_AHEAD = 3
 _STEP = re.compile(r"(?:waiting for (?:slower workers before|the end of) )?step (\d+)")
 _SCRIPT = "the script, after step "
@@ -30,8 +31,8 @@ _IN_SESSION = "session.run "
 
 @dataclass
 class _Pace:
-    """What is known of one worker's steps. `idle_secs` counts since its last one ended; it `starts` until the first one
-    of this attempt, or of this plan, has ended."""
+    """The progress of one worker. `idle_secs` is the time since its last step ended. `starts` holds until the first
+    step of this attempt, or of this plan, has ended."""
 
     step: int | None = None
     idle_secs: float = 0.0
@@ -44,16 +45,16 @@ class _Pace:
         self.step, self.idle_secs, self.starts = step, 0.0, False
 
     def patience_secs(self, start_secs: float) -> float:
-        """How long the present step may take before there is a notice; a first one may take `start_secs`."""
+        """Returns how long the current step may take before there is a notice. The first step may take `start_secs`."""
         if self.starts:
             return start_secs
         return max(LEAST_SECS, MEDIAN_STEPS * statistics.median(self.step_secs))
 
 
 class StallWatch:
-    """Over the workers of one attempt. The first step, which compiles and warms up, may take `start_secs`.
+    """Watches the workers of one attempt. The first step, which compiles and warms up, may take `start_secs`.
 
-    `timeout_secs` ends the attempt, None: nothing does.
+    After `timeout_secs` without a step the attempt ends. With None it never ends because of a stall.
     """
 
     def __init__(self, *, start_secs: float, timeout_secs: float | None) -> None:
@@ -63,7 +64,7 @@ class StallWatch:
         self._alone: dict[int, int | None] = {}
 
     def look(self, workers: Iterable[Member], passed_secs: float) -> None:
-        """Takes note of what the workers say now, `passed_secs` after the last look."""
+        """Records what the workers say now, `passed_secs` after the last call."""
         active = [one for one in workers if one.connected and not one.done and one.lost_secs is None]
         self._paces = {one.index: self._paces.get(one.index, _Pace()) for one in active}
         counts = any(_STEP.fullmatch(one.doing) for one in active) and all(_may_wait(one.doing) for one in active)
@@ -75,19 +76,19 @@ class StallWatch:
                 pace.ended(one.step)
 
     def begin_again(self) -> None:
-        """The plan changes: the next step compiles and warms up again."""
+        """Resets the steps when the plan changes: the next step compiles and warms up again."""
         for pace in self._paces.values():
             pace.starts = True
             pace.step_secs.clear()
 
     @property
     def idle_secs(self) -> float:
-        """How long no worker has ended a step."""
+        """Seconds for which no worker has finished a step."""
         return min((pace.idle_secs for pace in self._paces.values()), default=0.0)
 
     @property
     def is_over(self) -> bool:
-        """Whether the time-out has passed."""
+        """Whether the timeout has passed."""
         if self._timeout_secs is None or not self._paces:
             return False
         starts = any(pace.starts for pace in self._paces.values())
@@ -95,14 +96,14 @@ class StallWatch:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to say: that no step ends, that one does again, or that a worker hangs alone."""
+        """Whether there is news: no step ends, steps end again, or a worker hangs alone."""
         if self.is_over or (self._noticed_secs and self.idle_secs < self._noticed_secs):
             return True
         return self._is_long() or bool(self._hang_alone())
 
     def news(self, workers: Sequence[Member], *, together: bool) -> str | None:
-        """What there is to say now, in a sentence, None if nothing: `is_due` may have changed since somebody asked.
-        `together`: each step needs all workers."""
+        """Returns a sentence with the news. Returns None if there is none: `is_due` may have changed since the caller
+        read it. `together` says that each step needs all workers."""
         idle_secs, before_secs = self.idle_secs, self._noticed_secs
         active = [one for one in workers if one.index in self._paces]
         if idle_secs < before_secs and not self.is_over:
@@ -120,20 +121,20 @@ class StallWatch:
         return f"no step of {_names(alone)} for {secs:.0f} s; {describe_stall(stuck, together=False)}; others go on"
 
     def culprit(self, workers: Sequence[Member], *, together: bool) -> Member | None:
-        """The worker that all others wait for, None where that is not one."""
+        """Returns the worker that all others wait for, or None if it is not exactly one."""
         active = [one for one in workers if one.index in self._paces]
         held_up = _held_up(active, together=together)
         return held_up[0] if len(held_up) == 1 < len(active) else None
 
     def _is_long(self) -> bool:
-        """Again after twice the time."""
+        """Whether a notice is due. After a notice, the next one is due after twice the time."""
         if not self._paces:
             return False
         patience_secs = max(pace.patience_secs(self._start_secs) for pace in self._paces.values())
         return self.idle_secs >= max(patience_secs, 2 * self._noticed_secs)
 
     def _hang_alone(self) -> list[int]:
-        """Workers without a step for long, while others go on; each step is told once."""
+        """Returns the workers that have not finished a step for long while others go on. Each step is reported once."""
         furthest = max((pace.step or 0 for pace in self._paces.values()), default=0)
         return [
             index
@@ -146,7 +147,8 @@ class StallWatch:
 
 
 def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
-    """«worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it», as far as one can tell."""
+    """Returns for example "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 waits for it". This is the
+    best guess from what the workers said."""
     held_up = _held_up(workers, together=together)
     waiting = [one.index for one in workers if one not in held_up]
     alike: dict[tuple[str, bool], list[int]] = {}
@@ -163,7 +165,7 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
 
 
 def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
-    """Those that do not merely wait for others, as far as one can tell: all of them, where one cannot."""
+    """Returns the workers that do more than wait for others, or all workers if that cannot be told."""
     busy = [one for one in workers if not one.doing.startswith(_WAITING)] or list(workers)
     if not together:
         return busy
@@ -177,7 +179,7 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
 
 
 def _only_waits(one: Member) -> bool:
-    """Whether the worker waits for TensorFlow, and TensorFlow for no Python code of this worker."""
+    """Whether the worker waits for TensorFlow while TensorFlow runs no Python code of this worker."""
     return one.inside is None and (one.where or "").startswith(_IN_SESSION)
 
 

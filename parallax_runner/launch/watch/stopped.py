@@ -1,4 +1,4 @@
-"""Notices stopped processes that send no signs of life: mpirun, remote shells, and all that have no connection yet."""
+"""Detects stopped processes that send no heartbeats: mpirun, remote shells, and processes not yet connected."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ LOOK_SECS = 1.0
 
 
 class StoppedWatch:
-    """Over the processes that the driver has started, by their states. A stopped one is lost after most of
-    `hang_timeout_secs`, as one that is silent. `rank_variable` tells of a worker without a connection which it is."""
+    """Watches the states of the processes that the driver started. Like a silent process, a stopped process is lost
+    after most of `hang_timeout_secs`. The environment variable `rank_variable` identifies a worker that has no
+    connection."""
 
     def __init__(self, hang_timeout_secs: float, rank_variable: str) -> None:
         self._hang_timeout_secs = hang_timeout_secs
@@ -24,7 +25,8 @@ class StoppedWatch:
         self._stopped_secs: dict[int, float] = {}
 
     def look(self, started: Iterable[tuple[int, Sequence[Member]]], passed_secs: float) -> None:
-        """`started` has the pid of each process, and the members that end with it, the last of which is itself."""
+        """Checks all processes. `started` has the pid of each process and the members that end with it; the last of
+        these members is the process itself."""
         self._passed_secs += passed_secs
         if self._passed_secs < LOOK_SECS:
             return
@@ -41,8 +43,8 @@ class StoppedWatch:
         self._passed_secs = 0.0
 
     def _stopped(self, pid: int, members: Sequence[Member]) -> Iterator[tuple[psutil.Process, Member, str]]:
-        """The process itself, and what it has started, as far as they are stopped and cannot say so themselves; each
-        with who of the members it is, and a sentence of how it is stopped."""
+        """Yields the process and its children that are stopped and have no connection. Each comes with its member and a
+        sentence that says how it is stopped."""
         *others, itself = members
         try:
             leader = psutil.Process(pid)
@@ -57,7 +59,7 @@ class StoppedWatch:
                     if rank.isdecimal() and int(rank) < len(others):
                         yield child, others[int(rank)], f"the process {how}"
                     else:
-                        yield child, itself, f"{child.name()} (pid {child.pid}), which it has started, {how}"
+                        yield child, itself, f"{child.name()} (pid {child.pid}), its child process, {how}"
         except psutil.Error:
-            # Gone meanwhile: its exit status tells.
+            # The process has ended; its exit status will tell why.
             return

@@ -1,4 +1,4 @@
-"""What a run that is to stop still waits for: told on the terminal, again where it changes."""
+"""Prints on the terminal what a stopping run still waits for, and prints it again when that changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ MAX_NAMED = 4
 
 
 def waiting_for(members: Iterable[Member]) -> str:
-    """«worker 1 (step 50), workers 0, 2–3 (saving step 50)»; what is done or lost is not waited for."""
+    """Returns for example "worker 1 (step 50), workers 0, 2–3 (saving step 50)". Members that are done or lost are left
+    out."""
     alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for member in members:
         if not member.done and member.lost_secs is None:
@@ -27,7 +28,7 @@ def waiting_for(members: Iterable[Member]) -> str:
 
 
 class StopNotice:
-    """The lines on the terminal from the signal on."""
+    """Prints the lines on the terminal that follow the signal."""
 
     def __init__(self, signal_name: str) -> None:
         self._begin = f"{signal_name}: stopping"
@@ -35,7 +36,7 @@ class StopNotice:
         self._shown = ""
 
     def show(self, waited_for: str) -> None:
-        """Prints what is waited for, unless nothing is, or it was printed last."""
+        """Prints `waited_for`, unless it is empty or was the last text printed."""
         if not waited_for or waited_for == self._shown:
             return
         self._shown = waited_for

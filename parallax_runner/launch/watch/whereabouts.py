@@ -1,4 +1,4 @@
-"""Where the processes of a run stood when one of them died: asked by the driver, answered by each child."""
+"""Where the processes of a run were when one of them died. The driver asks, each child answers."""
 
 import sys
 import threading
@@ -10,15 +10,17 @@ from types import FrameType
 
 PACKAGE = Path(__file__).parents[2]
 RUNS_SCRIPT = "<frozen runpy>"
-# Where TensorFlow's own threads come from C++ back into Python.
+# The file through which TensorFlow's C++ threads call Python.
 CALLS_PYTHON = "tensorflow/python/ops/script_ops.py"
 
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """What one process was at: `doing` it since `doing_secs`, its main thread at `where` ("session.run in
-    train/loop.py:73 _step"), `step` steps done, its graph in the Python function `inside` ("load in models.py:12"), if
-    it was in any. None is what it could not say any more."""
+    """The state of one process: it was `doing` something for `doing_secs`, after `step` finished steps.
+
+    Its main thread was at `where` ("session.run in train/loop.py:73 _step"). Its graph was in the Python function
+    `inside` ("load in models.py:12"), if in any. A field is None if the process could not say.
+    """
 
     role: str
     index: int
@@ -31,8 +33,8 @@ class Whereabouts:
 
 
 def main_thread_place() -> str:
-    """The line of this package that this process's main thread executes, and the function that it called there; of a
-    script that the package runs, the script's line."""
+    """Returns the line of this package that the main thread executes and the function that it called there. If the
+    thread is in a script that the package runs, returns the script's line."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     called = outside = None
     while frame is not None and not _is_own(frame):
@@ -49,7 +51,7 @@ def main_thread_place() -> str:
 
 
 def python_in_graph() -> str | None:
-    """The Python function that TensorFlow executes for an op such as `py_function`, None where there is none."""
+    """Returns the Python function that TensorFlow executes for an op such as `py_function`, or None."""
     for thread, innermost in sys._current_frames().items():
         frame: FrameType | None = innermost
         own: FrameType | None = None
@@ -63,7 +65,7 @@ def python_in_graph() -> str | None:
 
 
 def describe(others: Iterable[Whereabouts]) -> list[str]:
-    """One line for all processes that stood alike: «workers 0, 2–47 waited in step 41 (session.run)»."""
+    """Returns one line for all processes in the same place: "workers 0, 2–47 waited in step 41 (session.run)"."""
     alike: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for one in others:
         call = one.inside or ("no answer" if one.where is None else one.where.partition(" in ")[0])
@@ -77,7 +79,7 @@ def describe(others: Iterable[Whereabouts]) -> list[str]:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """ "0, 2–47" for 0 and all from 2 to 47."""
+    """Formats numbers as ranges: "0, 2–47" for 0 and all numbers from 2 to 47."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The constants of the cost model: what exchanges and updates take, measured by scripts/calibrate or assumed."""
+"""The constants of the cost model: times of exchanges and updates, measured by scripts/calibrate or assumed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ EXCHANGES = ("allreduce", "allgather", "alltoall", "pull", "push")
 
 @dataclass(frozen=True)
 class Exchange:
-    """Seconds of exchanges of a kind in flight together: `overhead_secs` + rounds · `latency_secs` + their number ·
-    `each_secs` + bytes on the busiest link · secs_per_byte.
+    """The time of exchanges of one kind that are in flight together.
 
-    A ring of N goes 2(N-1) rounds for allreduce and N-1 for allgather; an alltoall has N-1 messages; a server is asked
-    and answers.
+    It is `overhead_secs` + rounds · `latency_secs` + number of exchanges · `each_secs` + bytes on the busiest link ·
+    `secs_per_byte`.
+
+    A ring of N ranks takes 2(N-1) rounds for allreduce and N-1 for allgather. An alltoall has N-1 messages. A server
+    takes a request and an answer.
     """
 
     overhead_secs: float
@@ -33,12 +35,14 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Constants:
-    """Five exchanges, and seconds per byte that a server takes to add a push, anybody to merge rows by their ids, and
-    an update to be applied: to a dense variable, or to rows, with `apply_sparse_secs_per_row` on top. Rows that are not
-    at hand are asked for: `ask_secs_per_row` is what it takes to find the distinct ones of a batch's ids.
+    """The constants of five exchanges and of local work.
 
-    `source` is for people: «defaults», or where and when they were measured. `spread` has relative standard errors of
-    what was fitted, by name, such as `allreduce.secs_per_byte`.
+    `server_secs_per_byte` is for adding a push on a server, and `merge_secs_per_byte` for merging rows by ids. The
+    `apply_…` constants are for updates of a dense variable or of rows. `ask_secs_per_row` is for finding the distinct
+    ids of a batch before their rows are requested.
+
+    `source` is «defaults», or says where and when they were measured. `spread` has the relative standard errors of
+    fitted constants by name, such as `allreduce.secs_per_byte`.
     """
 
     allreduce: Exchange
@@ -57,7 +61,8 @@ class Constants:
     format: int = FORMAT
 
     def with_link(self, *, gbit_per_sec: float | None, latency_us: float | None) -> Constants:
-        """The same processes behind other links: what crosses a link takes what the link takes."""
+        """Returns the constants for the same processes with other links: the given bandwidth and latency replace those
+        of all exchanges."""
         if gbit_per_sec is None and latency_us is None:
             return self
         changed = {}
@@ -73,8 +78,8 @@ class Constants:
         return dataclasses.replace(self, **exchanges, source=f"{self.source}; links of {link}")
 
 
-# Orders of magnitude, for a cluster that nobody has calibrated: what scripts/calibrate found on a virtual machine of
-# two cores, with cluster.workers=8 and 4 (2026-11-23 and 24), rounded.
+# Orders of magnitude for a cluster without calibration: rounded results of scripts/calibrate on a virtual machine with
+# two cores, with cluster.workers=8 and 4 (2026-11-23 and 24).
 DEFAULTS = Constants(
     allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.55e-9),
     allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.4e-9),
@@ -92,7 +97,7 @@ DEFAULTS = Constants(
 
 
 def load(path: Path) -> Constants:
-    """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError where it is not that."""
+    """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
     fields = json.loads(read_regular(path))
     if fields["format"] != FORMAT:
         raise ValueError(f"{path}: format {fields['format']}, expected {FORMAT}")
@@ -100,6 +105,6 @@ def load(path: Path) -> Constants:
 
 
 def save(constants: Constants, path: Path) -> None:
-    """Writes JSON."""
+    """Writes `constants` as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(dataclasses.asdict(constants), indent=1) + "\n")

@@ -1,7 +1,7 @@
-"""How long a step takes if exchanges overlap with computing wherever results do not depend on it.
+"""The time of a step in which exchanges overlap with all computing that does not depend on them.
 
-Two things go on side by side: computing, from 0 to 1, and one exchange after the other. Computing stops where it needs
-values that are not there yet; a gradient is exchanged when it has appeared and the exchanges before it are done.
+Two activities run in parallel: computing, from 0 to 1, and a sequence of exchanges. Computing waits for values that
+have not arrived yet. A gradient is exchanged when it has been computed and the exchanges before it are done.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Travel:
-    """What one variable exchanges: values that computing needs from `needed_at` on, and a gradient that is there at
-    `appears_at`, both as shares of all computing; seconds of each."""
+    """The exchanges of one variable, with their seconds. Its values are needed from `needed_at` on, and its gradient is
+    complete at `appears_at`; both are fractions of all computing."""
 
     needed_at: float
     before_secs: float
@@ -22,10 +22,10 @@ class Travel:
 
 
 def critical_path_secs(compute_secs: float, travels: Iterable[Travel]) -> float:
-    """The time from the beginning of the first exchange to the end of all."""
+    """Returns the time from the beginning of the first exchange to the end of the step."""
     travels = list(travels)
     exchanged = 0.0
-    reached = [(0.0, 0.0)]  # (share of computing, when it was done)
+    reached = [(0.0, 0.0)]  # (fraction of computing, time when it was done)
     for travel in sorted(travels, key=lambda travel: travel.needed_at):
         if travel.before_secs:
             exchanged += travel.before_secs
@@ -38,6 +38,6 @@ def critical_path_secs(compute_secs: float, travels: Iterable[Travel]) -> float:
 
 
 def _when(share: float, reached: list[tuple[float, float]], compute_secs: float) -> float:
-    """When a share of the computing is done, given when earlier ones were."""
+    """Returns when a fraction of the computing is done, given the times of earlier fractions."""
     last, now = [point for point in reached if point[0] <= share][-1]
     return now + (share - last) * compute_secs

@@ -1,4 +1,4 @@
-"""The noun that a short trial makes: which rows steps touch, and what a step takes on one device."""
+"""The result of a short trial: which rows steps touch, and how long a step takes on one device."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from parallax_runner.files.whole import write_whole
 
 FORMAT = 3
 FILE_NAME = "measured.json"
-MOST_RANKS = 8  # of a larger cluster are measured; what more of them touch is extrapolated
-MOST_HOT_ROWS = 4096  # of a variable: the rows whose counts are kept one by one
+MOST_RANKS = 8  # ranks that are measured; for larger clusters, touched rows are extrapolated
+MOST_HOT_ROWS = 4096  # rows of a variable with individual counts
 
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """How a sparse variable's rows were touched in `samples` batches, one a rank and step.
+    """How a sparse variable's rows were touched in `samples` batches, one per rank and step.
 
-    Means over steps: `ids` of a rank with duplicates, `distinct` of a rank, `merged` distinct over all measured ranks.
-    `incidence` has pairs (c, rows): so many rows were touched in c of the samples, for c at least 1. `hot` has
-    the most touched rows, most first, as pairs of a row and the number of samples that touched it.
+    Three fields are means over steps: `ids` of a rank with duplicates, `distinct` ids of a rank, and `merged`, the
+    distinct ids of all measured ranks. `incidence` has pairs (c, rows): the number of rows touched in exactly c
+    samples, for c at least 1. `hot` has the most touched rows in descending order, as pairs of a row and the number of
+    samples that touched it.
     """
 
     name: str
@@ -43,11 +44,11 @@ class RowStatistics:
         return self.distinct / self.rows
 
     def merged_over(self, ranks: int) -> float:
-        """Expected distinct rows of a step of so many ranks, from how often rows were touched.
+        """Returns the expected number of distinct rows that a step of `ranks` ranks touches.
 
-        Up to the number of samples exactly the mean over all choices of so many samples (rarefaction); beyond, with
-        rows that were never seen, as many as Chao's lower bound has, touched as rarely as the rarest that were
-        (Colwell and others 2012, equations 4 and 9). Never more than the variable has, nor than ranks can touch.
+        Up to the number of samples, this is exactly the mean over all choices of `ranks` samples (rarefaction). Beyond,
+        it is extrapolated with Chao's lower bound for rows that were never seen (Colwell and others 2012, equations 4
+        and 9). It is never more than the variable's rows, or than the ranks can touch.
         """
         if ranks <= 0:
             return 0.0
@@ -82,10 +83,11 @@ class RowStatistics:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a trial of one graph and its data found.
+    """The result of a trial of one graph and its data.
 
-    `ranks` and `steps` are what was looked at; `step_secs` is the median time of a step on one device, updates
-    included; `batch_size` and `words_per_example` (None where the data has no words) are a rank's. `made` is the date.
+    `ranks` and `steps` are the numbers that were measured. `step_secs` is the median time of a step on one device,
+    including updates. `batch_size` and `words_per_example` (None if the data has no words) are those of a rank. `made`
+    is the date.
     """
 
     fingerprint: str
@@ -100,7 +102,7 @@ class Measured:
     format: int = FORMAT
 
     def of(self, variable: str) -> RowStatistics | None:
-        """The statistics of a sparse variable; None where there are none."""
+        """Returns the statistics of a sparse variable, or None if there are none."""
         return next((rows for rows in self.rows if rows.name == variable), None)
 
 
@@ -111,7 +113,7 @@ def save(measured: Measured, path: Path) -> None:
 
 
 def load(path: Path) -> Measured:
-    """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError where it is not that."""
+    """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
     fields = json.loads(read_regular(path))
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise ValueError(f"{path}: expected a measurement of format {FORMAT}")
@@ -127,7 +129,7 @@ def _variable(entry: dict[str, Any]) -> VariableInfo:
         "shape": tuple(entry["shape"]),
         "slots": tuple(entry["slots"]),
         "gradient": GradientKind(entry["gradient"]),
-        # Files of earlier versions have neither.
+        # Files of earlier versions lack these.
         "rows_written": RowsWritten(entry.get("rows_written", RowsWritten.NOTHING)),
         "whole_tables": tuple(WholeTable(**table) for table in entry.get("whole_tables", ())),
     }

@@ -1,9 +1,9 @@
-"""Predicts the seconds that a variable costs in a step, by each route it could take.
+"""Predicts the seconds that a variable costs in a step by each route it could take.
 
-Bytes are those of `traffic.py`. A route is chosen by the sum of its costs, as if nothing overlapped; a step's time is
-its critical path (`critical_path.py`): exchanges share the links, one after the other, beside the computing that does
-not wait for them. Ranks (and servers) work side by side: of each kind of work the busiest host's counts. Source of the
-volumes: Parallax (EuroSys 2019), section 3.
+Bytes come from `traffic.py`. A route is chosen by the sum of its costs, as if nothing overlapped. A step's time is its
+critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the computing that does
+not wait for them. Ranks (and servers) work in parallel, so that the busiest host counts for each kind of work. Source
+of the volumes: Parallax (EuroSys 2019), section 3.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from parallax_runner.planning.routes.route import PaidOnce
 
 @dataclass(frozen=True)
 class Cluster:
-    """Who shares a link: `workers_per_host` ranks a host; a server has a host of its own, or, with
-    `servers_beside_workers`, that of the ranks with its number."""
+    """The processes that share a link. Each host has `workers_per_host` ranks. A server has its own host. With
+    `servers_beside_workers`, server i runs on host i, together with the ranks there."""
 
     workers: int
     servers: int
@@ -35,18 +35,19 @@ class Cluster:
 
     @property
     def on_a_host(self) -> int:
-        """Ranks of the fullest host."""
+        """The number of ranks on the fullest host."""
         return min(self.workers, self.workers_per_host)
 
     @property
     def hosts(self) -> int:
-        """Hosts that have ranks."""
+        """The number of hosts that have ranks."""
         return -(-self.workers // self.workers_per_host)
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """`measured` says which rows steps touch; without it bounds do. `load` says how servers would share the work."""
+    """The cost model. `measured` says which rows steps touch; without it, upper bounds are used. `load` says how
+    servers share the work."""
 
     cluster: Cluster
     constants: Constants
@@ -55,11 +56,11 @@ class CostModel:
     load: ServerLoad = field(default_factory=ServerLoad)
 
     def touched(self, variable: VariableInfo) -> Touched | None:
-        """Rows of a step; None where nobody knows."""
+        """Returns the rows that a step touches, or None if unknown."""
         return touched_rows(variable, self.cluster.workers, self.measured)
 
     def cost(self, variable: VariableInfo, route: str) -> RouteCost | None:
-        """What the variable costs by a route; None where nobody knows how many rows travel."""
+        """Returns the variable's costs by a route, or None if the number of rows is unknown."""
         found, touched = route_named(route), self.touched(variable)
         if touched is None:
             return None
@@ -68,12 +69,12 @@ class CostModel:
         return RouteCost(route, sent_bytes, *found.paid(self, variable, touched, parts))
 
     def once(self, routes: Iterable[str]) -> PaidOnce:
-        """What is paid once however many variables take each of these routes."""
+        """Returns the costs that are paid once for each of these routes, for any number of variables."""
         paid = [route_named(route).paid_once(self.constants, self.cluster.workers) for route in dict.fromkeys(routes)]
         return PaidOnce(sum(one.before_secs for one in paid), sum(one.after_secs for one in paid))
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """Of a step, all that is not computing; None where a part of it is unknown."""
+        """Returns the seconds of a step that are not computing, or None if a part is unknown."""
         total = self.once(routes[variable.name] for variable in variables).secs
         for variable in variables:
             cost = self.cost(variable, routes[variable.name])
@@ -83,8 +84,8 @@ class CostModel:
         return total
 
     def compute_secs(self) -> float | None:
-        """Of a step, forward and backward pass; None where it was not measured. The measured local step also applies
-        updates, which routes count."""
+        """Returns the seconds of the forward and backward pass, or None if they were not measured. Updates in the
+        measured step are subtracted, because routes count them."""
         if self.measured is None:
             return None
         applied = 0.0
@@ -95,7 +96,7 @@ class CostModel:
         return max(0.0, self.measured.step_secs - applied)
 
     def step_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """The critical path of a step; None where a part of it is unknown."""
+        """Returns the seconds of the critical path of a step, or None if a part is unknown."""
         variables, compute_secs = list(variables), self.compute_secs()
         costs = [self.cost(variable, routes[variable.name]) for variable in variables]
         if compute_secs is None or None in costs:
@@ -109,20 +110,22 @@ class CostModel:
         return critical_path_secs(compute_secs, travels)
 
     def each_secs(self, exchange: Exchange, variable: VariableInfo) -> float:
-        """Of what is in flight with others among the ranks: of rows their values, and their ids or a count of ranks."""
+        """Returns the seconds that depend on the number of tensors in flight. A sparse gradient has two: values, and
+        ids or a count of ranks."""
         tensors = 2 if variable.gradient is GradientKind.SPARSE else 1
         return tensors * exchange.each_secs if self.cluster.workers > 1 else 0.0
 
     def ring_bytes(self, sent: float) -> float:
-        """Bytes on a host's link of what a rank of a ring sends: one rank of each host sends to another host."""
+        """Returns the bytes on a host's link if a rank of a ring sends `sent`: one rank of each host sends to another
+        host."""
         return sent if self.cluster.hosts > 1 else 0.0
 
     def copy_secs(self, size_bytes: float) -> float:
-        """Going over memory once, as a dense update does."""
+        """Returns the seconds of one pass over memory, as in a dense update."""
         return size_bytes * self.constants.apply_dense_secs_per_byte
 
     def apply_secs(self, variable: VariableInfo, rows: float) -> float:
-        """An update of so many rows; of all of a dense variable."""
+        """Returns the seconds of an update of `rows` rows, or of a whole dense variable."""
         constants = self.constants
         if variable.gradient is GradientKind.SPARSE:
             per_row = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row

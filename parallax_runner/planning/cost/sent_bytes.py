@@ -16,11 +16,11 @@ def predict_sent_bytes(
     options: CommOptions,
     measured: Measured | None = None,
 ) -> int | None:
-    """Bytes a step and rank; for a sparse gradient with the measured number of rows, otherwise as if all ids were
-    distinct; None where their number is unknown too."""
+    """Returns the bytes that each rank sends in a step. For a sparse gradient this uses the measured number of rows. If
+    none was measured, it assumes that all ids are distinct, and returns None if the number of ids is unknown too."""
     found, touched = route_named(route), touched_rows(variable, workers, measured)
     if touched is None:
         if not found.sends_whole:
             return None
-        touched = Touched(0.0, 0.0, is_bound=False)  # all rows, whatever is touched
+        touched = Touched(0.0, 0.0, is_bound=False)  # all rows are sent, whatever is touched
     return round(found.sent_bytes(found.traffic(variable, touched, options), workers))

@@ -1,4 +1,4 @@
-"""How the work of servers is shared, were variables on them: what the busiest one has."""
+"""The distribution of work over servers if variables were on them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from parallax_runner.planning.placement import place, served_bytes
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """Of all that servers have to do for variables of a kind, the share of the server with most to do (of a missing
-    kind, an equal share); and into how many shards each variable is cut, which travel each for itself. Of kinds that
-    are placed together it is the share of both: what variables cost by it adds up to what the busiest server does."""
+    """The load of the busiest server.
+
+    `busiest_share` is the fraction of all servers' work, by kind of gradient, that the busiest server has; a missing
+    kind is shared equally. `shards` is the number of shards of each variable, which are sent separately. If both kinds
+    are placed together, both have the same `busiest_share`, a fraction of their total work, so that the costs of
+    variables add up to the work of the busiest server.
+    """
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)
     shards: Mapping[str, int] = field(default_factory=dict)
@@ -32,8 +36,10 @@ class ServerLoad:
         together: bool,
         ps: PsOptions | None = None,
     ) -> ServerLoad:
-        """Of variables with their numbers of pieces (`planning/cut.py`), placed as a plan would place them: all
-        `together`, as comm=ps does, or each kind as if servers had nothing else."""
+        """Returns the load of variables with their numbers of pieces (`planning/cut.py`), placed as in a plan.
+
+        All are placed `together`, as comm=ps does, or each kind as if servers held nothing else.
+        """
         servers, per_byte, ps = max(1, servers), _secs_per_byte(constants), ps or PsOptions()
         kinds = (GradientKind.DENSE, GradientKind.SPARSE)
         movable = [one for one in variables if one.gradient in kinds and one.immovable_op is None]
@@ -54,8 +60,8 @@ class ServerLoad:
 
 
 def _secs_per_byte(constants: Constants) -> dict[GradientKind, float]:
-    """What a byte keeps a server busy that half the time leaves it and half the time comes: its link, adding, and of
-    rows looking up and updating them. By it servers are compared."""
+    """Returns the seconds of a server per byte, for comparing servers. Half the bytes leave it and half arrive; the
+    time covers its link, summing, and lookups and updates of rows."""
     dense_secs = (constants.pull.secs_per_byte + constants.push.secs_per_byte + constants.server_secs_per_byte) / 2
     of_rows_secs = (constants.apply_dense_secs_per_byte + constants.apply_sparse_secs_per_byte) / 2
     return {GradientKind.DENSE: dense_secs, GradientKind.SPARSE: dense_secs + of_rows_secs}

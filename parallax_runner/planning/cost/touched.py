@@ -1,4 +1,4 @@
-"""How many rows of a variable a step touches: measured, or a bound from the graph's shapes."""
+"""The number of rows of a variable that a step touches: measured, or an upper bound from the graph's shapes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from parallax_runner.planning.cost.measured import Measured
 
 @dataclass(frozen=True)
 class Touched:
-    """Of one step: rows that a rank touches, and distinct rows over all ranks; `is_bound` if there are at most so
-    many, otherwise they are measured means."""
+    """Rows that a step touches. `distinct` are those of one rank, `merged` those of all ranks together. They are upper
+    bounds if `is_bound` is set, otherwise measured means."""
 
     distinct: float
     merged: float
     is_bound: bool
 
     def share_of(self, variable: VariableInfo) -> float:
-        """The fraction of the variable's rows that a step touches, merged over ranks, at most 1; of no rows none."""
+        """Returns the fraction of the variable's rows that a step touches on all ranks together, at most 1."""
         rows = variable.shape[0] if variable.shape else 1
         return min(1.0, self.merged / rows) if rows else 0.0
 
 
 def touched_rows(variable: VariableInfo, workers: int, measured: Measured | None) -> Touched | None:
-    """All rows of a dense variable; None where only running can tell and nobody has measured."""
+    """Returns the touched rows: all of a dense variable, or None if they are neither measured nor bounded."""
     rows = float(variable.shape[0]) if variable.shape else 1.0
     if variable.gradient is not GradientKind.SPARSE:
         return Touched(rows, rows, is_bound=False)

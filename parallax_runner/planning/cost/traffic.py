@@ -1,7 +1,8 @@
-"""Predicts the bytes that a variable costs in a step: what the whole cluster sends, divided by the ranks.
+"""Predicts the bytes of a variable in a step: what the whole cluster sends, divided by the number of ranks.
 
-Formulas of the Parallax paper (EuroSys 2019, section 3), for sending alone (its table counts sent and received) and
-without its discount for a server on a worker's own machine: here a server is a process of its own.
+The formulas are those of the Parallax paper (EuroSys 2019, section 3), with two changes. They count only sent bytes,
+where the paper's table counts sent and received ones. They have no discount for a server on a worker's own machine,
+because a server is a separate process here.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from parallax_runner.planning.cost.touched import Touched
 
 ID_BYTES = 8
 OWNED_ID_BYTES = 4
-# Compression rounds these, and leaves others as they are.
+# Compression rounds these dtypes and leaves others unchanged.
 HALVED, HALF_BYTES = ("float32", "float64"), 2
-# Ranks add these up as float32 (rewrite/exchange/sum_dtype.py).
+# Ranks sum these as float32 (rewrite/exchange/sum_dtype.py).
 ADDED_AS_BYTES = {"bfloat16": 4}
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one rank exchanges with the owners of a variable in a step: bytes of the ids that it asks for, of the values
-    that it gets, and of the gradient that it gives, ids included. `whole` is the gradient made dense; `ids` how many
-    there are."""
+    """The bytes that one rank exchanges with the owners of a variable in a step.
+
+    `asked` are requested ids, `pulled` are values, and `pushed` is the gradient with its ids. `whole` are the bytes of
+    the gradient made dense, and `ids` is the number of ids.
+    """
 
     asked: float
     pulled: float
@@ -40,7 +43,8 @@ def traffic(
     *,
     looks_up_there: bool = True,
 ) -> Traffic:
-    """Of a variable of which `touched` rows travel, or, where the owner does not look them up, the whole variable."""
+    """Returns the traffic of a variable if `touched` rows are exchanged. If the owner does not look rows up, the whole
+    variable is pulled."""
     share = HALF_BYTES / variable.itemsize if compression is not Compression.OFF and variable.dtype in HALVED else 1.0
     widened = ADDED_AS_BYTES.get(variable.dtype, variable.itemsize) / variable.itemsize
     if variable.gradient is not GradientKind.SPARSE:
@@ -51,7 +55,7 @@ def traffic(
         asked=touched.distinct * ID_BYTES if looks_up_there else 0.0,
         pulled=touched.distinct * row_bytes if looks_up_there else variable.size_bytes * share,
         pushed=touched.distinct * (row_bytes + ID_BYTES),
-        # A number for each row beside it tells whether any rank touched it.
+        # One more number per row says whether any rank touched it.
         whole=(variable.size_bytes * share + rows * variable.itemsize) * widened,
         ids=touched.distinct,
     )

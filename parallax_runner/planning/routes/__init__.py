@@ -1,1 +1,1 @@
-"""One module a route: which variables may take it, its bytes, its cost, and why it is taken. No TensorFlow here."""
+"""One module per route: which variables may take it, its bytes, its cost, and its reason. No TensorFlow here."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Allgather(Route):
-    """By Horovod, or by MPI's own Allgatherv (`comm.mpi.use_allgatherv`)."""
+    """An allgather by Horovod, or by MPI's own Allgatherv (`comm.mpi.use_allgatherv`)."""
 
     name = "allgather"
     rewriting = "parallax_runner.rewrite.routes.allgather"
@@ -26,15 +26,15 @@ class Allgather(Route):
     all_of_it = "all allgathers"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """Every variable with a sparse gradient."""
+        """Returns true for every variable with a sparse gradient."""
         return variable.gradient is GradientKind.SPARSE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """A rank's rows go to all others."""
+        """Returns the bytes of a rank's rows, sent to all other ranks."""
         return parts.pushed * (workers - 1)
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """A ring's bytes, and the merge of all ranks' rows."""
+        """Returns the costs of a ring, and of merging the rows of all ranks."""
         workers, exchange = model.cluster.workers, model.constants.allgather
         work = model.apply_secs(variable, touched.merged)
         work += parts.pushed * workers * model.constants.merge_secs_per_byte
@@ -42,21 +42,21 @@ class Allgather(Route):
         return Paid(link, model.each_secs(exchange, variable), work)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """Once round the ring."""
+        """Returns the costs of going round the ring once."""
         if workers == 1:
             return PaidOnce()
         return PaidOnce(after_secs=waiting_secs(constants.allgather, workers - 1))
 
     def reason(self, variable: VariableInfo) -> str:
-        """One sentence."""
+        """Returns one sentence."""
         return "sparse, without servers: ranks exchange the rows they touched"
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Unless MPI gathers."""
+        """Returns whether Horovod gathers, rather than MPI."""
         return not plan.options.use_allgatherv
 
     def may_fuse(self, plan: Plan) -> bool:
-        """Each would be an exchange of its own."""
+        """Returns whether Horovod gathers: unfused, each gradient would be a separate exchange."""
         return not plan.options.use_allgatherv
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Allreduce(Route):
-    """A ring; sparse gradients are made dense on the way (rewrite/routes/allreduce/densified.py)."""
+    """A ring allreduce. Sparse gradients are made dense for it (rewrite/routes/allreduce/densified.py)."""
 
     name = "allreduce"
     rewriting = "parallax_runner.rewrite.routes.allreduce"
@@ -28,31 +28,31 @@ class Allreduce(Route):
     all_of_it = "all allreduces"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """Every variable that has a gradient."""
+        """Returns true for every variable with a gradient."""
         return variable.gradient is not GradientKind.NONE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """All of it goes round twice, less what a rank has itself."""
+        """Returns the bytes of the whole gradient going round the ring twice, without a rank's own part."""
         return 2 * parts.whole * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """A ring's bytes, and the update of all rows."""
+        """Returns the costs of a ring, and of updating all rows."""
         exchange, constants = model.constants.allreduce, model.constants
         sent = self.sent_bytes(parts, model.cluster.workers)
         work = model.apply_secs(variable, touched.merged)
         if variable.gradient is GradientKind.SPARSE:
-            # Spread over all rows, and gathered from them again.
+            # Rows are scattered into a dense tensor, and gathered from it again.
             work += model.copy_secs(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
         return Paid(model.ring_bytes(sent) * exchange.secs_per_byte, model.each_secs(exchange, variable), work)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """Twice round the ring."""
+        """Returns the costs of going round the ring twice."""
         if workers == 1:
             return PaidOnce()
         return PaidOnce(after_secs=waiting_secs(constants.allreduce, 2 * (workers - 1)))
 
     def reason(self, variable: VariableInfo) -> str:
-        """One sentence."""
+        """Returns one sentence."""
         return "dense: every rank needs all of it, a ring moves it once round"
 
 

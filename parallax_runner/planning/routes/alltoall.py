@@ -32,55 +32,59 @@ class Alltoall(Route):
     all_of_it = "all alltoalls"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """A sparse gradient of what can be moved."""
+        """Returns true for a sparse gradient of a variable that can be moved."""
         return variable.gradient is GradientKind.SPARSE and variable.immovable_op is None
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
-        """With lookahead, owners tell in a byte for each row whether it comes before the step, and in another whether
-        its gradient travels behind the step."""
+        """Adds up to two bytes per row with lookahead.
+
+        Owners report whether a row is sent before the step, and whether its gradient travels behind the step.
+        """
         parts = super().traffic(variable, touched, options)
         if options.lookahead is Lookahead.OFF or variable.unknown_ahead is not None:
             return parts
-        answers = 1 if variable.tied_rows is not None else 2
+        answers = 2 if options.lookahead is Lookahead.ONE and variable.tied_rows is None else 1
         return dataclasses.replace(parts, pulled=parts.pulled + answers * parts.ids)
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """What does not stay with the rank itself."""
+        """Returns the bytes that do not stay on the rank itself."""
         return both_ways_bytes(parts) * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Rows are looked up by their owner, put in order by who asked, and sorted by owner on their way back."""
+        """Returns the costs. Owners look rows up and order them by the requesting rank; gradients are sorted by
+        owner."""
         cluster, exchange = model.cluster, model.constants.alltoall
         leaves = 1 - cluster.on_a_host / cluster.workers
         link = both_ways_bytes(parts) * cluster.on_a_host * leaves * exchange.secs_per_byte
         looking_up = touched.distinct * model.constants.ask_secs_per_row + model.copy_secs(2 * parts.pulled)
         work = model.apply_secs(variable, touched.merged / cluster.workers) + looking_up + model.copy_secs(parts.pushed)
-        # Rows weigh the same there and back; what is asked for is 4 bytes beside each.
+        # Rows and their gradients have the same bytes; a request is only 4 bytes per row.
         before = link / 2 + looking_up
         return Paid(link, 0.0, work + parts.pushed * model.constants.merge_secs_per_byte, before)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """An alltoall of ids and one of rows before the forward pass, and one behind the backward."""
+        """Returns the costs of an alltoall of ids and one of rows before the forward pass, and one after the backward
+        pass."""
         if workers == 1:
             return PaidOnce()
         once_secs = waiting_secs(constants.alltoall, workers - 1)
         return PaidOnce(2 * once_secs, once_secs)
 
     def reason(self, variable: VariableInfo) -> str:
-        """One sentence."""
+        """Returns one sentence."""
         return "sparse: only the rows that a step touches travel, to and from their rank"
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """With the rows that a step touches."""
+        """Returns true: lengths depend on the rows that a step touches."""
         return True
 
     def place(self, variable: VariablePlan, workers: int) -> str:
-        """Which rank has which row."""
+        """Returns which rank owns which row."""
         return f"rank = row mod {workers}"
 
 
 def both_ways_bytes(parts: Traffic) -> float:
-    """What a rank exchanges with owners among the ranks, itself included: ids go there once, as 32 bits."""
+    """Returns the bytes that a rank exchanges with all owners, including itself. Ids are sent once, as 32 bits."""
     return parts.pulled + parts.pushed - parts.ids * (ID_BYTES - OWNED_ID_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What a configuration says of routes: names that are known, and options that the routes have a use for."""
+"""Checks the routes of a configuration: their names, and the options that apply to them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ AUTO = "auto"
 
 
 def check_routes(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError where `comm` names no route, or has an option that none of its routes reads."""
+    """Raises ConfigError if `comm` names an unknown route, or has an option that none of its routes reads."""
     _check_names(config, origins)
     has_servers = uses_servers(config)
     for key in origins.given("comm.ps"):
         if not has_servers:
-            raise refusal(key, origins, f"comm={config.comm.name} has no servers: it goes with ps and hybrid")
+            raise refusal(
+                key, origins, f"comm={config.comm.name} has no servers: this key needs comm=ps or comm=hybrid"
+            )
     if config.comm.name != AUTO and has_servers and config.cluster.servers < 1:
         raise refusal("cluster.servers", origins, f"comm={config.comm.name} needs at least 1 server", value=0)
     if config.partition.name == "search" and not has_servers:
         chosen = "partition" if origins.of("partition") else "partition.name"
-        needed = f"comm={config.comm.name} has no servers, so there is nothing to cut: comm=hybrid or comm=ps"
+        needed = f"comm={config.comm.name} has no servers, so there is nothing to cut: use comm=hybrid or comm=ps"
         raise refusal(chosen, origins, needed, value="search")
 
 
 def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
-    """The keys of the command line that this mode has no use for, each with the sentence that says so.
+    """Returns the keys of the command line that have no effect in this mode, each with a sentence that says so.
 
-    They are no mistake: a sweep over modes gives all of them the same number of servers.
+    They are not errors: a sweep over modes gives all of them the same number of servers.
     """
     name, given = config.comm.name, origins.given("cluster")
     found = {}
@@ -41,7 +43,7 @@ def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
 
 
 def uses_servers(config: RunConfig) -> bool:
-    """Whether variables of this configuration may live on servers."""
+    """Returns whether variables of this configuration may be on servers."""
     preset = preset_of(config.comm)
     return preset is None or any(route_named(name).on_servers for name in (preset.dense, preset.sparse))
 
@@ -51,7 +53,9 @@ def _check_names(config: RunConfig, origins: Origins) -> None:
     if preset is None:
         if comm.name != AUTO:
             hint = nearest(comm.name, CHOICES)
-            expected = f"expected the name of a choice of comm, one of {', '.join(CHOICES)}, or comm.routes with it"
+            expected = (
+                f"expected the name of a choice of comm, one of {', '.join(CHOICES)}, or a new name with comm.routes"
+            )
             raise refusal("comm.name", origins, expected, hint=None if hint is None else f"comm={hint}")
         return
     for kind, name in (("dense", preset.dense), ("sparse", preset.sparse)):
@@ -61,8 +65,8 @@ def _check_names(config: RunConfig, origins: Origins) -> None:
             suggestion = None if hint is None else f"comm.routes.{kind}={hint}"
             raise refusal(f"comm.routes.{kind}", origins, expected, hint=suggestion, value=name)
     if comm.name == AUTO:
-        raise refusal("comm.routes", origins, "comm=auto chooses a route for each variable: leave it out")
+        raise refusal("comm.routes", origins, "comm=auto chooses a route for each variable: omit comm.routes")
     if comm.name in CHOICES and preset_named(comm.name) != preset:
         others = f"comm.routes has dense: {preset.dense}, sparse: {preset.sparse}"
-        expected = f"{others}, which this choice has not: choose comm={comm.name}, or another name"
+        expected = f"{others}, which differ from this choice's: choose comm={comm.name}, or another name"
         raise refusal("comm.name", origins, expected)

@@ -1,4 +1,4 @@
-"""The route local: nothing travels."""
+"""The route local: nothing is exchanged."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 class Local(Route):
-    """Each rank keeps its own, or there is one process."""
+    """Each rank keeps its own variable, or there is only one process."""
 
     name = "local"
     rewriting = ""
     sends_whole = True
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """Among several ranks only what has no gradient."""
+        """Returns true for a variable without a gradient."""
         return variable.gradient is GradientKind.NONE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """None."""
+        """Returns 0."""
         return 0.0
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """The update alone."""
+        """Returns the cost of the update alone."""
         if variable.gradient is GradientKind.NONE:
             return Paid(0.0, 0.0, 0.0)
         return Paid(0.0, 0.0, model.apply_secs(variable, touched.distinct))
 
     def reason(self, variable: VariableInfo) -> str:
-        """One sentence."""
+        """Returns one sentence."""
         return "no gradient: each rank keeps its own" if variable.gradient is GradientKind.NONE else "one process"
 
 

@@ -1,4 +1,4 @@
-"""The route ps: a variable lives on servers, in shards of rows; ranks pull values and push gradients."""
+"""The route ps: a variable is on servers, in shards of rows; ranks pull values and push gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Ps(Route):
-    """A server adds up what all ranks push, and updates what it holds."""
+    """A server sums the gradients that all ranks push, and updates its variables."""
 
     name = "ps"
     rewriting = "parallax_runner.rewrite.routes.ps"
@@ -32,20 +32,20 @@ class Ps(Route):
     all_of_it = "all servers"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """What has a gradient and can be moved, where there are servers."""
+        """Returns true for a variable with a gradient that can be moved, if there are servers."""
         return variable.gradient is not GradientKind.NONE and variable.immovable_op is None and servers > 0
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Ids that are asked for, values that come, gradients that go."""
+        """Returns the bytes of requested ids, pulled values and pushed gradients."""
         return parts.asked + parts.pulled + parts.pushed
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
-        """Depends on where lookups run."""
+        """Returns the traffic, which depends on where lookups run."""
         looks_up_there = options.ps.boundary_between_workers_and_servers
         return traffic(variable, touched, options.compression, looks_up_there=looks_up_there)
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """The busier of two ends: a host of ranks, and a server that serves all ranks."""
+        """Returns the costs at the busier end: a host of ranks, or a server that serves all ranks."""
         cluster, constants = model.cluster, model.constants
         is_sparse = variable.gradient is GradientKind.SPARSE
         share = model.load.busiest_share.get(variable.gradient, 1 / max(1, cluster.servers))
@@ -66,19 +66,19 @@ class Ps(Route):
         return Paid(pull + push, asking + giving, work, pull + asking + looking_up)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """A server is asked and answers, twice."""
+        """Returns the waiting time of a request and an answer, for pulling and for pushing."""
         return PaidOnce(waiting_secs(constants.pull, 2), waiting_secs(constants.push, 2))
 
     def reason(self, variable: VariableInfo) -> str:
-        """One sentence."""
+        """Returns one sentence."""
         if variable.server is not None:
             return f"its device scope names /job:ps/task:{variable.server}"
         if variable.gradient is GradientKind.DENSE:
-            return "dense, on its server"
+            return "dense, on servers"
         return "sparse: only the rows that a step touches travel, to and from their owner"
 
     def place(self, variable: VariablePlan, workers: int) -> str:
-        """For example «server 0 ×2, server 1 ×2»."""
+        """Returns, for example, «server 0 ×2, server 1 ×2»."""
         counts = Counter(shard.server for shard in variable.shards)
         return ", ".join(
             f"server {server}" + (f" ×{count}" if count > 1 else "") for server, count in sorted(counts.items())

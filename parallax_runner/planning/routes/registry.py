@@ -1,7 +1,7 @@
-"""Finds routes by name: the built-in ones, and those that other packages bring.
+"""Finds routes by name: the built-in ones, and those of other packages.
 
-A package outside brings a route by an entry point of the group `parallax_runner.routes`, such as
-`mine = "my_package.planning"`: a module whose `ROUTE` is a `Route`.
+Another package adds a route by an entry point of the group `parallax_runner.routes`, such as `mine =
+"my_package.planning"`: a module whose `ROUTE` is a `Route`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.routes.route import Route
 
 GROUP = "parallax_runner.routes"
-# In the order in which tables show them.
+# In the order of columns in tables.
 BUILT_IN = {
     "local": "parallax_runner.planning.routes.local",
     "allreduce": "parallax_runner.planning.routes.allreduce",
@@ -26,7 +26,7 @@ BUILT_IN = {
 
 
 def route_named(name: str) -> Route:
-    """The route of a name. Raises PlanError where there is none, or what is there is no route."""
+    """Returns the route with this name. Raises PlanError if there is none, or if its module has no valid route."""
     where = _modules().get(name)
     if where is None:
         raise PlanError(f"route «{name}» is not known: expected one of {', '.join(_modules())}")
@@ -34,38 +34,38 @@ def route_named(name: str) -> Route:
 
 
 def route_names() -> tuple[str, ...]:
-    """The names of all routes that are known, loaded or not."""
+    """Returns the names of all known routes, loaded or not."""
     return tuple(_modules())
 
 
 def all_routes() -> tuple[Route, ...]:
-    """Every route that is known."""
+    """Returns all known routes."""
     return tuple(map(route_named, _modules()))
 
 
 def routes_of(plan: Plan) -> tuple[Route, ...]:
-    """The routes that variables of a plan take, each once."""
+    """Returns each route that a variable of the plan takes once."""
     return tuple(map(route_named, dict.fromkeys(variable.route for variable in plan.variables)))
 
 
 def uses_collectives(plan: Plan) -> bool:
-    """Whether ranks exchange anything among themselves."""
+    """Returns whether ranks exchange anything among themselves."""
     return any(route.is_collective for route in routes_of(plan))
 
 
 def lengths_vary(plan: Plan) -> bool:
-    """Whether Horovod exchanges tensors that have another length in each step."""
+    """Returns whether Horovod exchanges tensors whose length differs from step to step."""
     return any(route.lengths_vary(plan) for route in routes_of(plan))
 
 
 def may_fuse(plan: Plan) -> bool:
-    """Whether Horovod does better by fusing tensors of a route with others."""
+    """Returns whether Horovod is faster if it fuses tensors of a route."""
     return any(route.may_fuse(plan) for route in routes_of(plan))
 
 
 @functools.cache
 def _modules() -> dict[str, str]:
-    """By name the module that has the route; a name of another package never hides a built-in one."""
+    """Returns the module of each route by name. Another package cannot replace a built-in route."""
     brought = {point.name: point.value for point in entry_points(group=GROUP)}
     return {**BUILT_IN, **{name: where for name, where in brought.items() if name not in BUILT_IN}}
 

@@ -1,4 +1,4 @@
-"""What planning must know of a route. The cost model, the planner, tables and calibration ask it."""
+"""The interface of a route for planning. The cost model, the planner, tables and calibration use it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Paid(NamedTuple):
-    """Seconds of a step that one variable takes: on the busiest link, waiting for messages, and working on what came.
-    `before_secs` of all three come before there are values to compute with."""
+    """Seconds of a step for one variable: on the busiest link, waiting for messages, and processing received data. Of
+    the sum, `before_secs` are spent before the values are available."""
 
     link_secs: float
     latency_secs: float
@@ -28,36 +28,38 @@ class Paid(NamedTuple):
 
 
 class PaidOnce(NamedTuple):
-    """Seconds of a step that a route takes however many variables take it: before there are values to compute with,
-    and when there are gradients."""
+    """Seconds of a step that a route takes once, for any number of variables: before the values are available, and
+    after the gradients are."""
 
     before_secs: float = 0.0
     after_secs: float = 0.0
 
     @property
     def secs(self) -> float:
-        """Both."""
+        """The sum of both."""
         return self.before_secs + self.after_secs
 
 
-# Of ranks, bytes that each hands over, and servers: rounds of messages, and bytes on the busiest link.
+# Maps the number of ranks, bytes that each rank passes on, and the number of servers to rounds of messages and bytes on
+# the busiest link.
 Volume = Callable[[int, int, int], tuple[int, float]]
 
 
 class Route(ABC):
-    """A way for the gradients of variables, and a place for their values. `planning/routes/registry.py` finds it.
+    """A way to exchange the gradients of variables, and a place for their values. `planning/routes/registry.py` finds
+    it.
 
     Attributes:
-        name: as plans, tables and `comm.routes` have it.
-        rewriting: the dotted name of the module whose `REWRITING` has the passes; only rewriting imports it. Empty
-            where there is nothing to rewrite.
-        exchanges: the exchanges of `Constants` by which it costs, and their volumes: a calibration measures these.
-        is_collective: whether ranks exchange something among themselves, by Horovod.
-        on_servers: whether values live on servers.
-        has_owners: whether each row has an owner that asks and answers. A plan has one kind of owner, or none.
-        asks_ahead: whether owners can be asked for rows while the step before runs.
-        sends_whole: whether the bytes are known though nobody knows how many rows a step touches.
-        all_of_it: what a plan's table calls all exchanges of this route together.
+        name: the name in plans, tables and `comm.routes`.
+        rewriting: the dotted name of the module whose `REWRITING` has the passes; only rewriting imports it. Empty if
+            there is nothing to rewrite.
+        exchanges: the exchanges of `Constants` that it uses, with their volumes; a calibration measures these.
+        is_collective: whether ranks exchange data among themselves by Horovod.
+        on_servers: whether values are on servers.
+        has_owners: whether each row has an owner that serves and updates it. A plan has at most one kind of owner.
+        asks_ahead: whether rows can be requested from owners during the previous step.
+        sends_whole: whether the bytes are known even if the number of touched rows is not.
+        all_of_it: the name for all exchanges of this route in a plan's table.
     """
 
     name: ClassVar[str]
@@ -72,41 +74,41 @@ class Route(ABC):
 
     @abstractmethod
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """Whether the variable may take this route in a cluster of so many servers."""
+        """Returns whether the variable may take this route in a cluster with this number of servers."""
 
     @abstractmethod
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Bytes a step and rank."""
+        """Returns the bytes per step and rank."""
 
     @abstractmethod
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """What the variable costs, if `touched` rows travel, beside what is paid once."""
+        """Returns the costs of the variable if `touched` rows are exchanged, without the costs that are paid once."""
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """What is paid once for all variables of the route: they are in flight together."""
+        """Returns the costs that are paid once for all variables of the route, which are in flight together."""
         return PaidOnce()
 
     @abstractmethod
     def reason(self, variable: VariableInfo) -> str:
-        """Why a preset takes it: one sentence for people."""
+        """Returns one sentence on why a preset takes this route."""
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
-        """What a rank exchanges with the owners of the variable, if `touched` rows travel."""
+        """Returns what a rank exchanges with the variable's owners if `touched` rows are exchanged."""
         return traffic(variable, touched, options.compression)
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Whether Horovod exchanges tensors that have another length in each step."""
+        """Returns whether Horovod exchanges tensors whose length differs from step to step."""
         return False
 
     def may_fuse(self, plan: Plan) -> bool:
-        """Whether Horovod does better by fusing this route's tensors with others."""
+        """Returns whether Horovod is faster if it fuses this route's tensors with others."""
         return False
 
     def place(self, variable: VariablePlan, workers: int) -> str:
-        """Where values are, for a plan's table."""
+        """Returns where the values are, for a plan's table."""
         return "every rank" if workers > 1 else "the worker"
 
 
 def waiting_secs(exchange: Exchange, rounds: int) -> float:
-    """What exchanges in flight together wait for."""
+    """Returns the waiting time of exchanges that are in flight together."""
     return exchange.overhead_secs + rounds * exchange.latency_secs

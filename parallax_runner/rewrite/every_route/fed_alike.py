@@ -1,4 +1,4 @@
-"""Pass: what a script feeds to its updates, such as a learning rate, must be the same on all ranks."""
+"""Pass: check that the values a script feeds to its updates, such as a learning rate, are the same on all ranks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["gradients"])
 def check_fed_alike(rewrite: Rewrite) -> None:
-    """Lets no rank update its copies of variables by a scalar that other ranks were fed otherwise: the step fails.
+    """Makes the step fail if ranks update their copies of variables with a scalar that was fed differently to them.
 
-    A few bytes of each scalar go to all ranks, when the step begins. Variables on servers are the chief's to update, by
-    what it is fed.
+    A few bytes of each scalar go to all ranks when the step begins. Variables on servers are not checked, since the
+    chief updates them with the value that it is fed.
     """
     plan = rewrite.plan
     if plan.replicas == 1 or not uses_collectives(plan):
@@ -31,7 +31,7 @@ def check_fed_alike(rewrite: Rewrite) -> None:
 
 
 def _updates_by_fed(rewrite: Rewrite) -> dict[tf.Operation, list[tf.Operation]]:
-    """By scalar that is fed, the writes of variables that every rank has a copy of which read it."""
+    """Returns for each fed scalar the writes that read it and change a variable of which every rank has a copy."""
     on_servers = shared_variables(rewrite.plan) | set(rewrite.plan.counters)
     gradients = frozenset(tensor.name for one in rewrite.gradients for tensor in one.tensors)
     features = set(rewrite.single.features.values())
@@ -53,5 +53,5 @@ def _alike(fed: tf.Operation) -> tf.Operation:
     with tf.name_scope("fed_alike/"):
         sent = tf.cast(value, tf.int32) if value.dtype == tf.bool else value
         of_all = collectives.concat_over_ranks(tf.reshape(sent, [1]), name=f"fed/{fed.name}")
-        told = f"«{fed.name}» is fed differently to the workers, and the update reads it; in their order they have"
+        told = f"«{fed.name}» is fed differently to the workers, but the update reads it; the values by rank are"
         return tf.Assert(tf.reduce_all(tf.equal(of_all, of_all[0])), [told, of_all], summarize=10)

@@ -1,4 +1,4 @@
-"""Pass: initial values that agree on all ranks."""
+"""Pass: initialize variables so that they agree on all ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Initialization:
 
 
 def together(replicas: Sequence[Initialization]) -> Initialization:
-    """The same of all replicas of one worker; where the chief is among them, its `release` lets the others go on."""
+    """Joins the initialization of all replicas of one worker. The chief's `release` lets the other replicas
+    continue."""
     first, others = replicas[0], replicas[1:]
     if not others:
         return first
@@ -42,8 +43,11 @@ def together(replicas: Sequence[Initialization]) -> Initialization:
 
 
 def initialize_alike(rewrite: Rewrite) -> Initialization:
-    """Initial values: of variables on servers by the chief; of the others on each rank, from equal seeds, and then,
-    where ranks have collectives, the chief's for all."""
+    """Makes the ops that initialize variables.
+
+    The chief initializes variables on servers. Each rank initializes the other variables from the same seeds, and then
+    takes the chief's values if ranks have collectives.
+    """
     replicated = [variable for variable in rewrite.single.variables if rewrite.placement_of(variable.name) is None]
     own = [rewrite.op(v.initializer) for v in replicated if rewrite.is_chief or v.name not in rewrite.counters]
     own += rewrite.initializers.own
@@ -63,10 +67,10 @@ def initialize_alike(rewrite: Rewrite) -> Initialization:
 
 
 def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Operation]:
-    """Ops that give these variables the chief's values, on all ranks.
+    """Returns ops that give these variables the chief's values on all ranks.
 
-    Equal seeds make equal values nearly always, and tables may be large: only what some rank has another fingerprint of
-    travels.
+    Equal seeds nearly always make equal values, and tables may be large. So only variables whose fingerprints differ
+    between ranks are sent.
     """
     if not uses_collectives(rewrite.plan) or not handles:
         return []
@@ -83,12 +87,12 @@ def _take_from_chief(rewrite: Rewrite, handles: list[tf.Tensor]) -> list[tf.Oper
 
 
 def _fingerprint(value: tf.Tensor) -> tf.Tensor:
-    """Eight bytes (uint8 [1, 8]) that equal values have in common, and others do not."""
+    """Returns a fingerprint of eight bytes (uint8 [1, 8]). Equal values have equal fingerprints."""
     return tf.raw_ops.Fingerprint(data=tf.reshape(value, [1, -1]), method="farmhash64")
 
 
 def _take_if(differs: tf.Tensor, handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    """`differs` is the same on all ranks, so that all take part in the exchange or none."""
+    """Assigns the chief's value if `differs`. It is the same on all ranks, so all or none take part in the exchange."""
     from parallax_runner.rewrite.exchange import collectives
 
     same = collectives.from_chief(only_if(differs, value), name=f"initial/{handle.op.name}")

@@ -1,4 +1,4 @@
-"""A check of the graph behind every pass, so that a fault is found where it was made."""
+"""Checks the graph after every pass, so that an error names the pass that caused it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ LOOP_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
 
 class RewriteError(ParallaxError):
-    """A pass broke the graph: a fault of parallax_runner, not of the model."""
+    """A pass broke the graph. This is a bug in parallax_runner, not in the model."""
 
 
 def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
-    """Raises RewriteError where the step waits for itself, an update would read a gradient that is not aggregated, or,
-    once updates have moved to placed variables (`is_updated`), an op would use one where it no longer is."""
+    """Raises RewriteError if the step waits for itself or an update reads a gradient that is not aggregated.
+
+    After updates have moved to placed variables (`is_updated`), also raises it if an op uses such a variable in its old
+    place.
+    """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     cycle = _cycle(step)
     if cycle:
@@ -27,11 +30,11 @@ def check(rewrite: Rewrite, *, after: str, is_updated: bool = False) -> None:
             raise RewriteError(f"after {after}: op «{op.name}» reads a gradient that is not aggregated")
         if op.type == "VarHandleOp" and op.name in rewrite.placements and is_updated:
             users = sorted(user.name for user in op.outputs[0].consumers() if user in step)
-            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which has been cut in shards")
+            raise RewriteError(f"after {after}: {users} use variable «{op.name}», which is now in shards")
 
 
 def _cycle(ops: set[tf.Operation]) -> tf.Operation | None:
-    """An op on a cycle that no loop construct closes, or None."""
+    """Returns an op on a cycle that no loop construct closes, or None."""
     waiting = {op: sum(1 for need in _needs(op) if need in ops and need.type not in LOOP_OPS) for op in ops}
     ready = [op for op, count in waiting.items() if count == 0]
     users: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in ops}

@@ -1,4 +1,4 @@
-"""How workers end together, where one may still run ops on the devices of another."""
+"""Makes workers end together if one may still run ops on the devices of another."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def leave_together(rewrite: Rewrite) -> tf.Operation | None:
-    """An op that each worker runs when it has done its last step: it returns when all have run it. None where workers
-    end together anyway: each step waits for all of them, and runs ops on its own worker and on servers alone."""
+    """Returns an op that each worker runs after its last step. It returns when all workers have run it.
+
+    Returns None if workers end together anyway: each step waits for all of them, and runs ops only on its own worker
+    and on servers.
+    """
     plan, coordination = rewrite.plan, rewrite.coordination
     may_end_apart = coordination.staleness is not None or coordination.admission is not None
     if not may_end_apart and not (plan.servers and named_workers(rewrite.single.meta_graph.graph_def)):

@@ -1,7 +1,7 @@
 """Pass: merge each sparse gradient at the boundary, in every mode.
 
-Unique ids, ascending, rows summed: then a norm that the model takes over an IndexedSlices is the norm of the gradient,
-whatever the number of ranks (docs/correct-step.md).
+Ids become unique and ascending, and rows of equal ids are summed. Then a norm that the model takes over an
+IndexedSlices is the norm of the gradient for any number of ranks (docs/correct-step.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced"])
 def merge_sparse_gradients(rewrite: Rewrite) -> None:
-    """Puts merged values and ids between the backward pass and what the model does with them."""
+    """Inserts merged values and ids between the backward pass and the ops that read them."""
     for gradient in rewrite.gradients:
         if gradient.indices is None:
             continue
@@ -25,9 +25,9 @@ def merge_sparse_gradients(rewrite: Rewrite) -> None:
 
 
 def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """values [n, ...], indices [n] to values [u, ...], indices [u]: distinct ids, ascending, rows of equal ids summed.
+    """Merges values [n, ...], indices [n] into values [u, ...], indices [u] with distinct ascending ids.
 
-    Rows of one id are added in the order in which they stand.
+    Rows of equal ids are summed, in their order.
     """
     distinct, position = ascending(indices)
     merged = added(tf.math.unsorted_segment_sum(to_add(values), position, tf.size(distinct)), values.dtype)
@@ -36,7 +36,7 @@ def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def ascending(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The distinct ones of ids [n], ascending, and the place of each of the ids among them (int32 [n])."""
+    """Returns the distinct ids of `ids` [n] in ascending order, and the place of each id among them (int32 [n])."""
     distinct, position = tf.unique(ids)
     order = tf.argsort(distinct)
     return tf.gather(distinct, order), tf.gather(tf.math.invert_permutation(order), position)

@@ -1,7 +1,7 @@
-"""Pass: variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
+"""Pass: merge variables that declare how ranks merge them, such as a count of examples («sum») or statistics («mean»).
 
-At the end of a step such a variable is what it was before, plus the sum, or the mean, of what each rank has added to
-it. Other variables without a gradient stay each rank's own, and the chief's are saved.
+At the end of a step, such a variable is its old value plus the sum, or the mean, of what each rank has added to it.
+Each rank keeps its own copy of other variables without a gradient, and the chief's copy is saved.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["train_op"], writes=["step_ops", "sent"])
 def merge_declared_variables(rewrite: Rewrite) -> None:
-    """Merges, behind the last write of a step, each untrained variable that declares it."""
+    """Merges each untrained variable that declares it, after the last write of a step."""
     if rewrite.plan.replicas == 1:
         return
-    # Of all replicas of the worker: one may push the gradients of the others, and so run their forward passes.
+    # The step of all replicas of the worker. One replica may push the gradients of the others, and so run their forward
+    # passes.
     step = edit.ancestors([op for one in rewrite.siblings for op in (one.train_op, *one.step_ops)])
     for variable in rewrite.single.merged:
         handle = rewrite.op(variable.name).outputs[0]
@@ -48,7 +49,7 @@ def _merge(rewrite: Rewrite, variable: Variable, handle: tf.Tensor, writes: list
 
 
 def _sum_over_ranks(rewrite: Rewrite, value: tf.Tensor, name: str) -> tf.Tensor:
-    """By allreduce, or through server 0 where ranks join no collectives."""
+    """Sums by allreduce, or through server 0 if ranks join no collectives."""
     plan = rewrite.plan
     if uses_collectives(plan):
         from parallax_runner.rewrite.exchange import collectives

@@ -1,4 +1,4 @@
-"""Pass: every op that is not on a server runs on this rank's own worker."""
+"""Pass: place every op that is not on a server on this rank's own worker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def place_on_worker(rewrite: Rewrite) -> None:
-    """Adds job and task to each op's device where servers exist, and keeps what the user's scopes say.
+    """Adds job and task to each op's device if servers exist, and keeps the user's device scopes.
 
-    A variable that is not on servers is each rank's own: of the task that its scope may name nothing is kept.
+    Each rank has its own copy of a variable that is not on servers, so the task in the variable's scope is dropped.
     """
     if not rewrite.worker_device:
         return
@@ -26,7 +26,7 @@ def place_on_worker(rewrite: Rewrite) -> None:
 
 
 def _of_own_variables(rewrite: Rewrite) -> set[tf.Operation]:
-    """Variables that are not on servers, and the ops that use them."""
+    """Returns the variables that are not on servers, and the ops that use them."""
     on_servers = shared_variables(rewrite.plan) | rewrite.counters
     handles = [rewrite.op(one.name) for one in rewrite.single.variables if one.name not in on_servers]
     return {op for handle in handles for op in (handle, *handle.outputs[0].consumers())}

@@ -1,4 +1,4 @@
-"""Pass: take out the optimizers' own removal of duplicate ids, which merged gradients have none of."""
+"""Pass: bypass the optimizers' removal of duplicate ids, since merged gradients have none."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(reads=["gradients"])
 def skip_deduplication(rewrite: Rewrite) -> None:
-    """Bypasses Unique and UnsortedSegmentSum (`Optimizer._deduplicate_indexed_slices`) behind merged ids.
+    """Bypasses Unique and UnsortedSegmentSum (`Optimizer._deduplicate_indexed_slices`) after merged ids.
 
-    Merged ids ascend without repeating, so Unique returns them as they are and numbers them 0, 1, 2, …: the sum over
-    these numbers is the identity.
+    Merged ids ascend without repeating, so Unique returns them unchanged and numbers them 0, 1, 2, … The segment sum
+    over these numbers is the identity.
     """
     for gradient in rewrite.gradients:
         if gradient.indices is None:

@@ -1,8 +1,8 @@
-"""Pass: with train.on_nan=skip, a step in which any rank's loss or gradients are not finite changes no variable.
+"""Pass: with train.on_nan=skip, make a step change no variable if any rank's loss or gradients are not finite.
 
-The updates are made conditional as `tf.cond` of TensorFlow 1 does it: one input of each goes through a Switch, and who
-waits for the update waits for a Merge behind it. Collectives, pushes and the barrier run in every step, skipped or
-not, so no rank waits for another; only the writes do not happen. global_step advances, since it counts steps.
+The updates are made conditional like `tf.cond` of TensorFlow 1: one input of each goes through a Switch, and ops that
+wait for the update wait for a Merge after it. Collectives, pushes and the barrier run in every step, skipped or not, so
+no rank is left waiting. Only the writes do not happen. global_step advances, since it counts steps.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ GLOBAL_STEP = "global_step"
 
 @rewrite_pass(reads=["train_op"], writes=["step_ops", "sent", "applied"])
 def skip_nonfinite_steps(rewrite: Rewrite) -> None:
-    """Makes every write of the step conditional, and `rewrite.applied` say whether the step was applied.
+    """Makes every write of the step conditional, and sets `rewrite.applied` to whether the step was applied.
 
-    Writes that gradients wait for (batch statistics) are decided by this rank's own loss; those that the loss itself
-    waits for have happened before anybody can know, and stay.
+    This rank's own loss decides about writes that gradients wait for (batch statistics). Writes that the loss itself
+    waits for are not conditional: they happen before the loss is known.
     """
     if not rewrite.skip_nonfinite:
         return
@@ -47,7 +47,7 @@ def skip_nonfinite_steps(rewrite: Rewrite) -> None:
 
 
 def _as_sent(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """A gradient that is finite may be too large for what it travels as."""
+    """Casts a gradient to the dtype in which it travels. A finite gradient may be too large for that dtype."""
     half = half_dtype(rewrite, tensor.dtype)
     return tensor if half is None else tf.cast(tensor, half)
 
@@ -63,7 +63,7 @@ def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
-    """Whether `finite` holds on every rank: by allreduce, or through server 0 where no rank joins collectives."""
+    """Returns whether `finite` holds on every rank, by allreduce or, if ranks join no collectives, through server 0."""
     plan = rewrite.plan
     if plan.replicas == 1:
         return finite
@@ -82,7 +82,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
     rewrite.sent.append(Sent(bad, 1, None))
     if not rewrite.is_chief:
         applied = receive(rewrite, tf.constant(True), name="applied")
-        # Taken in every step, whether or not this rank has anything that depends on it.
+        # Every step receives the signal, whether or not this rank has an op that depends on it.
         rewrite.step_ops.append(applied.op)
         return applied
     with tf.device(server_device(0)):
@@ -92,7 +92,7 @@ def _on_all_ranks(rewrite: Rewrite, finite: tf.Tensor) -> tf.Tensor:
 
 
 def _make_conditional(op: tf.Operation, condition: tf.Tensor) -> None:
-    """Lets `op` run only if `condition` holds, and those who wait for it go on in either case."""
+    """Makes `op` run only if `condition` holds. Ops that wait for it run in either case."""
     waiting = list(op._control_outputs)
     index = max(number for number, tensor in enumerate(op.inputs) if tensor.dtype != tf.resource)
     with op.graph.control_dependencies(None), tf.device(op.device or None):

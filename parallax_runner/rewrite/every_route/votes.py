@@ -1,4 +1,4 @@
-"""Votes on what needs all ranks, and so is done by all or by none: a checkpoint, one more batch."""
+"""Votes on actions that need all ranks, so that all or none do them: a checkpoint, one more batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def add_votes(rewrite: Rewrite) -> tuple[tf.Tensor, tf.Tensor]:
-    """This rank's vote, a scalar (float32) to feed, and the sum over ranks, which travels beside a step's exchanges."""
+    """Returns this rank's vote (scalar, float32, to be fed) and the sum over ranks, which travels beside a step's
+    exchanges."""
     from parallax_runner.rewrite.exchange import collectives
 
     with rewrite.graph.as_default(), tf.name_scope("wishes/"):

@@ -1,1 +1,1 @@
-"""What all routes send by: collectives, compression, sum dtypes, and the count of bytes."""
+"""Tools that all routes use to send tensors: collectives, compression, sum dtypes, and the byte count."""

@@ -1,4 +1,4 @@
-"""What ranks do together. The only import of Horovod: replace the collectives by replacing this file."""
+"""The collectives. Only this file imports Horovod, so replace it to use other collectives."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ import tensorflow.compat.v1 as tf
 
 
 def _ops_of_horovod() -> ModuleType:
-    """`horovod.tensorflow.mpi_ops` without the package around it, which derives from a Keras layer: importing Keras
-    would make a process's imports half as long again. A script's own `import horovod.tensorflow` finds all of it."""
+    """Imports `horovod.tensorflow.mpi_ops` without its package.
+
+    The package imports Keras, which would make a process's imports take half as long again. A script's own `import
+    horovod.tensorflow` still imports the whole package.
+    """
     name = "horovod.tensorflow"
     if name in sys.modules:
         return importlib.import_module(f"{name}.mpi_ops")
@@ -30,16 +33,17 @@ def _ops_of_horovod() -> ModuleType:
 
 
 hvd = _ops_of_horovod()
-# What Horovod does not know travels under the name of what it knows of the same size.
+# A dtype that Horovod does not support travels as a dtype of the same size that it supports.
 CARRIERS = {tf.bfloat16: tf.float16}
 
 
 def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int]:
     """Joins the other ranks; returns (rank, size).
 
-    Where the lengths of what is exchanged vary from step to step, Horovod's cache of what all ranks have ready never
-    has it, and asking it is one exchange more each time: it is off then, unless the user says otherwise. Unless it
-    `may_fuse`, Horovod sends no group together with others, as it would by who happens to wait, and rounds sums by it.
+    `lengths_vary` says that lengths of messages change from step to step. Then Horovod's response cache never has a hit
+    and each lookup costs an exchange, so the cache is turned off unless the user sets it. Without `may_fuse`, Horovod
+    does not fuse a group with other tensors. Otherwise it fuses whatever happens to be waiting, which changes the
+    rounding of sums.
     """
     if not may_fuse:
         os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
@@ -50,7 +54,7 @@ def init(*, lengths_vary: bool = False, may_fuse: bool = True) -> tuple[int, int
 
 
 def start_store() -> int:
-    """Starts, in this process, the store by which Horovod's ranks find each other without MPI; returns its port."""
+    """Starts the store in this process by which Horovod's ranks find each other without MPI. Returns its port."""
     from horovod.runner.http.http_server import RendezvousServer
 
     store = RendezvousServer()
@@ -60,39 +64,40 @@ def start_store() -> int:
 
 
 def runs_over_mpi() -> bool:
-    """Whether MPI, and not Gloo, connects the ranks; asked after `init`."""
+    """Returns whether MPI, and not Gloo, connects the ranks. Call it after `init`."""
     return bool(hvd.mpi_built() and hvd.mpi_enabled())
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
-    """This process's rank, when the op runs (scalar, int32); FailedPreconditionError before `init`."""
+    """Returns this process's rank when the op runs (scalar, int32). The op raises FailedPreconditionError before
+    `init`."""
     return hvd.rank_op(name=name)
 
 
 def size_op(name: str | None = None) -> tf.Tensor:
-    """The number of ranks, when the op runs (scalar, int32)."""
+    """Returns the number of ranks when the op runs (scalar, int32)."""
     return hvd.size_op(name=name)
 
 
 def local_rank_op(name: str | None = None) -> tf.Tensor:
-    """This process's rank among those of its host, when the op runs (scalar, int32)."""
+    """Returns this process's rank among the ranks on its host when the op runs (scalar, int32)."""
     return hvd.local_rank_op(name=name)
 
 
 def local_rank() -> int:
-    """This process's rank among those of its host; ValueError before `init`."""
+    """Returns this process's rank among the ranks on its host. Raises ValueError before `init`."""
     return hvd.local_rank()
 
 
 def sum_of_one(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
-    """Element-wise sum over ranks of one tensor; its shape may be known only when it runs."""
+    """Returns the element-wise sum of one tensor over ranks. Its shape may be known only at run time."""
     return hvd._allreduce(tensor, name=name, op=hvd.Sum)
 
 
 def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
-    """Element-wise sums over ranks of tensors with static shapes, fused into one exchange a dtype.
+    """Returns the element-wise sums over ranks of tensors with static shapes, in one fused exchange for each dtype.
 
-    Grouped, so that what is fused with what, and with it the rounding, is the same in every step and run.
+    Grouping makes sure that the same tensors are fused, and rounded alike, in every step and run.
     """
     groups: dict[tf.DType, list[int]] = defaultdict(list)
     for index, tensor in enumerate(tensors):
@@ -106,14 +111,14 @@ def sum_over_ranks(tensors: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor
 
 
 def concat_over_ranks(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
-    """The ranks' tensors one after the other, in rank order; first dimensions may differ."""
+    """Concatenates the tensors of all ranks, in rank order. First dimensions may differ."""
     return _as_carried(tensor, lambda carried: hvd.allgather(carried, name=name))
 
 
 def all_to_all(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Sends the first `counts[0]` rows to rank 0, the next `counts[1]` to rank 1, and so on (counts: int32 [ranks]).
 
-    Returns what came, in rank order of its senders, and how many rows each of them sent.
+    Returns the received rows, ordered by the sender's rank, and how many rows each rank sent.
     """
     came_counts: list[tf.Tensor] = []
 
@@ -126,11 +131,11 @@ def all_to_all(tensor: tf.Tensor, counts: tf.Tensor, *, name: str) -> tuple[tf.T
 
 
 def from_chief(tensor: tf.Tensor, *, name: str) -> tf.Tensor:
-    """Rank 0's tensor, on every rank; shapes must agree."""
+    """Returns rank 0's tensor on every rank. Shapes must agree."""
     return _as_carried(tensor, lambda carried: hvd.broadcast(carried, 0, name=name))
 
 
 def _as_carried(tensor: tf.Tensor, move: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """What `move`, which only moves bits, makes of a tensor, also of one of a dtype that Horovod does not know."""
+    """Applies `move`, which only moves bits, to a tensor whose dtype Horovod may not support."""
     carrier = CARRIERS.get(tensor.dtype)
     return move(tensor) if carrier is None else tf.bitcast(move(tf.bitcast(tensor, carrier)), tensor.dtype)

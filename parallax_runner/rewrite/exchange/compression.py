@@ -1,6 +1,6 @@
-"""What travels in half the bytes: float32 and float64 values are rounded to 16 bits where they are sent.
+"""Compression: rounds float32 and float64 values to 16 bits before they are sent.
 
-Sums are taken in the values' own dtype, after each addend has been rounded once: rounding does not grow with the ranks.
+Sums use the original dtype and round each addend once, so the rounding error does not grow with the number of ranks.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.state import Rewrite
 
 DTYPES = {Compression.FP16: tf.float16, Compression.BF16: tf.bfloat16}
-# What carries bfloat16 bits through collectives, which do not know it and only move it.
+# The dtype that carries bfloat16 bits through collectives, which do not support bfloat16.
 CARRIER = tf.float16
 
 
 def half_dtype(rewrite: Rewrite, dtype: tf.DType) -> tf.DType | None:
-    """What values of `dtype` are sent as; None where as they are."""
+    """Returns the dtype in which values of `dtype` are sent, or None if they are not compressed."""
     if rewrite.plan.options.compression is Compression.OFF or dtype not in (tf.float32, tf.float64):
         return None
     return DTYPES[rewrite.plan.options.compression]
 
 
 def compress(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """What is sent for `tensor`, of the same shape."""
+    """Returns the tensor to send for `tensor`, of the same shape."""
     half = half_dtype(rewrite, tensor.dtype)
     if half is None:
         return tensor
@@ -35,7 +35,7 @@ def compress(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def decompress(rewrite: Rewrite, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """What was sent by `compress`, as `dtype` again."""
+    """Converts the result of `compress` back to `dtype`."""
     half = half_dtype(rewrite, dtype)
     if half is None:
         return tensor
@@ -45,11 +45,11 @@ def decompress(rewrite: Rewrite, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tenso
 def rounded_means(
     rewrite: Rewrite, values: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> list[tf.Tensor]:
-    """Means over ranks of tensors with static shapes, each for one of `variables`, in two exchanges of as many bytes as
-    a ring has for 16 bits.
+    """Returns means over ranks of tensors with static shapes, each for one of `variables`.
 
-    Each rank sums one part of what all send, and sends its mean to all: two roundings a value, where a ring of 16-bit
-    sums has one a rank (Rabenseifner 2004 for the scheme: reduce-scatter, then allgather).
+    Two exchanges move as many bytes as a ring allreduce of 16-bit values. Each rank sums one part of the values of all
+    ranks, and sends its mean to all (reduce-scatter, then allgather: Rabenseifner 2004). Each value is rounded twice; a
+    ring of 16-bit sums rounds it once per rank.
     """
     from parallax_runner.rewrite.exchange import collectives
 
@@ -65,7 +65,7 @@ def rounded_means(
     mean = compress(rewrite, tf.reduce_sum(parts, axis=0) / tf.cast(ranks, dtype))
     means = decompress(rewrite, collectives.concat_over_ranks(mean, name=f"{name}/means"), dtype)
     for variable, size in [*zip(variables, sizes, strict=True), (None, padding_size)]:
-        # Of which variables a rank sends means is a matter of its number; over all ranks each has this share.
+        # Which variables' means a rank sends depends on its rank. This is the average share over all ranks.
         rewrite.sent += [Sent(sent, (ranks - 1) / ranks, variable, size), Sent(mean, ranks - 1, variable, size / ranks)]
     return [
         tf.cast(tf.reshape(part, value.shape), value.dtype)

@@ -7,10 +7,10 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 
 def turn_off_constant_folding(config: tf.ConfigProto) -> None:
-    """Changes a session's configuration.
+    """Turns constant folding off in a session's configuration.
 
-    TensorFlow takes a collective for a pure function: where its inputs are constant it would run it while it optimizes
-    one rank's graph, and leave the other ranks waiting.
+    TensorFlow treats a collective as a pure function. If a collective's inputs were constant, TensorFlow would run the
+    collective while it optimizes one rank's graph, and that rank would wait for the others.
     """
     config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
     config.graph_options.rewrite_options.constant_folding = RewriterConfig.OFF

@@ -1,4 +1,4 @@
-"""Pass: count, while a step runs, the bytes that it hands to collectives and servers."""
+"""Counts, while a step runs, the bytes that it sends to collectives and exchanges with servers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def count_sent_bytes(rewrite: Rewrite) -> tf.Tensor:
-    """[variables + 1] (float64): bytes sent for this rank in the step that fetches it, from the shapes of what travels;
-    for each variable of the plan, in its order, and last those that are for none of them alone."""
+    """Returns the bytes sent for this rank in the step that fetches the tensor: [variables + 1] (float64).
+
+    They are computed from the shapes of what is sent. There is one entry for each variable of the plan, in the plan's
+    order, and a last entry for bytes that belong to no single variable.
+    """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops, rewrite.tensor(rewrite.single.loss).op])
     sent = [one for one in rewrite.sent if one.tensor.op in step]
     totals = []
@@ -50,7 +53,7 @@ def _bytes(plan: Plan, sent: Sequence[Sent]) -> tf.Tensor:
 
 
 def _number(one: Sent) -> float | tf.Tensor:
-    """How many values are sent at a time; a number where that is known before the step."""
+    """Returns how many values are sent at a time, as a number if that is known before the step."""
     if one.values is not None:
         return one.values
     known = one.tensor.shape.num_elements()

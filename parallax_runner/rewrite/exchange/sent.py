@@ -1,4 +1,4 @@
-"""What travels in a step, and for which variable."""
+"""Records what is sent in a step, and for which variable."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import tensorflow.compat.v1 as tf
 
 @dataclass(frozen=True)
 class Sent:
-    """A step sends `tensor` `times` times for this rank; or of its values as many as `values` (a scalar, int32, where
-    only running tells).
+    """A step sends all values of `tensor`, or only `values` of them, `times` times for this rank.
 
-    `variable` is the one of the plan that this is for; None where it is for none, or for several at once. A gradient of
-    several variables is for the first of them.
+    `values` is a number, or a scalar tensor (int32) if it is known only at run time. `variable` is the variable of the
+    plan that the tensor is for, or None if it is for none or for several at once. A gradient of several variables is
+    for the first of them.
     """
 
     tensor: tf.Tensor

@@ -1,6 +1,6 @@
-"""In which dtype values are added up.
+"""Chooses the dtype in which values are summed.
 
-Neither TensorFlow's accumulators nor Horovod know bfloat16, and a sum of many addends would lose most of its 8 bits.
+Neither TensorFlow's accumulators nor Horovod support bfloat16, and a sum of many addends would lose most of its 8 bits.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ WIDER = {tf.bfloat16: tf.float32}
 
 
 def adding_dtype(dtype: tf.DType) -> tf.DType:
-    """What values of `dtype` are added up as."""
+    """Returns the dtype in which values of `dtype` are summed."""
     return WIDER.get(dtype, dtype)
 
 
 def to_add(tensor: tf.Tensor) -> tf.Tensor:
-    """The same values in the dtype in which they are added up."""
+    """Casts a tensor to the dtype in which it is summed."""
     wider = adding_dtype(tensor.dtype)
     return tensor if wider == tensor.dtype else tf.cast(tensor, wider)
 
 
 def added(total: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """A sum, or a mean, in the dtype of its addends."""
+    """Casts a sum or a mean back to the dtype of its addends."""
     return total if total.dtype == dtype else tf.cast(total, dtype)

@@ -1,1 +1,1 @@
-"""When exchanges leave, and which gradients share one."""
+"""Schedules exchanges: when they start, and which gradients share one."""

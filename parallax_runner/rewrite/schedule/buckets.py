@@ -1,6 +1,6 @@
-"""Which rows travel together between the ranks: what is there, or needed, at the same time.
+"""Chooses which rows travel together between the ranks: rows that are ready, or needed, at the same time.
 
-Rows that are needed first do not wait for others, and rows that are there first travel while others are computed.
+Rows that are needed first do not wait for others. Rows that are ready first travel while others are computed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from parallax_runner.graph.heavy_ops import heavy_ops
 from parallax_runner.rewrite.schedule.ready_order import in_ready_order
 from parallax_runner.rewrite.state import RankGradient, Rewrite
 
-# Less than this is not worth an exchange of its own.
+# Fewer bytes than this are not worth a separate exchange.
 SMALL_BYTES = 64_000
 
 
 def buckets_to_owners(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[RankGradient]]:
-    """Gradients that are ready at the same time, and small ones with the next that is not; in ready order."""
+    """Groups gradients that are ready at the same time, in ready order. Small gradients join the next large one."""
     buckets: dict[int, list[RankGradient]] = defaultdict(list)
     small: list[RankGradient] = []
     depth = 0
@@ -38,8 +38,11 @@ def buckets_to_owners(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> li
 def buckets_from_owners(
     rewrite: Rewrite, looked_up: Sequence[tuple[str, Sequence[tf.Operation]]], fetched: set[tf.Operation]
 ) -> list[list[int]]:
-    """Numbers of looked-up variables (the plan's name, and the ops that look up) whose rows are needed at the same
-    time, and small ones with some that are needed before; in order of need. `fetched` is what a step may compute."""
+    """Groups looked-up variables whose rows are needed at the same time, in the order in which they are needed.
+
+    Each entry of `looked_up` is the plan's name of a variable and the ops that look up its rows. The groups hold
+    indices of entries. Small entries join the group before them. `fetched` are the ops that a step may run.
+    """
     heavy = heavy_ops(fetched)
     computed_without = [
         len(heavy - edit.descendants([op.outputs[0] for op in ops], within=fetched)) for _, ops in looked_up
@@ -57,6 +60,6 @@ def buckets_from_owners(
 
 
 def _travelling_bytes(rewrite: Rewrite, variable: str) -> float:
-    """What the plan foresees for it, there and back; infinite where only running tells."""
+    """Returns the bytes that the plan predicts for a variable in both directions, or infinity if it predicts none."""
     (planned,) = [one for one in rewrite.plan.variables if one.name == variable]
     return math.inf if planned.sent_bytes_per_step is None else planned.sent_bytes_per_step

@@ -1,4 +1,4 @@
-"""Which gradients may leave in one exchange, since none of them waits for what another one updates."""
+"""Groups gradients that can share one exchange because none waits for an update by another."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 
 def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[RankGradient]]:
-    """`gradients` in sets, none of them empty, in the order in which they are computed.
+    """Splits `gradients` into non-empty sets, in the order in which they are computed.
 
-    An exchange waits for all that is in it: a train op of its own must not wait for another's gradients
-    (`SingleDeviceGraph.apart`), nor a gradient that is computed after an update for those that are computed from it.
+    An exchange waits for all gradients in it. So one train op must not wait for the gradients of another
+    (`SingleDeviceGraph.apart`), and a gradient that an update needs must not wait for gradients computed after that
+    update.
     """
     stages = _stages(rewrite)
     sets: dict[tuple[int, int], list[RankGradient]] = defaultdict(list)
@@ -24,7 +25,7 @@ def apart(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[list[Rank
 
 
 def _stages(rewrite: Rewrite) -> dict[str, int]:
-    """By gradient, how many exchanges must be over, one after the other, before it is computed."""
+    """Returns by gradient how many exchanges must finish, one after the other, before it is computed."""
     waits_for = {one.name: _awaited_by(rewrite, [one]) for one in rewrite.gradients} if _are_chained(rewrite) else {}
     stages = {one.name: 0 for one in rewrite.gradients}
     for name in TopologicalSorter(waits_for).static_order():
@@ -33,12 +34,13 @@ def _stages(rewrite: Rewrite) -> dict[str, int]:
 
 
 def _are_chained(rewrite: Rewrite) -> bool:
-    """Whether any gradient waits for another's update: told once for all, since few models have such a one."""
+    """Returns whether any gradient waits for another's update. Few models have that, so all gradients are checked at
+    once."""
     return bool(_awaited_by(rewrite, rewrite.gradients))
 
 
 def _awaited_by(rewrite: Rewrite, gradients: Sequence[RankGradient]) -> list[str]:
-    """The gradients that go into ops of the update region for which one of `gradients` waits."""
+    """Returns the gradients that are read by update ops for which one of `gradients` waits."""
     before = edit.ancestors(tensor.op for one in gradients for tensor in one.tensors)
     updating = edit.ancestors(rewrite.region & before)
     return [one.name for one in rewrite.gradients if one.values.op in updating]

@@ -1,4 +1,4 @@
-"""The order in which gradients are ready while a backward pass runs, so that early ones can travel meanwhile."""
+"""Orders gradients by when a backward pass has them ready, so that early ones can travel meanwhile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from parallax_runner.rewrite.state import RankGradient
 
 
 def in_ready_order(gradients: Iterable[RankGradient]) -> list[tuple[int, RankGradient]]:
-    """Gradients with how many heavy ops each waits for, the earliest first; the same on all ranks."""
+    """Returns each gradient with the number of heavy ops that it waits for, earliest first. All ranks get the same
+    order."""
     waits_for = [(len(heavy_ops(edit.ancestors([one.values.op]))), one) for one in gradients]
     return sorted(waits_for, key=lambda pair: pair[0])

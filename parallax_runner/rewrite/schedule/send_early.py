@@ -1,7 +1,8 @@
-"""Pass: gradients leave before what does not need them is computed, so that they travel meanwhile.
+"""Pass: send gradients before unrelated ops are computed, so that they travel meanwhile.
 
-TensorFlow runs what became ready last first: the softmax's gradient is ready before the backward pass through an LSTM,
-and with one thread would be merged and sent after it, as the gradients of the last layers would be after all layers'.
+TensorFlow first runs the ops that became ready last. The softmax's gradient is ready before the backward pass through
+an LSTM, but with one thread it would be merged and sent after that pass. In the same way, the gradients of the last
+layers would be sent after those of all other layers.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.state import Rewrite
 
 LOOP = "Enter"  # an op in such a loop must not wait for one outside
-COLLECTIVE = "Horovod"  # what types of ops begin with
-BRANCH = "Switch"  # behind it an op may not run, and then nor would one that waits for it
+COLLECTIVE = "Horovod"  # prefix of op types
+BRANCH = "Switch"  # an op after it may not run, and then an op that waits for that op would not run either
 
 
 @rewrite_pass(reads=["train_op", "step_ops", "sent"])
 def send_early(rewrite: Rewrite) -> None:
-    """Lets the first heavy ops that a departing gradient does not need wait until it is ready to leave.
+    """Makes the first heavy ops that a departing gradient does not need wait until the gradient is ready to leave.
 
-    In the order in which gradients depart: an op waits only for those that depart before any that needs it, so nothing
-    waits for itself. Replicas of one worker are left alone: one of them would wait for another.
+    An op waits only for gradients that depart before every gradient that needs the op, so no op waits for itself. The
+    pass does nothing for several replicas of one worker, since one replica would wait for another.
     """
     single = rewrite.single
     parts: dict[int, set[tf.Operation]] = defaultdict(set)
@@ -35,16 +36,16 @@ def send_early(rewrite: Rewrite) -> None:
     if rewrite.plan.replicas_per_worker > 1 or any(op.type == LOOP for op in backward):
         return
     outputs = [single.loss, *single.fetched_in_validation, *single.losses]
-    # What is also computed where nothing is trained must not wait for a gradient.
+    # Ops that also run without training must not wait for a gradient.
     forward = edit.ancestors(rewrite.tensor(name).op for name in outputs)
     for number, part in sorted(parts.items()):
-        # Nor what another part of the variables is trained with.
+        # Neither must ops that train another part of the variables.
         elsewhere = edit.ancestors(op for other in parts if other != number for op in parts[other])
         _let_wait(rewrite, number, edit.ancestors(part), forward | elsewhere)
 
 
 def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: set[tf.Operation]) -> None:
-    """In what makes the gradients of one part; ops of `never` do not wait."""
+    """Adds the waits among the ops that compute the gradients of one part. Ops of `never` do not wait."""
     later = heavy_ops(backward) - never
     for needed, departing in _departures(rewrite, part, backward):
         later -= needed
@@ -60,7 +61,8 @@ def _let_wait(rewrite: Rewrite, part: int, backward: set[tf.Operation], never: s
 
 
 def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) -> list[tf.Tensor]:
-    """What departs, and what else a collective that sends it reads and can have by then: how much is for each rank."""
+    """Returns the departing tensors and the other inputs that their collectives can have by then, such as row
+    counts."""
     sending = {tensor.name: tensor for tensor in departing}
     for op in (op for tensor in departing for op in _sent_by(tensor)):
         sending |= {tensor.name: tensor for tensor in op.inputs if heavy_ops(edit.ancestors([tensor.op])) <= needed}
@@ -68,23 +70,24 @@ def _inputs_of_sending(departing: list[tf.Tensor], needed: set[tf.Operation]) ->
 
 
 def _hand_on(tensor: tf.Tensor) -> None:
-    """Has what reads a tensor taken up before the ops that wait for it.
+    """Makes the readers of a tensor run before the ops that wait for it.
 
-    TensorFlow's executor goes on with what is cheap among the ops that became ready, and leaves what takes time for
-    when that chain ends. Behind one more cheap op, sending is part of the chain.
+    Among the ops that become ready, TensorFlow's executor continues with a cheap one, and starts expensive ops when
+    that chain ends. With one more cheap op, the ops that send the tensor become part of that chain.
     """
     with tensor.graph.control_dependencies(None), tensor.graph.device(tensor.op.device):
-        handed_on = tf.ensure_shape(tensor, tensor.shape)  # TensorFlow takes an Identity out again
+        handed_on = tf.ensure_shape(tensor, tensor.shape)  # TensorFlow would remove an Identity
     edit.reconnect(tensor, handed_on, where=lambda op: op is not handed_on.op)
 
 
 def _departures(
     rewrite: Rewrite, part: int, backward: set[tf.Operation]
 ) -> list[tuple[set[tf.Operation], list[tf.Tensor]]]:
-    """What a step hands over at a time of one part of the variables, and the heavy ops that it needs; that of fewest
-    first.
+    """Returns the tensors of one part of the variables that a step sends at the same time, with the heavy ops they
+    need.
 
-    For a collective all that it sends, a bucket of dense gradients or of rows; for a server a sparse gradient.
+    The entry with the fewest heavy ops comes first. An entry is all that one collective sends (a bucket of dense
+    gradients or of rows), or a sparse gradient that goes to a server.
     """
     step = edit.ancestors([rewrite.train_op, *rewrite.step_ops])
     together: dict[tf.Operation, dict[str, tf.Tensor]] = defaultdict(dict)
@@ -104,12 +107,12 @@ def _departures(
 
 
 def _sent_by(tensor: tf.Tensor) -> list[tf.Operation]:
-    """The collectives that read it."""
+    """Returns the collectives that read a tensor."""
     return [op for op in tensor.consumers() if op.type.startswith(COLLECTIVE)]
 
 
 def _answers(op: tf.Operation, backward: set[tf.Operation]) -> bool:
-    """Whether an op is an exchange that a gradient has been through: computing must not wait for what comes of it."""
+    """Returns whether an op is an exchange that a gradient has gone through. Computing must not wait for its result."""
     return op.type.startswith(COLLECTIVE) and op not in backward
 
 

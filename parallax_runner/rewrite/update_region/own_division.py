@@ -1,4 +1,4 @@
-"""What a shard's copy reads of an op that divides slices as Keras does (analysis/update_region/slice_division.py)."""
+"""Inputs of a shard's copy of an op that divides slices as Keras does (analysis/update_region/slice_division.py)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Va
 
 
 def own_inputs(division: SliceDivision, inputs: Sequence[Value], number: int) -> dict[int, tf.Tensor]:
-    """The inputs of the copy for shard `number`, by their places: the shard's own rows decide what it does.
+    """Returns the inputs of the copy for shard `number`, by input index.
 
-    Keras' branch for a divisor with zeros fails for slices without rows, which a shard may have though the whole has
-    none. There one of the rows that get 0 / 0 anyway stands in the slices, as a row of zeros.
+    The shard's own rows decide which branch the copy takes. Keras' branch for a divisor with zeros fails for slices
+    without rows. A shard may have no rows although the whole has some. The slices then get a row of zeros for one of
+    the rows whose result is 0 / 0 anyway.
     """
     rows, ids, is_zero = (_part(inputs[at], number) for at in (division.rows, division.ids, division.is_zero))
     value, shape = inputs[division.rows], inputs[division.shape]

@@ -1,9 +1,9 @@
-"""Runs the update region on sharded values: what concerns one shard's rows is done where the shard is.
+"""Runs the update region on sharded values, with work on a shard's rows placed where the shard is.
 
-The region's ops are visited in order with the values their inputs have. The rules of analysis/update_region say which
-ops are copied once a shard, onto its server, and of which sums each shard has a part; an update op becomes one on each
-shard. Any other op stays where it was and gets the rows brought together. Ops made for servers are the chief's to run;
-of variables that are spread over the ranks each rank makes the copies for its own rows, and runs them.
+The region's ops are visited in order, with the values of their inputs. The rules of analysis/update_region say which
+ops are copied to each shard's device, and which sums are split into a partial sum for each shard. An update op becomes
+one op on each shard. Any other op stays where it was and reads the joined rows. The chief runs the ops on servers. For
+variables that are spread over the ranks, each rank makes and runs the copies for its own rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Va
 
 SCATTER = "ResourceScatter"
 BY_IDS = ("ResourceSparseApply", SCATTER)
-# What ops that update by ids call the ids and what is for each of them.
+# The names that updates by ids give to the input with the ids and to the input with a row for each id.
 IDS, ROWS = ("indices",), ("grad", "updates")
 # The input of UnsortedSegmentSum that says how many rows to make.
 NUM_SEGMENTS = 2
@@ -53,11 +53,12 @@ NUM_SEGMENTS = 2
 
 @dataclass
 class ShardedUpdate:
-    """What the visit has found so far.
+    """A visit of the update region, and its results so far.
 
-    `values` by tensor name where it is not the tensor itself, which are the aggregates of gradients at first; `copies`
-    the ops that stand for an op of the region; `server_ops` all copies; `crossings` the Identity ops through which
-    values leave the servers, and of which variable. `behind` has for an op the variables whose aggregates it waits for.
+    `values` maps a tensor name to its value, if that is not the tensor itself. At first it holds the aggregates of
+    gradients. `copies` maps an op of the region to the ops that replace it. `server_ops` are all copies on servers.
+    `crossings` maps each Identity op through which a value leaves the servers to its variable. `behind` maps an op to
+    the variables whose aggregates it waits for.
     """
 
     rewrite: Rewrite
@@ -81,7 +82,7 @@ class ShardedUpdate:
                 self._visit(op)
 
     def visit_observers(self) -> None:
-        """Visits the ops outside the region that read what it makes of gradients: they too are to see aggregates."""
+        """Visits the ops outside the region that read its results, so that they see aggregated gradients too."""
         self.observers = frozenset(map(self.rewrite.op, self.rewrite.single.observers))
         for op in edit.in_order(set(self.observers)):
             self._visit(op)
@@ -125,7 +126,7 @@ class ShardedUpdate:
         return how if op.type in ON_IDS and isinstance(operands[0].content, Ids) else None
 
     def _owner(self, op: tf.Operation) -> Placement | None:
-        """Where the variable is that an op reads or writes, if it is placed."""
+        """Returns the placement of the variable that an op reads or writes, or None if the variable is not placed."""
         name = self._placed_handle(op)
         return None if name is None else self.rewrite.placements[name]
 
@@ -143,8 +144,11 @@ class ShardedUpdate:
         is_made: bool = False,
         given: Sequence[dict[int, tf.Tensor]] = (),
     ) -> None:
-        """One copy a shard; `is_made`: the outputs are made of lists of rows alone. `given` are inputs of the copies,
-        by their places, which are not the shards' parts of what the op reads."""
+        """Makes one copy of `op` for each shard.
+
+        With `is_made`, the outputs are made from lists of rows alone. `given` are the copies' inputs, by input index,
+        that are not the shards' parts of the op's own inputs.
+        """
         copies = []
         for number, shard in enumerate(placement.shards):
             own = given[number] if given else {}
@@ -168,8 +172,11 @@ class ShardedUpdate:
             self.values[output.name] = ShardedValue(parts, placement, content, origin)
 
     def _before_write(self, op: tf.Operation, placement: Placement, number: int) -> list[tf.Operation]:
-        """What a write must wait for that no gradient leads to (weight decay): the aggregate of the variable's own
-        gradient is there when all ranks have read the rows that this step computes with."""
+        """Returns what a write must wait for if it does not depend on a gradient (weight decay).
+
+        It waits for the aggregate of the variable's own gradient. That exists only when all ranks have read the rows
+        that this step computes with.
+        """
         if not is_write(op) or placement.variable in self.behind[op]:
             return []
         own = (value for value in self.aggregates.values() if value.placement.variable == placement.variable)
@@ -184,7 +191,7 @@ class ShardedUpdate:
         contents: Sequence[Content],
         given: dict[int, tf.Tensor],
     ) -> list[tf.Tensor]:
-        """What the copy for shard `number` reads."""
+        """Returns the inputs of the copy for shard `number`."""
         found = given
         if placement.is_cut and op.type.startswith(BY_IDS):
             found = self._by_ids(op, inputs, placement, number)
@@ -198,7 +205,7 @@ class ShardedUpdate:
         ]
 
     def _part(self, op: tf.Operation, tensor: tf.Tensor, value: Value, placement: Placement, number: int) -> tf.Tensor:
-        """What the copy for shard `number` reads in place of `tensor`, which is no list of rows by their ids."""
+        """Returns what the copy for shard `number` reads instead of `tensor`, which is not a list of rows by ids."""
         if tensor.op.name in self.rewrite.placements:
             return self.rewrite.placements[tensor.op.name].shards[number].handle
         if isinstance(value, ShardedValue):
@@ -211,7 +218,7 @@ class ShardedUpdate:
         return self._sent(rows, placement)
 
     def _by_ids(self, op: tf.Operation, inputs: list[Value], placement: Placement, number: int) -> dict[int, tf.Tensor]:
-        """What the copy of an update by ids for shard `number` reads of the ids and the rows, by input."""
+        """Returns the ids and rows that the copy of an update by ids reads for shard `number`, by input index."""
         names = [argument.name for argument in op.op_def.input_arg]
         (ids_at,) = (at for at, name in enumerate(names) if name in IDS)
         (rows_at,) = (at for at, name in enumerate(names) if name in ROWS)
@@ -224,7 +231,7 @@ class ShardedUpdate:
             elif _is_beside(rows, own_ids):
                 return {ids_at: own_ids.parts[number], rows_at: rows.parts[number]}
         all_ids, all_rows = (self.whole(each) if isinstance(each, ShardedValue) else each for each in (ids, rows))
-        flat_ids = tf.reshape(all_ids, [-1])  # an accumulator's have no known rank
+        flat_ids = tf.reshape(all_ids, [-1])  # ids from an accumulator have no known rank
         is_here, places = _in_shard(flat_ids, placement.shards[number])
         if all_rows.shape.rank != 0:
             row_shape = [dim.size for dim in op.inputs[0].op.get_attr("shape").dim[1:]]
@@ -235,13 +242,14 @@ class ShardedUpdate:
         return {ids_at: self._sent(tf.cast(places, all_ids.dtype), placement), rows_at: own_rows}
 
     def _sent(self, tensor: tf.Tensor, placement: Placement) -> tf.Tensor:
-        """The same tensor, counted as sent if it goes to a server."""
+        """Returns the same tensor, counted as sent if it goes to a server."""
         if placement.is_on_servers:
             self.rewrite.sent.append(Sent(tensor, 1, placement.variable))
         return tensor
 
     def _look_up(self, op: tf.Operation, inputs: list[Value], placement: Placement) -> None:
-        """Rows of a placed variable, by a gradient's own ids where they are, or by any others through the worker."""
+        """Looks up rows of a placed variable: on each shard by a gradient's own ids, or through the worker by other
+        ids."""
         ids = inputs[1]
         if isinstance(ids, ShardedValue) and isinstance(ids.content, Ids) and ids.is_ids_in(placement):
             self._copy(op, inputs, placement, contents=[Rows(ids.content.of)])
@@ -249,17 +257,17 @@ class ShardedUpdate:
         self._replace(op.outputs[0], self._looked_up(op, ids, placement))
 
     def _looked_up(self, op: tf.Operation, ids: Value, placement: Placement) -> tf.Tensor:
-        """Rows of a placed variable by ids that are whole, on the worker."""
+        """Looks up rows of a placed variable on the worker, by the ids of all shards."""
         all_ids = self.whole(ids) if isinstance(ids, ShardedValue) else ids
         return placement.look_up(self, op, all_ids)
 
     def _replace(self, output: tf.Tensor, value: tf.Tensor) -> None:
-        """Lets the region read `value` for the output of an op."""
+        """Makes the region read `value` instead of the output of an op."""
         self.values[output.name] = value
         edit.reconnect(output, value, where=(self.rewrite.region | self.observers).__contains__)
 
     def _pass_on(self, op: tf.Operation, inputs: list[Value]) -> None:
-        """Each output is the input at the same place, which need not be brought together with the others."""
+        """Replaces each output by the input with the same index. The inputs need not be joined."""
         self.copies[op] = []
         for output, value in zip(op.outputs, inputs, strict=True):
             if isinstance(value, ShardedValue):
@@ -278,7 +286,7 @@ class ShardedUpdate:
             self._replace(op.outputs[0], placement.total(self, op, parts))
 
     def _answer(self, op: tf.Operation, parts: list[tf.Tensor], placement: Placement) -> tf.Tensor:
-        """What all shards' answers say together: how many of them say what decides is a sum."""
+        """Combines the answers of all shards, by a sum that counts the deciding answers."""
         decides = op.type == "Any"
         counts = []
         for shard, part in zip(placement.shards, parts, strict=True):
@@ -291,7 +299,7 @@ class ShardedUpdate:
         return answer
 
     def _divide(self, op: tf.Operation, inputs: list[Value], how: Divides) -> None:
-        """Each shard for itself; the last output is the shape of the whole."""
+        """Copies the op to each shard. The last output is the shape of the whole."""
         rows, shape = inputs[how.division.rows], inputs[how.division.shape]
         assert isinstance(rows, ShardedValue) and isinstance(shape, tf.Tensor)
         given = [own_inputs(how.division, inputs, number) for number in range(len(rows.placement.shards))]
@@ -309,14 +317,14 @@ class ShardedUpdate:
             edit.set_control_inputs(op, self.controls_of(op))
 
     def whole(self, value: ShardedValue) -> tf.Tensor:
-        """The value as one tensor on the worker."""
+        """Returns the value as one tensor on the worker."""
         if value not in self.joined:
             is_made = value.origin is not None
             self.joined[value] = self._made_whole(value.origin) if is_made else value.placement.join(self, value)
         return self.joined[value]
 
     def _made_whole(self, origin: tf.Tensor) -> tf.Tensor:
-        """What stands in a list that the model has made: its own op, of what it reads as one tensor."""
+        """Returns a list of rows that the model has made, by running the model's own op on whole inputs."""
         op = origin.op
         inputs = [self.values.get(tensor.name, tensor) for tensor in op.inputs]
         owner = self._owner(op)
@@ -327,8 +335,10 @@ class ShardedUpdate:
         return self._looked_up(op, inputs[1], owner)
 
     def by_ascending_id(self, rows: ShardedValue) -> tf.Tensor:
-        """Where the rows of ascending ids stand among those that come from rank 0, rank 1, … or from the servers of
-        shard 0, shard 1, …"""
+        """Returns the places of the rows in ascending order of ids.
+
+        The places refer to the concatenation of rank 0, rank 1, … or of shard 0, shard 1, …
+        """
         assert isinstance(rows.content, OfList)
         wanted = Ids(rows.content.of)
         ids = next(each for each in self.values.values() if isinstance(each, ShardedValue) and each.content == wanted)
@@ -337,7 +347,7 @@ class ShardedUpdate:
         return self.orders[ids]
 
     def cross(self, tensor: tf.Tensor, variable: str, name: str) -> tf.Tensor:
-        """A tensor of servers on the worker; whoever follows the chief receives it there."""
+        """Brings a tensor from servers to the worker. The other ranks receive it there from the chief."""
         with tf.name_scope(f"from_servers/{name}/"):
             crossing = tf.identity(tensor)
         self.crossings[crossing.op] = variable
@@ -345,11 +355,12 @@ class ShardedUpdate:
         return crossing
 
     def controls_of(self, op: tf.Operation) -> list[tf.Operation]:
-        """Control inputs of an op that stays on the worker: in place of copied ops all their copies."""
+        """Returns the control inputs of an op that stays on the worker. All copies replace a copied op."""
         return self._controls(op, 0, 0)
 
     def _controls(self, op: tf.Operation, number: int, shards: int) -> list[tf.Operation]:
-        """Control inputs of `op` as they are now: of a copied op its copies, or only the copy for the same shard."""
+        """Returns the control inputs of `op` now. The copies replace a copied op, or only the copy for the same shard
+        does."""
         controls: list[tf.Operation] = []
         for control in op.control_inputs:
             copies = self.copies.get(control, [control])
@@ -362,8 +373,11 @@ class ShardedUpdate:
 
 
 def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
-    """Whether an output is made of nothing but lists that the model has made: of all rows also what reads a variable is
-    no such thing, since its rows have an order of their own."""
+    """Returns whether an output is made only from lists of rows that the model has made.
+
+    An output with all rows does not count if it also depends on a read of the variable, whose rows have their own
+    order.
+    """
     sharded = [value for value in inputs if isinstance(value, ShardedValue)]
     if isinstance(content, OfList):
         return any(value.origin is not None for value in sharded if isinstance(value.content, OfList))
@@ -371,12 +385,12 @@ def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
 
 
 def _is_beside(rows: ShardedValue, ids: ShardedValue) -> bool:
-    """Whether the parts of `rows` are the rows whose ids `ids` are."""
+    """Returns whether `ids` are the ids of `rows`, part by part."""
     assert isinstance(ids.content, Ids)
     return rows.placement.layout == ids.placement.layout and rows.content == Rows(ids.content.of)
 
 
 def _in_shard(ids: tf.Tensor, shard: Shard) -> tuple[tf.Tensor, tf.Tensor]:
-    """Which of any ids [n] are of a shard's rows, and the places of those in it."""
+    """Tells which of `ids` [n] are of a shard's rows, and returns the places of these rows in the shard."""
     is_here = tf.equal(ids % shard.step, shard.offset)
     return is_here, shard.places_of(tf.boolean_mask(ids, is_here))

@@ -1,4 +1,4 @@
-"""A tensor that is spread over servers, or over the ranks, in the way of a placed variable's rows."""
+"""A tensor that is spread over servers or ranks like the rows of a placed variable."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from parallax_runner.rewrite.placement import Placement
 
 @dataclass(frozen=True, eq=False)
 class ShardedValue:
-    """`parts[k]` is where shard k of `placement` is; of what is spread over the ranks each sees its own part alone.
+    """A tensor in parts, with `parts[k]` on the device of shard k of `placement`.
 
-    Only values with one `content` and one layout can be combined part by part. `origin` is the tensor that the parts
-    stand for, where it is of a list that the model has made: only the model's own ops know its order. Without it, rows
-    are in the order of ascending ids.
+    If it is spread over the ranks, each rank sees only its own part. Only values with the same `content` and layout can
+    be combined part by part. If the parts are of a list that the model has made, `origin` is the tensor that they
+    replace: only the model's own ops know the order of its rows. Without `origin`, rows are in ascending order of ids.
     """
 
     parts: tuple[tf.Tensor, ...]
@@ -32,7 +32,7 @@ class ShardedValue:
         return Operand(self.parts[0].shape, self.content, self.placement.layout, self.placement.all_rows)
 
     def is_ids_in(self, placement: Placement) -> bool:
-        """Whether the parts are ids of rows of the placement's shards."""
+        """Returns whether the parts are ids of rows of the placement's shards."""
         return isinstance(self.content, Ids) and self.placement.layout == placement.layout
 
 

@@ -1,4 +1,4 @@
-"""Copies a checkpoint that waits in a run's outbox to the artifacts of its MLflow run."""
+"""Copies a checkpoint from a run's outbox to the artifacts of its MLflow run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ARTIFACT_FOLDER = "checkpoints"
 def send(
     client: MlflowClient, run_id: str, fields: Mapping[str, Any], logged_models: LoggedModels | None = None
 ) -> None:
-    """Moves `fields["folder"]`, which holds one checkpoint, to `checkpoints/` under its own name, and makes a logged
-    model of it.
+    """Moves the folder `fields["folder"]`, which holds one checkpoint, to `checkpoints/` in the artifacts, and adds a
+    logged model for it.
 
-    A folder that is not there any more has been sent.
+    Does nothing if the folder does not exist: it has been sent already.
     """
     folder = Path(fields["folder"])
     if folder.is_dir():

@@ -1,4 +1,5 @@
-"""Which MLflow run a job records into: its directory's own, that of the run it resumes from, or a new one."""
+"""Chooses the MLflow run that a job records into: that of its directory, that of the run it resumes from, or a new
+one."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ from parallax_runner.track.tracker import Start
 
 @dataclass(frozen=True)
 class Continuation:
-    """`goes_on`: the directory's present journal and MLflow run go on. `continues`: the MLflow run of another
-    directory that does, if it has not finished, and `continues_journal` who wrote it there, None if nobody knows.
-    `resumed_from`: what a new run names in a tag."""
+    """The MLflow run that a job records into. If `goes_on` is set, the job appends to the directory's latest journal
+    and its MLflow run. `continues` is the MLflow run of another directory to continue, unless that run has finished;
+    `continues_journal` is the id of the journal that wrote it, or None if unknown. `resumed_from` is what a new run
+    names in a tag."""
 
     goes_on: bool = False
     continues: str | None = None
@@ -26,9 +28,9 @@ class Continuation:
 
 
 def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool = False) -> Continuation:
-    """Settles what a job that starts from `start` (None: from nothing) continues in the store `uri`.
+    """Returns what a job that starts from `start` (None: without a checkpoint) continues in the store `uri`.
 
-    Jobs of a sweep may all start from one checkpoint, and its run is not for all of them.
+    A job of a sweep never continues the run of another directory, since all jobs may start from one checkpoint.
     """
     if start is None:
         return Continuation()
@@ -39,9 +41,9 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
         if _uri_of(present[-1]) == masked_uri(uri):
             return Continuation(goes_on=True)
         return Continuation(resumed_from=start.run_id or str(start.checkpoint))
-    # Where checkpoints are written unless ckpt.dir says otherwise.
+    # The run directory, unless ckpt.dir moved the checkpoints elsewhere.
     source = start.checkpoint.parent.parent
-    # A checkpoint that was written before MLflow answered names no run; its directory may by now.
+    # A checkpoint that was written before MLflow answered names no run, but its directory may.
     run_id = start.run_id or read_run_id(source)
     if run_id is None:
         return Continuation(resumed_from=str(start.checkpoint))
@@ -51,7 +53,7 @@ def continuation(run_dir: Path, uri: str, start: Start | None, *, in_sweep: bool
 
 
 def _uri_of(journal: Path) -> str | None:
-    """None where a driver was killed before it had written the first line."""
+    """Returns None if the driver was killed before it wrote the first line."""
     try:
         return masked_uri(journals.read_header(journal).uri)
     except ConfigError:
@@ -64,12 +66,13 @@ def _is_elsewhere(source: Path, uri: str, run_id: str) -> bool:
 
 
 def _has_unsent(source: Path) -> bool:
-    """Whether the directory's journals hold entries that would come after those of whoever goes on with its run."""
+    """Tells whether the directory's journals have unsent entries. They would arrive after the entries of a job that
+    continues the run."""
     return any(unsent(path) for path in journals.begun(source))
 
 
 def _is_going_on(source: Path) -> bool:
-    """Whether a driver still works in the directory; its run is not for two."""
+    """Tells whether a driver is still working in the directory. Two drivers must not write to one run."""
     if not journals.journals(source):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Makes a data set an input of a run, as MLflow shows it under «Datasets»."""
+"""Makes a data set an input of a run, which MLflow shows under "Datasets"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTEXT_TAG = "mlflow.data.context"
 
 
 def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
-    """Adds the data set of a journal's entry; one with the same name and digest is there once."""
+    """Adds the data set of a journal entry. MLflow keeps one data set per name and digest."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     tensors = [
@@ -23,7 +23,7 @@ def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
     dataset = Dataset(
         name=fields["name"],
         digest=fields["digest"],
-        # MLflow's kind of source that is made by code; its tags are free.
+        # MLflow's source type for generated data; it accepts arbitrary tags.
         source_type="code",
         source=json.dumps({"tags": {key: str(value) for key, value in fields["source"].items()}}),
         schema=json.dumps({"mlflow_tensorspec": {"features": json.dumps(tensors), "targets": None}}),
@@ -33,5 +33,5 @@ def send(client: MlflowClient, run_id: str, fields: Mapping[str, Any]) -> None:
 
 
 def _batch_shape(feature: Mapping[str, Any]) -> list[int]:
-    """-1 where a size is not known, as a ragged one."""
+    """Returns the shape of a batch, with -1 for each unknown size."""
     return [-1 if size is None else size for size in (None, *feature["shape"])]

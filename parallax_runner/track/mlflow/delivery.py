@@ -1,7 +1,7 @@
-"""Brings one journal to its MLflow run, batch by batch: nothing is lost, and nothing is doubled.
+"""Sends one journal to its MLflow run, batch by batch, without losing or duplicating entries.
 
-The position reached is kept beside the journal, and written after the store has acknowledged: what a crash in between
-sends again is the same points, parameters and tags, which the store takes as one.
+A file beside the journal holds the position reached. It is written after the store has acknowledged a batch. After a
+crash in between, the same points, parameters and tags are sent again, and the store keeps them once.
 """
 
 from __future__ import annotations
@@ -48,39 +48,39 @@ log = logging.getLogger(__name__)
 POINTS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
-# Metrics that belong to no step: a run that goes on counts them from where it was.
+# Metrics without a step. A continued run numbers them from where the earlier run stopped.
 SAMPLES = "system/"
 COPY_PAUSE_SECS = 0.5
-# Each has a module of its name.
+# Each event has a module of the same name.
 EVENTS = ("checkpoint", "model")
 _TOGETHER = ("metrics", "params", "tags")
 
 
 class Busy(Exception):
-    """Another process sends this journal at this moment."""
+    """Another process is sending this journal."""
 
 
 @dataclass
 class Batch:
-    """Entries that go in one call, and the position behind the last of them."""
+    """Entries that are sent in one call, and the byte position after the last one."""
 
     entries: list[dict[str, Any]] = field(default_factory=list)
     end: int = 0
 
     def count(self, kind: str) -> int:
-        """Points, parameters or tags in it."""
+        """Returns the number of points, parameters or tags in the batch."""
         return sum(len(entry[kind]) for entry in self.entries if entry["kind"] == kind)
 
 
 def sent_path(path: Path) -> Path:
-    """Where the position in a journal stands."""
+    """Returns the path of the file that holds the position reached in a journal."""
     return path.with_suffix(".sent")
 
 
 class Delivery:
-    """One journal on its way. Only one process at a time has one open: use as a context manager. Raises Busy.
+    """Sends one journal. Use as a context manager, which raises Busy if another process is sending the journal.
 
-    `header` has the whole address of the store, which the journal itself may have without its password.
+    `header` has the store's address with its password; the journal has it without the password.
     """
 
     def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
@@ -89,7 +89,7 @@ class Delivery:
         self._offset, self._opened = _read_position(path, self.header)
         self._run: StoreRun | None = None
         self._lock, self._warned = -1, False
-        # Of checkpoints that were sent: their steps, with the data sets of that time. Then what was sent last.
+        # The steps of the checkpoints sent, with the data sets at that time; then the latest data sets and points.
         self._models: dict[int, Datasets] = {}
         self._datasets: Datasets | None = None
         self._last_points: dict[str, Point] = {}
@@ -101,7 +101,7 @@ class Delivery:
         except BlockingIOError:
             os.close(self._lock)
             raise Busy(f"{self.path} is being sent by another process") from None
-        # Another process may have come further before the lock was ours.
+        # Another process may have sent more before this one got the lock.
         self._offset, self._opened = _read_position(self.path, self.header)
         return self
 
@@ -110,11 +110,11 @@ class Delivery:
 
     @property
     def opened(self) -> Opened | None:
-        """The store's run, None while it is not known."""
+        """The store's run, or None while it is unknown."""
         return self._opened
 
     def send_next(self) -> bool:
-        """Sends one batch; False if there was nothing to send. Raises OutOfReach and Refused."""
+        """Sends one batch. Returns False if there was nothing to send. Raises OutOfReach and Refused."""
         batch = next_batch(self.path, self._offset)
         if not batch.entries:
             return False
@@ -128,9 +128,9 @@ class Delivery:
         return True
 
     def send_all(self) -> int:
-        """Sends what there is; returns the number of entries that were. Raises OutOfReach and Refused.
+        """Sends all entries that the journal has and returns their number. Raises OutOfReach and Refused.
 
-        A file that cannot be copied is tried again until the store's run gives it up.
+        Retries a file that cannot be copied until the StoreRun gives up.
         """
         count = unsent(self.path, self.header)
         while True:
@@ -138,7 +138,7 @@ class Delivery:
                 if not self.send_next():
                     return count
             except CopyFailed as error:
-                log.info("%s: a copy has failed, it is tried again: %s", self.path, error)
+                log.info("%s: cannot copy a file, trying again: %s", self.path, error)
                 time.sleep(COPY_PAUSE_SECS)
 
     def _ready(self) -> StoreRun:
@@ -157,7 +157,7 @@ class Delivery:
         return self._run
 
     def _check_all(self) -> None:
-        """Raises Refused where an entry of another user's that is yet to be sent names something outside of the run's
+        """Raises Refused if the journal belongs to another user and an unsent entry names a path outside the run's
         folder."""
         if not is_foreign(self.path):
             return
@@ -169,7 +169,7 @@ class Delivery:
                     raise self._refused(error) from error
 
     def _refused(self, error: Outside) -> Refused:
-        return Refused(f"{error}: {self.path} belongs to another user, and is not sent")
+        return Refused(f"{error}: {self.path} belongs to another user, so it is not sent")
 
     def _paths_of(self, entry: Mapping[str, Any]) -> dict[str, Path]:
         if entry["kind"] == "artifact":
@@ -179,7 +179,7 @@ class Delivery:
         return {key: inside(self._run_dir, name) for key, name in entry["fields"].items()}
 
     def _has_successor(self) -> bool:
-        """Whether a later run has begun in the directory."""
+        """Tells whether a later run has begun in the directory."""
         return self.path != journals.begun(self.path.parent)[-1]
 
     def _parent_run_id(self) -> str | None:
@@ -197,9 +197,9 @@ class Delivery:
         run_id.replace_json(sent_path(self.path), fields)
 
     def _send_singly(self, run: StoreRun, entries: list[dict[str, Any]], error: EntryRefused) -> None:
-        """One entry that the store refuses costs none of its neighbours."""
+        """Sends entries one at a time, so that an entry that the store refuses does not affect the others."""
         if len(entries) == 1:
-            log.warning("MLflow run %s does not take %s: %s", run.opened.run_id, _short(entries[0]), error)
+            log.warning("MLflow run %s refuses the entry %s: %s", run.opened.run_id, _short(entries[0]), error)
             return
         for entry in entries:
             try:
@@ -231,8 +231,8 @@ class Delivery:
                 self._log_of_models(run, list(self._last_points.values()))
 
     def _log_of_models(self, run: StoreRun, points: Iterable[Point]) -> None:
-        """While the run goes on: numbers of the very step of a checkpoint. At the end all are looked through again,
-        since this process may not have seen them all."""
+        """Adds points to the logged models of their steps during a run. When the run ends, all points are read again,
+        since this process may not have seen all of them."""
         found = quality(points)
         self._last_points |= {point.key: point for point in found}
         for step in sorted(self._models.keys() & {point.step for point in found}):
@@ -244,12 +244,12 @@ class Delivery:
         return self._datasets
 
     def _log_of_model(self, run: StoreRun, step: int, points: list[Point], datasets: Datasets) -> None:
-        """What the store refuses of it costs nothing else."""
+        """Adds points to the logged model of a step. A refusal by the store is only logged."""
         try:
             if points:
                 run.log_of_model(step, points, datasets)
         except EntryRefused as error:
-            log.warning("MLflow run %s: the model of step %d gets no metrics: %s", run.opened.run_id, step, error)
+            log.warning("MLflow run %s: cannot add metrics to the model of step %d: %s", run.opened.run_id, step, error)
 
     def _send_files(self, run: StoreRun, entry: Mapping[str, Any]) -> None:
         paths: dict[str, Path] = {}
@@ -268,7 +268,7 @@ class Delivery:
             check_contents(path, self._run_dir)
         if entry["kind"] == "event":
             if entry["event"] not in EVENTS:
-                raise EntryRefused(f"this version knows no event {entry['event']!r}, only {', '.join(EVENTS)}")
+                raise EntryRefused(f"unknown event {entry['event']!r}: expected one of {', '.join(EVENTS)}")
             run.log_event(entry["event"], {key: str(path) for key, path in paths.items()})
         else:
             path = paths["path"]
@@ -282,13 +282,14 @@ class Delivery:
                 outbox.release(path)
 
     def _pass_over_files(self) -> None:
-        """They are read when they are sent, and by then they are the later run's."""
+        """Skips the files of an entry: files are read when they are sent, and a later run has replaced these."""
         if not self._warned:
-            log.warning("%s: a later run has replaced this one's files; they are not sent (said once)", self.path)
+            log.warning("%s: a later run has replaced this run's files; they are not sent (logged once)", self.path)
         self._warned = True
 
     def _points(self, entry: Mapping[str, Any]) -> list[Point]:
-        """The entry's points; of a run that goes on in another directory only those that it has not had."""
+        """Returns the points of an entry. For a run that continues one of another directory, returns only the points
+        after those that it had."""
         floors = self._opened.floors if self._opened else {}
         points = []
         for key, value in entry["metrics"].items():
@@ -301,7 +302,7 @@ class Delivery:
 
 
 def next_batch(path: Path, offset: int) -> Batch:
-    """What can go in the next call; without entries if there is nothing."""
+    """Returns the entries to send in the next call; an empty batch if there are none."""
     batch = Batch(end=offset)
     for entry, end in journals.entries(path, offset):
         together = entry["kind"] in _TOGETHER
@@ -323,17 +324,17 @@ def next_batch(path: Path, offset: int) -> Batch:
 
 
 def unsent(path: Path, header: Header | None = None) -> int:
-    """How many entries of a journal wait for the store of `header`, None for the journal's own; none of one that has no
-    first line, which cannot be sent."""
+    """Returns the number of entries of a journal not yet sent to the store of `header` (None: the journal's own
+    header). A journal without a header cannot be sent, so it has 0."""
     if not journals.has_header(path):
-        log.warning("%s has no first line, perhaps because the disk was full: it is no journal", path)
+        log.warning("%s has no first line, perhaps because the disk was full; it is not sent", path)
         return 0
     offset, _ = _read_position(path, header or journals.read_header(path))
     return sum(1 for _ in journals.entries(path, offset))
 
 
 def writer_of(folder: Path, run_id: str) -> str | None:
-    """The id of the directory's last journal that was sent to this run of the store; None where there is none."""
+    """Returns the id of the directory's last journal that was sent to this MLflow run, or None if there is none."""
     for path in reversed(journals.begun(folder)):
         header = journals.read_header(path)
         _, opened = _read_position(path, header)
@@ -343,12 +344,13 @@ def writer_of(folder: Path, run_id: str) -> str | None:
 
 
 def _read_position(path: Path, header: Header) -> tuple[int, Opened | None]:
-    """How far the journal has come in the store of `header`, if this user has written that down."""
+    """Returns the position reached in the store of `header` and its run; (0, None) if this user has not recorded
+    any."""
     try:
         if is_foreign(sent_path(path)):
             return 0, None
         fields = json.loads(read_regular(sent_path(path)))
-        # Older versions did not write where it was sent to: it was where the journal says.
+        # Older versions did not write the store: it was the one that the journal names.
         uri = fields.pop("uri", None) or masked_uri(journals.read_header(path).uri)
         if (fields.pop("journal_id", None), uri) != (header.journal_id, masked_uri(header.uri)):
             return 0, None

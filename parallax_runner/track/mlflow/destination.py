@@ -1,4 +1,4 @@
-"""To which store a journal goes: the journal has its address, the environment the password in it."""
+"""Finds the store that a journal is sent to. The journal has its address, the environment has the password."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from parallax_runner.track.mlflow.store_check import absolute_uri
 
 
 def chosen_uri(configured: str | None) -> str:
-    """The whole address of the store that `tracking.uri` names, None for the environment's.
+    """Returns the full address of the store that `tracking.uri` names, or of the environment's store if `configured` is
+    None.
 
-    Raises ConfigError where there is none, or where the configuration has a password in it.
+    Raises ConfigError if there is no address, or if the configuration contains a password.
     """
     if configured is None:
         uri = os.environ.get(TRACKING_URI)
         if not uri:
             raise ConfigError(
-                f"tracking.uri=null: the store's address is that of the environment variable {TRACKING_URI}, which is "
-                "not set: set it, or give a store such as tracking.uri=sqlite:///mlflow.db"
+                f"tracking.uri=null: expected the store's address in the environment variable {TRACKING_URI}, which is "
+                "not set. Set it, or give a store such as tracking.uri=sqlite:///mlflow.db"
             )
         return absolute_uri(uri)
     if has_credentials(configured):
@@ -36,16 +37,17 @@ def chosen_uri(configured: str | None) -> str:
 
 
 def addressed(path: Path, uri: str | None) -> Header:
-    """A journal's header with the whole address of the store that it goes to: `uri`, or else what itself says.
+    """Returns a journal's header with the full address of the store to send it to: `uri`, or else the store that it
+    names.
 
-    Another user's journal chooses neither the store nor a run that is there already. Raises Refused where the address
-    is not known.
+    The journal of another user may choose neither the store nor an existing run. Raises Refused if the address is
+    unknown.
     """
     header = journals.read_header(path)
     if is_foreign(path):
         if uri is None:
             raise Refused(
-                f"{path} belongs to another user, who does not choose where this one sends to: give tracking.uri=STORE"
+                f"{path} belongs to another user, so the store that it names is not used: give tracking.uri=STORE"
             )
         own_id = hashlib.sha256(f"{path.stat().st_uid}:{header.journal_id}".encode()).hexdigest()[:32]
         return dataclasses.replace(
@@ -55,7 +57,8 @@ def addressed(path: Path, uri: str | None) -> Header:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether another user wrote a file. Some file systems give all files of a user, or all at all, another number."""
+    """Tells whether another user wrote a file. Some file systems give new files a uid other than the user's, which
+    counts as the user's own."""
     uid = path.lstat().st_uid
     return uid != os.geteuid() and uid != _uid_of_new_files(path.parent)
 

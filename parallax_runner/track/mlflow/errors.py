@@ -1,4 +1,4 @@
-"""Reads the errors of MLflow, its drivers and the network: which of them may pass, and how to say them in one line."""
+"""Classifies errors of MLflow, its drivers and the network as temporary or permanent, and formats them in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from parallax_runner.files.credentials import masked
 
 MAX_MESSAGE_CHARS = 500
-# What asking again does not change; everything else may be a server that is down, restarting or overloaded.
+# Errors that a retry does not change. All others may come from a server that is down, restarting or overloaded.
 PERMANENT = {
     *("BAD_REQUEST", "CUSTOMER_UNAUTHORIZED", "FEATURE_DISABLED", "INVALID_PARAMETER_VALUE", "NOT_IMPLEMENTED"),
     *("PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST", "UNAUTHENTICATED"),
@@ -15,24 +15,25 @@ PERMANENT = {
 
 
 def is_permanent(error: Exception) -> bool:
-    """Whether asking again would change nothing."""
+    """Tells whether a retry cannot succeed."""
     from mlflow.exceptions import MlflowException
 
     if isinstance(error, MlflowException):
         return error.error_code in PERMANENT
-    # A database driver that is not installed, an address that is none. Network and file errors are OSErrors.
+    # A missing database driver or an invalid address. Network and file errors are OSErrors.
     return isinstance(error, ImportError | TypeError) or (
         isinstance(error, ValueError) and not isinstance(error, OSError)
     )
 
 
 def is_of_what_is_gone(error: Exception) -> bool:
-    """Whether MLflow itself says that a run or an experiment is not there; a wrong address is told otherwise."""
+    """Tells whether MLflow reports that a run or an experiment does not exist. A wrong address raises other errors."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
 
 
 def one_line(error: Exception) -> str:
-    """The first line of what an error says, of a network error only what is wrong with the network; no passwords."""
+    """Returns the first line of an error's message, or only the cause if it is a network error. Passwords are
+    masked."""
     text = masked(str(error).strip())
     network = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text) if "HTTPConnection" in text else None
     if network is not None:

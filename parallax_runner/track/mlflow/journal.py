@@ -1,7 +1,7 @@
-"""The journal of a run: one JSON object a line, only ever appended to. What MLflow is told is read from it.
+"""The journal of a run: an append-only file with one JSON object per line. Everything sent to MLflow is read from it.
 
-A run directory has `journal.jsonl`; a run that starts afresh in a used directory adds `journal.2.jsonl` and so on, and
-the last one is the directory's present run. The kinds of entry: `header` (the first line), `start` (a driver began),
+A run directory has `journal.jsonl`. A new run in a used directory adds `journal.2.jsonl` and so on; the last one
+belongs to the directory's current run. The kinds of entry: `header` (the first line), `start` (a driver began),
 `metrics`, `params`, `tags`, `dataset`, `artifact`, `event`, `end`.
 """
 
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 LOCK = "journal.lock"
-# Fields of entries that a password may stand in.
+# Fields of entries that may contain a password.
 _FREE_TEXT = ("params", "tags", "summary", "source")
 _NAME = re.compile(r"journal(?:\.(\d+))?\.jsonl")
-# How long a process that settles or sends an old run may hold the directory of one that starts.
+# How long a starting run waits for a process that is sending an old run from its directory.
 LOCK_WAIT_SECS = 5.0
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a journal's run is to be in MLflow.
+    """The first line of a journal: how to create its run in MLflow.
 
-    `parent` is the directory of the sweep whose child it is. `continues` is the MLflow run of another directory that
-    this one goes on with, unless that one has finished, is not in this store, or has been gone on with by somebody else
-    since `continues_journal` wrote it; then it is only named in a tag.
+    `parent` is the directory of the sweep that the run belongs to. `continues` is the MLflow run of another directory
+    that this journal continues. If that run has finished, is not in this store, or another journal has continued it
+    since `continues_journal` wrote it, a new run only names it in a tag.
     """
 
     uri: str
@@ -61,12 +61,12 @@ class Header:
 
 
 def now_ms() -> int:
-    """Unix time."""
+    """Returns Unix time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def journals(folder: Path) -> list[Path]:
-    """The journals of a run directory, oldest first; the last one is that of the present run."""
+    """Returns the journals of a run directory, oldest first. The last one belongs to the current run."""
     found = [
         (int(match[1] or 1), path)
         for path in folder.glob("journal*.jsonl")
@@ -76,13 +76,13 @@ def journals(folder: Path) -> list[Path]:
 
 
 def begun(folder: Path) -> list[Path]:
-    """Those of a directory's journals that have a first line; without it, as a full disk leaves one, nobody can tell
-    which run it is of."""
+    """Returns the journals of a directory that have a header. A full disk can leave a journal without one, and then its
+    run is unknown."""
     return [path for path in journals(folder) if has_header(path)]
 
 
 def has_header(path: Path) -> bool:
-    """Whether a journal begins as one does. Raises OSError where it cannot be read."""
+    """Tells whether a journal begins with a valid header. Raises OSError if it cannot be read."""
     try:
         read_header(path)
     except ConfigError:
@@ -91,29 +91,29 @@ def has_header(path: Path) -> bool:
 
 
 def next_journal(folder: Path) -> Path:
-    """Where the journal of a fresh run in this directory belongs."""
+    """Returns the path for the journal of a new run in this directory."""
     taken = journals(folder)
     number = int((_NAME.fullmatch(taken[-1].name) or [0, 1])[1] or 1) + 1 if taken else 1
     return folder / ("journal.jsonl" if number == 1 else f"journal.{number}.jsonl")
 
 
 def read_header(path: Path) -> Header:
-    """Raises ConfigError where a journal does not begin as one does."""
+    """Reads the header of a journal. Raises ConfigError if the first entry is not a valid header."""
     for entry, _ in entries(path):
         if entry["kind"] == "header" and entry.get("format") == FORMAT and isinstance(entry.get("uri"), str):
             names = {one.name for one in dataclasses.fields(Header)}
-            with suppress(TypeError):  # A field is missing.
+            with suppress(TypeError):  # a field is missing
                 return Header(**{key: value for key, value in entry.items() if key in names})
         break
     raise ConfigError(
-        f"{path}: no journal of this parallax_runner; its first line should be a header of format {FORMAT}"
+        f"{path}: not a journal of this version of parallax_runner. Expected a header of format {FORMAT} as first line"
     )
 
 
 def entries(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each entry from a byte position on, with the position behind it.
+    """Yields each entry from a byte position on, with the position after it.
 
-    What a crash left half-written is passed over: a last line without its end, or one that is no JSON object.
+    Skips what a crash left half-written: a last line without a newline, or a line that is not a JSON object.
     """
     with open_regular(path) as file:
         file.seek(offset)
@@ -135,14 +135,14 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def as_json(value: float) -> float | str:
-    """A number as the journal has it: JSON knows neither NaN nor infinity, so they are strings that `float` reads."""
+    """Converts a number for the journal. JSON has no NaN or infinity, so they become strings that `float` can parse."""
     return value if math.isfinite(value) else str(value)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a journal has come: `start` is the entry of the last driver that began, None without one, `is_ended`
-    whether that one has said how it ended; `last_steps` and `last_values` have the last point of each metric."""
+    """The state of a journal. `start` is the last `start` entry, or None; `is_ended` tells whether an `end` entry
+    follows it. `last_steps` and `last_values` have the last point of each metric."""
 
     start: Mapping[str, Any] | None
     is_ended: bool
@@ -151,7 +151,7 @@ class Standing:
 
 
 def standing(path: Path) -> Standing:
-    """Reads all of a journal."""
+    """Reads a whole journal and returns its state."""
     start, is_ended = None, False
     last_steps: dict[str, int] = {}
     last_values: dict[str, float] = {}
@@ -168,11 +168,11 @@ def standing(path: Path) -> Standing:
 
 @contextmanager
 def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
-    """Holds the right to append to the journals of a directory; the kernel gives it back when a process dies.
+    """Holds the lock for appending to the journals of a directory. The kernel releases it when the process dies.
 
     Raises BlockingIOError if another process holds it for longer than `wait_secs`.
     """
-    # A link would let the folder's owner make a file elsewhere; a FIFO would block for ever.
+    # A symbolic link would let the folder's owner create a file elsewhere; a FIFO would block for ever.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     with open(os.open(folder / LOCK, flags, 0o644), "a", encoding="utf-8") as lock:
         deadline = time.monotonic() + wait_secs
@@ -188,16 +188,15 @@ def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
 
 
 class Journal:
-    """Appends to one journal; whoever makes it holds `writing`. What was
-    appended outlives this process.
+    """Appends to one journal. The caller holds `writing`. Appended entries survive the death of this process.
 
-    A disk that is full costs entries, never the run: that is said once, in the log. Only a `header` must be written:
-    without it there is no journal. Raises StorageError where it cannot be.
+    A full disk loses entries but does not stop the run; the log says so once. Only the `header` is required: raises
+    StorageError if it cannot be written.
     """
 
     def __init__(self, path: Path, header: Header | None = None) -> None:
         self.path = path
-        # Not through a buffer: what was appended must outlive this process.
+        # Unbuffered: appended entries must survive the death of this process.
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         size = os.fstat(self._file).st_size
         self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
@@ -210,12 +209,10 @@ class Journal:
         if self._warned:
             self.close()
             self.path.unlink()
-            raise StorageError(
-                f"{self.path}: the run's journal cannot be begun: the disk is full, or cannot be written"
-            )
+            raise StorageError(f"{self.path}: the run's journal cannot be begun: the disk is full or not writable")
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Adds one entry, without the passwords in it."""
+        """Appends one entry, with passwords masked."""
         shown = {key: masked_values(value) if key in _FREE_TEXT else value for key, value in fields.items()}
         if "uri" in shown:
             shown["uri"] = masked_uri(shown["uri"])
@@ -225,7 +222,7 @@ class Journal:
 
     def _write(self, line: bytes) -> None:
         if self._torn:
-            # A half-written line is closed first, so that it does not spoil this one.
+            # End a half-written line first, so that it does not corrupt this one.
             line = b"\n" + line
         try:
             written = os.write(self._file, line)
@@ -237,18 +234,18 @@ class Journal:
             self._lose("no space left")
 
     def append_start(self, **fields: Any) -> None:
-        """Says that this process begins, or goes on, with the run."""
+        """Appends that this process begins or continues the run."""
         self.append("start", time_ms=now_ms(), host=socket.gethostname(), pid=os.getpid(), **fields)
 
     def append_end(self, status: str) -> None:
-        """Says how it ended."""
+        """Appends how the run ended."""
         self.append("end", status=status, time_ms=now_ms())
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         os.close(self._file)
 
     def _lose(self, reason: str) -> None:
         if not self._warned:
-            log.warning("%s cannot be written, MLflow will miss something: %s (said once)", self.path, reason)
+            log.warning("%s cannot be written, so MLflow will miss entries: %s (logged once)", self.path, reason)
         self._warned = True

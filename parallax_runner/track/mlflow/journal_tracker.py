@@ -1,4 +1,4 @@
-"""The driver's tracker: appends to the journal and returns at once; a thread sends the journal to MLflow."""
+"""The driver's tracker: appends to the journal without waiting, while a thread sends the journal to MLflow."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 class JournalTracker(Tracker):
-    """Records one run in the journal of its directory. Make it when the run is about to start.
+    """Records one run in the journal of its directory. Create it when the run is about to start.
 
-    `goes_on` says that the directory's present journal, and with it its MLflow run, goes on; else a new one begins.
-    `summary` is what a killed run's summary.json is made of. Raises ConfigError where another run works in the
-    directory, and StorageError where a journal cannot be begun.
+    If `goes_on` is set, the run continues the directory's latest journal and its MLflow run; otherwise it begins a new
+    journal. `summary` has the fields for `summary.json` if the driver is killed. Raises ConfigError if another run is
+    active in the directory, and StorageError if the journal cannot be begun.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class JournalTracker(Tracker):
             was = journals.read_header(before[-1])
             present = dataclasses.replace(was, uri=header.uri)
             if header.experiment != was.experiment:
-                log.warning("the run goes on in experiment %s, not in %s", was.experiment, header.experiment)
+                log.warning("the run continues in experiment %s, not in %s", was.experiment, header.experiment)
         else:
-            # Its files are this run's by now.
+            # The new run has replaced the files of the old one.
             end_open_journals(run_dir, before, with_files=False)
             forget_run(run_dir)
             self._journal = Journal(journals.next_journal(run_dir), header)
@@ -82,16 +82,17 @@ class JournalTracker(Tracker):
 
     @property
     def run_id(self) -> str | None:
-        """The MLflow run's id, None until MLflow has given it."""
+        """The MLflow run's id, or None until MLflow has created the run."""
         return self._sender.run_id or read_run_id(self._run_dir)
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Records a nested configuration as flat parameters, `comm.name` and the like."""
+        """Records a nested configuration as flat parameters such as `comm.name`."""
         for some in _in_parts(flatten(params), PARAMS_PER_BATCH):
             self._journal.append("params", params=some)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Records the numbers of one step; None is left out, and so is what was recorded before a run was resumed."""
+        """Records the metrics of one step, without those that are None or that were recorded for this step before a
+        resume."""
         known = {valid_key(key): float(value) for key, value in metrics.items() if value is not None}
         fresh = {key: value for key, value in known.items() if step > self._last_steps.get(key, -1)}
         for some in _in_parts(fresh, POINTS_PER_BATCH):
@@ -100,7 +101,7 @@ class JournalTracker(Tracker):
         self._last_steps.update(dict.fromkeys(fresh, step))
 
     def log_sample(self, metrics: Mapping[str, float]) -> None:
-        """Records numbers that belong to no step under the next number of their own."""
+        """Records metrics without a step, under the next free sample number."""
         self.log_metrics(1 + max((self._last_steps.get(valid_key(key), -1) for key in metrics), default=-1), metrics)
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
@@ -108,26 +109,26 @@ class JournalTracker(Tracker):
         self._journal.append("tags", tags={valid_key(str(key)): str(value) for key, value in tags.items()})
 
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
-        """Records that a file or folder is to be copied. What it holds when it is sent counts; but of what is outside
-        of the run's folder a copy may be made at once, and what is added later is not in it."""
+        """Records a file or folder to copy. Its contents at the time of sending count. A path outside the run's folder
+        may be copied to the outbox at once, and later additions are then missing."""
         name = self._in_run(path)
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)
 
     def log_dataset(self, dataset: DatasetFacts) -> None:
-        """Records it; what is known of it already is there once."""
+        """Records a data set. MLflow keeps one data set per name and digest."""
         self._journal.append("dataset", **dataclasses.asdict(dataset))
 
     def log_checkpoint(self, folder: Path) -> None:
-        """Leaves it in the outbox, for `checkpoint.py`."""
+        """Records a checkpoint in the outbox, which `checkpoint.py` sends."""
         self._log_event("checkpoint", folder=folder)
 
     def log_model(self, saved_model: Path) -> None:
-        """Leaves it to `model.py`."""
+        """Records a SavedModel, which `model.py` sends."""
         self._log_event("model", saved_model=saved_model)
 
     def history(self) -> History:
-        """All that the journal has."""
+        """Returns all metrics in the journal and its tags."""
         metrics: dict[str, list[tuple[int, float]]] = defaultdict(list)
         for entry, _ in journals.entries(self._journal.path):
             if entry["kind"] == "metrics":
@@ -141,8 +142,8 @@ class JournalTracker(Tracker):
             self._journal.append("event", event=kind, fields=names)
 
     def _in_run(self, path: str | Path) -> str | None:
-        """As seen from the run's folder: who moves the folder moves it along. What is elsewhere waits in the outbox;
-        None where it cannot."""
+        """Returns the path relative to the run's folder, so that the folder can be moved. A path outside it is put into
+        the outbox; returns None if that fails."""
         whole = Path(path).absolute()
         try:
             if not (whole.is_relative_to(self._run_dir) and whole.resolve().is_relative_to(self._run_dir)):
@@ -153,7 +154,8 @@ class JournalTracker(Tracker):
         return str(whole.relative_to(self._run_dir))
 
     def end(self, status: Status, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Records FINISHED, FAILED or KILLED and waits for the rest to be sent; what is not, is told."""
+        """Records how the run ended and waits for the rest to be sent. Prints how many entries remain unsent and how to
+        send them."""
         if self._ended:
             return
         self._ended = True

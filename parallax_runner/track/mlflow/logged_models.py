@@ -1,7 +1,7 @@
 """MLflow 3's logged models: one for each step whose checkpoint becomes an artifact, with the metrics of that step.
 
-A logged model is found again by its run and its name, which has the step; so what is sent twice is there once. A store
-that is older than MLflow 3 has none; that is said once, and costs nothing else.
+A logged model is identified by its run and its name, which contains the step, so sending twice creates it once. Stores
+older than MLflow 3 have no logged models; the log says so once, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# Where a checkpoint's files are that are not in its logged model.
+# A file in the logged model that says where the checkpoint's files are.
 POINTER = "checkpoint.json"
-# What a store says that does not know the calls.
+# Error codes of a store that does not support logged models.
 _UNKNOWN_CALL = ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED")
 
 
 def step_in(checkpoint: str) -> int | None:
-    """The step in a checkpoint's name, `model.ckpt-300`; None where there is none."""
+    """Returns the step in a checkpoint's name such as `model.ckpt-300`, or None if it has none."""
     found = re.search(r"-(\d+)$", checkpoint)
     return int(found[1]) if found else None
 
 
 class LoggedModels:
-    """Those of one run. Every method does nothing where the store has none, and may be called twice."""
+    """The logged models of one run. Each method may be called twice, and does nothing if the store has no logged
+    models."""
 
     def __init__(self, client: MlflowClient, run_id: str, experiment_id: str) -> None:
         self._client, self._run_id, self._experiment_id = client, run_id, experiment_id
@@ -46,8 +47,8 @@ class LoggedModels:
         self._ids: dict[int, str] = {}
 
     def add_checkpoint(self, checkpoint: str, uri: str) -> None:
-        """Makes the logged model of a checkpoint, with a small file that says where the checkpoint is, unless the model
-        for serving is in it already."""
+        """Creates the logged model of a checkpoint, with a small file that says where the checkpoint is. The file is
+        omitted if the model already contains artifacts, such as the model for serving."""
         model = self._made(checkpoint)
         if model is None:
             return
@@ -60,20 +61,21 @@ class LoggedModels:
         self._close(model, checkpoint)
 
     def id_for_serving(self, checkpoint: str) -> str | None:
-        """The id of the logged model of a checkpoint, made if there is none; None where the store has no such."""
+        """Returns the id of a checkpoint's logged model, which is created if needed; None if the store has no logged
+        models."""
         model = self._made(checkpoint)
         return None if model is None else str(model.model_id)
 
     def add_model(self, checkpoint: str, folder: Path) -> None:
-        """Adds an MLflow model, which `mlflow.pyfunc.load_model("models:/ID")` then loads."""
+        """Adds an MLflow model, so that `mlflow.pyfunc.load_model("models:/ID")` can load it."""
         model = self._made(checkpoint)
         if model is not None:
             self._client.log_model_artifacts(model.model_id, str(folder))
             self._close(model, checkpoint)
 
     def log(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds numbers to the logged model of a step, if there is one. Those of validation are of the data set
-        `datasets["validation"]`, all others of `datasets["training"]`."""
+        """Adds points to the logged model of a step, if there is one. Validation metrics refer to
+        `datasets["validation"]`, all others to `datasets["training"]`."""
         from mlflow.entities import Metric
 
         model_id = self._ids.get(step) or self._found(step)
@@ -123,7 +125,7 @@ class LoggedModels:
         return found[0] if found else None
 
     def _close(self, model: LoggedModel, checkpoint: str) -> None:
-        """Says that the model is complete, and what it is to its run."""
+        """Marks the model as ready and as an output of its run."""
         from mlflow.entities import LoggedModelOutput
 
         step = step_in(checkpoint)
@@ -145,5 +147,7 @@ class LoggedModels:
             if isinstance(error, MlflowException) and error.error_code not in _UNKNOWN_CALL:
                 raise
             self._exist = False
-            log.warning("this MLflow store has no logged models, as MLflow 3 has: checkpoints are artifacts only")
+            log.warning(
+                "this MLflow store has no logged models (they need MLflow 3), so checkpoints are only artifacts"
+            )
             return None

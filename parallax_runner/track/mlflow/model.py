@@ -1,6 +1,7 @@
-"""Makes an MLflow model of a run's SavedModel: `mlflow.pyfunc.load_model` needs TensorFlow for it, and nothing of ours.
+"""Makes an MLflow model from a run's SavedModel. `mlflow.pyfunc.load_model` needs TensorFlow to load it, but not this
+package.
 
-MLflow's own TensorFlow flavor knows how to load a SavedModel by tags and signature; it only offers no way to log one.
+MLflow's own TensorFlow flavor can load a SavedModel by tags and signature, but offers no way to log one.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ def send(
     """Adds the SavedModel `fields["saved_model"]` to the artifacts of a run, as the model `runs:/RUN_ID/model`, and to
     the logged model of its checkpoint.
 
-    Raises ValueError where there is none.
+    Raises ValueError if there is no SavedModel.
     """
     saved_model = Path(fields["saved_model"])
     if not (saved_model / DESCRIPTION).is_file():
-        raise ValueError(f"{saved_model} is no SavedModel that parallax_runner wrote, or is not there any more")
+        raise ValueError(f"{saved_model} does not exist, or is not a SavedModel that parallax_runner wrote")
     with tempfile.TemporaryDirectory(prefix=".mlflow_model", dir=saved_model.parent) as beside:
         folder = Path(beside) / ARTIFACT_FOLDER
         checkpoint = json.loads((saved_model / DESCRIPTION).read_text(encoding="utf-8"))["checkpoint"]
@@ -48,7 +49,8 @@ def send(
 
 
 def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, model_id: str | None = None) -> None:
-    """Writes an MLflow model with signature and input example to the new folder `folder`, on the same file system."""
+    """Writes an MLflow model with signature and input example to the new folder `folder`. Hard-links the SavedModel's
+    files if both are on one file system."""
     import mlflow
     import numpy as np
     from mlflow import pyfunc
@@ -78,14 +80,14 @@ def write_model(saved_model: Path, folder: Path, *, run_id: str | None = None, m
             signature=ModelSignature(_schema(described["inputs"]), _schema(described["outputs"])),
             input_example=example,
             pip_requirements=[f"mlflow=={mlflow.__version__}", f"tensorflow=={described['tensorflow']}"],
-            # Else it takes the lock file of the folder that the command was given in for the model's.
+            # Without this, MLflow uses the lock file in the current folder as the model's.
             uv_project_path=no_project,
         )
     shutil.copytree(saved_model, folder / SAVED_MODEL, copy_function=link_or_copy)
 
 
 def _schema(specs: Mapping[str, Any]) -> Schema | None:
-    """None where a rank is not known: MLflow cannot say that."""
+    """Returns None if a rank is unknown, which MLflow cannot express."""
     import numpy as np
     from mlflow.types import Schema, TensorSpec
 

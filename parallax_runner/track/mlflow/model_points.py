@@ -1,4 +1,4 @@
-"""Which numbers of a journal belong to the checkpoint of a step."""
+"""Finds the points of a journal that belong to the checkpoint of a step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from parallax_runner.track.mlflow import journal as journals
 from parallax_runner.track.mlflow.logged_models import step_in
 from parallax_runner.track.mlflow.store import Point
 
-# Of all that a step measures, what says how good the model is.
+# Prefixes of the metrics that measure model quality.
 QUALITY = ("train/", "validation/")
 
 
 def quality(points: Iterable[Point]) -> list[Point]:
-    """Those that say how good the model is. MLflow would store zero for what is not finite."""
+    """Returns the points that measure model quality. Values that are not finite are omitted, since MLflow would store
+    zero for them."""
     return [point for point in points if point.key.startswith(QUALITY) and math.isfinite(point.value)]
 
 
@@ -28,10 +29,10 @@ Datasets = dict[str, dict[str, str]]
 def points_of_models(
     path: Path, points_of: Callable[[Mapping[str, Any]], list[Point]]
 ) -> Iterator[tuple[int, list[Point], Datasets]]:
-    """For each step whose checkpoint the journal names: the last number of each metric up to that step, and the data
-    sets of that time.
+    """Yields each step whose checkpoint the journal names, the last point of each metric up to that step, and the data
+    sets at that time.
 
-    A checkpoint may lie between two reports. `points_of` gives the numbers of an entry.
+    A checkpoint may lie between two reports. `points_of` returns the points of an entry.
     """
     history: dict[str, list[Point]] = defaultdict(list)
     datasets: Datasets = {}
@@ -49,17 +50,17 @@ def points_of_models(
 
 
 def step_of(entry: Mapping[str, Any]) -> int | None:
-    """The step of the checkpoint that an event sends; None of another one."""
+    """Returns the step of the checkpoint that an event sends, or None for other events."""
     return step_in(Path(entry["fields"]["folder"]).name) if entry.get("event") == "checkpoint" else None
 
 
 def named(entry: Mapping[str, Any]) -> Datasets:
-    """Name and digest of an entry's data set, by its context."""
+    """Returns the name and digest of an entry's data set, under its context."""
     return {entry["context"]: {"name": entry["name"], "digest": entry["digest"]}}
 
 
 def datasets_before(path: Path, offset: int) -> Datasets:
-    """The last data set of each context before a position in the journal."""
+    """Returns the last data set of each context before a position in the journal."""
     found: Datasets = {}
     for entry, end in journals.entries(path):
         if end > offset:

@@ -1,6 +1,6 @@
-"""Which runs of this user are not yet told to the end: a small file for each run directory, in the user's state folder.
+"""Lists the runs of this user that are not sent completely: a small file per run directory, in the user's state folder.
 
-A driver that is killed can settle nothing itself; the next one finds it here.
+A killed driver cannot finish its run; the next driver finds the run here.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run directory and the process that works in it; `process_started_secs` (Unix time) tells it from a later one
-    with the same number."""
+    """A run directory and its driver process. `process_started_secs` (Unix time) distinguishes it from a later process
+    with the same pid."""
 
     run_dir: str
     host: str
@@ -32,12 +32,12 @@ class OpenRun:
 
     @property
     def is_here(self) -> bool:
-        """Whether its process is, or was, one of this host."""
+        """Tells whether the process runs, or ran, on this host."""
         return self.host == socket.gethostname()
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process still runs; ask only on its host."""
+        """Tells whether the process still runs. Valid only on its host."""
         try:
             return abs(psutil.Process(self.pid).create_time() - self.process_started_secs) < 1.0
         except psutil.NoSuchProcess:
@@ -47,33 +47,33 @@ class OpenRun:
 
 
 def folder() -> Path:
-    """Where the files are."""
+    """Returns the folder of the files."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "parallax_runner" / "open_runs"
 
 
 def register(run_dir: Path) -> None:
-    """Notes that this process works in `run_dir`. A state folder that cannot be written is a line in the log."""
+    """Records that this process is working in `run_dir`. Logs a warning if the state folder cannot be written."""
     entry = OpenRun(str(run_dir), socket.gethostname(), os.getpid(), psutil.Process().create_time())
     try:
         folder().mkdir(parents=True, exist_ok=True)
         replace_json(_path(run_dir), asdict(entry))
     except (OSError, RuntimeError) as error:
-        log.warning("%s is not noted as an open run: %s", run_dir, error)
+        log.warning("cannot record %s as an open run: %s", run_dir, error)
 
 
 def forget(run_dir: Path, entry: OpenRun | None = None) -> None:
-    """Drops the note: all that `run_dir` has to tell is told. With `entry` only if the note still says that, and not
-    that another process works there by now."""
+    """Deletes the file of `run_dir`, once everything is sent. With `entry`, deletes it only if it still contains
+    `entry`, and no other process has registered since."""
     try:
         if entry is None or entry in listed():
             _path(run_dir).unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:
-        log.warning("%s stays noted as an open run: %s", run_dir, error)
+        log.warning("cannot remove %s from the open runs: %s", run_dir, error)
 
 
 def listed() -> list[OpenRun]:
-    """All notes, of all hosts that share the folder, in no order."""
+    """Returns the entries of all hosts that share the folder, in no particular order."""
     found = []
     try:
         paths = list(folder().glob("*.json"))

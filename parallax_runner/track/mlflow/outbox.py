@@ -1,4 +1,4 @@
-"""The part of a run's folder in which files wait to be sent; nothing else is deleted after it was sent."""
+"""The part of a run's folder in which files wait to be sent. Only files in the outbox are deleted after sending."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _FILES = "files"
 
 
 def folder_of(run_dir: Path) -> Path:
-    """Where it is."""
+    """Returns the path of the outbox."""
     return run_dir / NAME
 
 
 def hold(path: Path, run_dir: Path) -> Path:
-    """Puts a file or folder that is elsewhere into the outbox, by links where it can, and returns it there.
+    """Puts a file or folder from elsewhere into the outbox, by hard links if possible, and returns its path there.
 
-    A journal names nothing outside of its run's folder. Raises OSError.
+    This is necessary because a journal names only paths inside its run's folder. Raises OSError.
     """
     folder = folder_of(run_dir) / _FILES / uuid.uuid4().hex
     folder.mkdir(parents=True)
@@ -37,14 +37,14 @@ def hold(path: Path, run_dir: Path) -> Path:
 
 
 def is_held(path: Path, run_dir: Path) -> bool:
-    """Whether it is where `hold` puts files: in a folder directly in the outbox, to which no link leads."""
+    """Tells whether a path is where `hold` puts files: in a folder of the outbox that is not a symbolic link."""
     folder = path.parent
     try:
         return folder.resolve().parent == folder_of(run_dir.resolve()) / _FILES and not folder.is_symlink()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a zero byte
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or a zero byte in the path
         return False
 
 
 def release(held: Path) -> None:
-    """Deletes what `hold` has put there."""
+    """Deletes a path that `hold` returned, with its folder."""
     shutil.rmtree(held.parent, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""Which MLflow run a run directory has: a small file that the driver writes as soon as the store has said it."""
+"""Stores the MLflow run of a run directory: a small file that the driver writes as soon as the store has created the
+run."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ FILE_NAME = "mlflow_run.json"
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:
-    """`run_id`, `uri` and `experiment_id`; empty while they are not known."""
+    """Returns `run_id`, `uri` and `experiment_id`; empty while they are unknown."""
     try:
         fields = json.loads(read_regular(run_dir / FILE_NAME))
     except (OSError, ValueError, RecursionError):
@@ -23,17 +24,17 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 
 
 def read_run_id(run_dir: Path) -> str | None:
-    """The MLflow run's id, None while it is not known."""
+    """Returns the MLflow run's id, or None while it is unknown."""
     return read_run(run_dir).get("run_id")
 
 
 def write_run(run_dir: Path, *, run_id: str, uri: str, experiment_id: str) -> None:
-    """Makes the run known to checkpoints, to the children of a sweep, and to whoever looks."""
+    """Writes the file, which checkpoints, the jobs of a sweep and users read."""
     replace_json(run_dir / FILE_NAME, {"run_id": run_id, "uri": masked_uri(uri), "experiment_id": experiment_id})
 
 
 def name_run(summary: Path, run_id: str) -> None:
-    """A summary that was written before the run was known gets its id."""
+    """Adds the MLflow run's id to a summary that was written before the id was known."""
     try:
         fields = json.loads(read_regular(summary))
     except (OSError, ValueError, RecursionError):
@@ -43,10 +44,10 @@ def name_run(summary: Path, run_id: str) -> None:
 
 
 def forget_run(run_dir: Path) -> None:
-    """For a fresh run in a used directory."""
+    """Deletes the file, for a new run in a used directory."""
     (run_dir / FILE_NAME).unlink(missing_ok=True)
 
 
 def replace_json(path: Path, fields: Any) -> None:
-    """Writes a small file that others may read at any time."""
+    """Writes a small JSON file as a whole, since other processes may read it at any time."""
     write_whole(path, json.dumps(fields) + "\n")

@@ -1,7 +1,7 @@
-"""Runs in MLflow: with `errors`, `logged_models` and the modules of events the only place that imports it, when a run
-is opened.
+"""Opens and writes runs in MLflow. Only this module, `errors`, `logged_models` and the event modules import MLflow, and
+only when a run is opened.
 
-Runs are addressed by id alone: nothing in the environment or in MLflow's global state chooses them.
+Runs are always addressed by id, never through the environment or MLflow's global state.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ JOURNAL_TAG = "parallax.journal"
 RESUMED_TAG = "parallax.resumed_from"
 CHANGED_TAG = "parallax.changed_params"
 PARENT_TAG = "mlflow.parentRunId"
-# With its own defaults MLflow blocks for minutes when its server is down; who sends tries again anyway.
+# With its own defaults MLflow blocks for minutes when its server is down. The sender retries anyway.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -55,13 +55,13 @@ _ENVIRONMENT = {
 
 
 def prepare_environment() -> None:
-    """Settings of MLflow that must stand before its import; what the user has set stays."""
+    """Sets the MLflow settings that must be set before its import. Keeps those that the user has set."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
 def open_run(header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
-    """The run of a journal: the known one, else one that a lost answer has left, else a new one.
+    """Opens the run of a journal: the known one, or one that was created but whose reply was lost, or a new one.
 
     Raises OutOfReach and Refused.
     """
@@ -77,7 +77,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
                     raise Gone(f"run {known.run_id} was deleted in MLflow; `mlflow runs restore` brings it back")
                 if run.data.tags.get(JOURNAL_TAG, header.journal_id) == header.journal_id:
                     return MlflowRun(client, run, known.floors)
-                # A run in another directory has gone on with it meanwhile: this one, going on too, is a branch.
+                # Another directory has continued this run in the meantime, so this journal becomes a branch.
                 header = dataclasses.replace(header, continues=known.run_id, continues_journal=header.journal_id)
             experiment_id = _experiment_id(client, header.experiment, database)
             continued = _continued(client, header)
@@ -90,7 +90,7 @@ def open_run(header: Header, known: Opened | None, parent_run_id: str | None) ->
 
 
 class MlflowRun:
-    """An open run: a StoreRun."""
+    """An open MLflow run; implements StoreRun."""
 
     def __init__(self, client: MlflowClient, run: Run, floors: Mapping[str, int]) -> None:
         self.opened = Opened(run.info.run_id, run.info.experiment_id, dict(floors))
@@ -101,7 +101,8 @@ class MlflowRun:
         self._changed = parse_changed(run.data.tags.get(CHANGED_TAG))
 
     def log(self, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """One call; parameters that have another value already go into a tag, since MLflow keeps the first."""
+        """Sends everything in one call. Parameters that already have another value go into a tag, since MLflow keeps
+        the first value."""
         from mlflow.entities import Metric, Param, RunTag
 
         changed = {key: value for key, value in params.items() if self._params.get(key, value) != value}
@@ -121,9 +122,9 @@ class MlflowRun:
         self._params |= fresh
 
     def log_artifact(self, path: Path, folder: str | None) -> None:
-        """A folder goes in under its own name."""
+        """Copies a file, or a folder under its own name."""
         if not os.access(path, os.R_OK):
-            raise EntryRefused("it cannot be read, or is not there any more")
+            raise EntryRefused("it does not exist, or cannot be read")
         if path.is_dir():
             inside = path.name if folder is None else f"{folder}/{path.name}"
             self._copy(str(path), partial(self._client.log_artifacts, self._run_id, str(path), artifact_path=inside))
@@ -131,22 +132,24 @@ class MlflowRun:
             self._copy(str(path), partial(self._client.log_artifact, self._run_id, str(path), artifact_path=folder))
 
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Calls `send` of the module `kind`."""
+        """Calls `send` of the module named `kind`."""
         send = importlib.import_module(f"parallax_runner.track.mlflow.{kind}").send
         self._copy(f"{kind} {fields}", partial(send, self._client, self._run_id, dict(fields), self._logged_models))
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
-        """An old store that has no inputs refuses the entry."""
+        """Sends a data set. A store too old to have inputs refuses the entry."""
         self._call(partial(dataset.send, self._client, self._run_id, fields))
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Points that the run has already are there once. Given up like a file that cannot be copied."""
+        """Adds points to a logged model. Points that it already has are not duplicated. Gives up after repeated
+        failures, like a file copy."""
         self._copy(f"metrics of step {step}", partial(self._logged_models.log, step, points, datasets))
 
     def _copy(self, what: str, action: Callable[[], Any]) -> None:
-        """Files may fail for reasons of their own; one that cannot be copied must not hold up what follows for ever.
+        """Copies a file, which may fail while the store itself works. A file that cannot be copied must not block later
+        entries for ever.
 
-        Raises CopyFailed, and EntryRefused when that has been tried often enough.
+        Raises CopyFailed, or EntryRefused after MAX_COPY_FAILURES attempts.
         """
         try:
             self._call(action)
@@ -158,17 +161,17 @@ class MlflowRun:
             raise EntryRefused(f"tried {MAX_COPY_FAILURES} times: {error}") from error
 
     def set_running(self) -> None:
-        """A new run is RUNNING; one that goes on becomes so again."""
+        """Sets the status to RUNNING, also for a run that is continued."""
         self._call(partial(self._client.update_run, self._run_id, status="RUNNING"))
 
     def set_ended(self, status: str, time_ms: int) -> None:
-        """FINISHED, FAILED or KILLED."""
+        """Sets the status to FINISHED, FAILED or KILLED."""
         self._call(partial(self._client.set_terminated, self._run_id, status=STATUS[status], end_time=time_ms))
 
     def _call(self, action: Callable[[], Any]) -> None:
         try:
             action()
-        except Exception as error:  # whatever a store, a driver or the network makes of it, training goes on
+        except Exception as error:  # whatever the store, its driver or the network raises, training goes on
             if not is_permanent(error):
                 raise OutOfReach(one_line(error)) from error
             self._check_that_it_is_there()
@@ -186,10 +189,10 @@ class MlflowRun:
 
 
 def _import_mlflow(database: Path | None) -> None:
-    """Takes seconds: not while others wait for the store's lock."""
+    """Imports MLflow, which takes seconds, before this process holds the store's lock."""
     import mlflow  # noqa: F401
 
-    # Importing MLflow sets its loggers' levels, so it comes first.
+    # After the import, which sets the loggers' levels itself.
     for name in ("mlflow", "alembic", "urllib3"):
         logging.getLogger(name).setLevel(logging.ERROR)
     if database is not None:
@@ -197,7 +200,7 @@ def _import_mlflow(database: Path | None) -> None:
 
 
 def _client(uri: str) -> MlflowClient:
-    """Makes the tables of a fresh database, or brings an old one's up to date."""
+    """Connects to the store. This creates the tables of a new database, or migrates those of an old one."""
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -212,7 +215,7 @@ def _experiment_id(client: MlflowClient, name: str, database: Path | None) -> st
         try:
             return str(client.create_experiment(name, artifact_location=artifacts))
         except MlflowException as error:
-            # Another job made it in between; on a server no lock of ours prevents that.
+            # Another job has created it in the meantime. The store lock cannot prevent that on a server.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
             found = client.get_experiment_by_name(name)
@@ -236,15 +239,15 @@ def _continued(client: MlflowClient, header: Header) -> Run | None:
             return None
         raise
     writer = run.data.tags.get(JOURNAL_TAG)
-    if writer == header.journal_id:  # taken over, before this was noted
+    if writer == header.journal_id:  # this journal took the run over, but crashed before noting it
         return run
-    # One that is RUNNING is a driver's that lives; one that has another writer was taken over by somebody before.
+    # A RUNNING run belongs to a live driver. A run with another writer has been taken over by another journal.
     is_free = run.info.lifecycle_stage == "active" and run.info.status in ("FAILED", "KILLED")
     return run if is_free and header.continues_journal in (None, writer) else None
 
 
 def _take_over(client: MlflowClient, run: Run, header: Header) -> None:
-    """From now on the run is what this journal says of it, and no other directory goes on with it as its own."""
+    """Makes this journal the writer of the run, so that no other directory continues it."""
     from mlflow.entities import RunTag
 
     tags = {key: value[:MAX_TAG_CHARS] for key, value in header.tags.items()} | {JOURNAL_TAG: header.journal_id}

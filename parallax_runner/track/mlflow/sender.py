@@ -1,4 +1,4 @@
-"""The thread that sends a run's journal while the run goes on; nothing that a store does reaches the run."""
+"""The thread that sends a run's journal during the run. No failure of the store affects the run."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 SEND_EVERY_SECS = 2.0
 MAX_PAUSE_SECS = 30.0
-# How long the end of a run waits for a store that does not answer, and for one that does. A call that hangs turns from
-# the second into the first when it times out.
+# How long the end of a run waits for a store that does not answer, and for one that does. The first limit applies once
+# a hanging call has timed out.
 OUT_OF_REACH_SECS = 5.0
 MAX_END_SECS = 60.0
-TELL_SECS = 3.0  # of waiting, after which people are told of it
-# What a database in a file answers while another process creates it, and how often that passes before people are told.
+TELL_SECS = 3.0  # of waiting, before a message is printed
+# Errors of a SQLite file that another process is creating, and how many of them pass before a message is printed.
 BEING_CREATED = re.compile(r"is locked|no such table|already exists|UNIQUE constraint")
 UNTOLD_FAILURES = 2
 
 
 class Sender:
-    """Sends one journal, and before it what earlier runs have left, until `close`. `header` is the journal's, with the
-    whole address of the store."""
+    """Sends what earlier runs have left unsent, then one journal, until `close`. `header` is the header of the journal,
+    with the full address of the store."""
 
     def __init__(self, path: Path, open_run: OpenRun, header: Header) -> None:
         self._path, self._run_dir, self._open_run, self._header = path, path.parent, open_run, header
@@ -49,15 +49,15 @@ class Sender:
 
     @property
     def run_id(self) -> str | None:
-        """The store's run, None while it is not known."""
+        """The id of the store's run, or None while it is unknown."""
         opened = self._delivery.opened if self._delivery else None
         return opened.run_id if opened else None
 
     def close(self, hurry: Callable[[], bool] = lambda: False) -> bool:
-        """After the journal's last entry: waits until all is sent, or it shows that this would take too long.
+        """Waits until everything is sent, or the time limit is reached. Call it after the journal's last entry.
 
-        Whether all was sent; where `hurry()` holds it waits for seconds only. What was not sent stays in the journal,
-        and the run stays among the open ones.
+        Returns whether everything was sent. If `hurry()` is true, it waits only for a few seconds. Unsent entries stay
+        in the journal, and the run stays registered as open.
         """
         self._finishing.set()
         started_secs, told = time.monotonic(), False
@@ -70,7 +70,7 @@ class Sender:
                 if not told and waited_secs > TELL_SECS:
                     told = True
                     print(
-                        "parallax_runner: waiting for MLflow to take the last numbers of this run, "
+                        "parallax_runner: waiting for MLflow to accept the last metrics of this run, "
                         f"at most {patience_secs:.0f} s",
                         file=sys.stderr,
                     )
@@ -92,17 +92,17 @@ class Sender:
         except Refused as error:
             self.trouble = str(error)
             self._tell(f"MLflow refuses this run: {error}")
-        except Exception as error:  # whatever it is, the run goes on, and the journal has everything
+        except Exception as error:  # whatever happens, the run goes on, and the journal has everything
             log.exception("the sender has failed")
             self.trouble = masked(f"{type(error).__name__}: {error}")
-            self._tell(f"MLflow gets nothing more of this run: {self.trouble}")
+            self._tell(f"sending this run to MLflow has failed: {self.trouble}")
         finally:
             self._ended.set()
 
     def _deliver(self, delivery: Delivery) -> None:
         failures = 0
         while not self._abandoned.is_set():
-            # Asked first: all that was appended before it was set is sent below.
+            # Read first, so that every entry appended before it was set is sent below.
             finishing = self._finishing.is_set()
             try:
                 while not self._abandoned.is_set() and delivery.send_next():
@@ -112,7 +112,7 @@ class Sender:
                     return
                 failures, pause_secs = 0, SEND_EVERY_SECS
             except ParentUnknown as error:
-                # The store was not asked. Whether it is out of reach is for the sweep's own run to say.
+                # The store was not called. If it is out of reach, the sweep's own run reports that.
                 self.trouble, pause_secs = str(error), SEND_EVERY_SECS
                 log.info("%s", error)
             except OutOfReach as error:
@@ -130,11 +130,11 @@ class Sender:
     def _finish(self) -> None:
         self.all_sent = True
         try:
-            # Runs that stood in this directory before.
+            # Earlier runs of this directory.
             if send_rest(self._run_dir, self._open_run):
                 open_runs.forget(self._run_dir)
         except (OutOfReach, Refused, Busy) as error:
-            log.warning("an earlier run of %s waits: %s", self._run_dir, error)
+            log.warning("an earlier run in %s is not sent yet: %s", self._run_dir, error)
 
     def _recover(self) -> None:
         if self.trouble is not None:
@@ -149,6 +149,6 @@ class Sender:
         self._has_told = True
 
     def _tell(self, reason: str) -> None:
-        """For what may be a mistake in the configuration: on the terminal too."""
+        """Also prints a warning on the terminal, since the configuration may be wrong."""
         log.warning("%s (training goes on)", reason)
-        print(f"parallax_runner: {reason}; training goes on, its numbers are kept in {self._path}", file=sys.stderr)
+        print(f"parallax_runner: {reason}; training goes on, and its metrics are kept in {self._path}", file=sys.stderr)

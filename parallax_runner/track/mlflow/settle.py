@@ -1,4 +1,4 @@
-"""Tells MLflow, and `summary.json`, of runs whose driver was killed; and sends what other runs have left unsent."""
+"""Records the end of runs whose driver was killed, and sends what other runs have left unsent."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from parallax_runner.track.run_record import SUMMARY, write_summary
 
 log = logging.getLogger(__name__)
 
-KILLED = "the driver was killed before it could say how the run ended"
+KILLED = "the driver was killed before it could record how the run ended"
 ERROR_TAG = "error"
-# What costs one folder, and keeps no other from being sent.
+# Errors that affect one folder and must not stop the others.
 _OF_THE_STORE = (Refused, ConfigError, OSError)
 _OF_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError)
-# What the driver would have added to the artifacts at the end.
+# The artifacts that the driver would have added at the end.
 LEFT_BEHIND = ("config.yaml", "plan.json", SUMMARY, "logs")
 
 
 def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Settles and sends all runs of this user on this host that no living driver cares for, but `own_dir`.
+    """Settles and sends all runs of this user on this host that have no live driver, except `own_dir`.
 
-    Nothing is raised: a store that is out of reach is left alone until the next start. What can never be told is
-    forgotten: a run that was deleted in MLflow, or whose directory or journal is gone.
+    Raises nothing: if a store is out of reach, the next start tries again. Runs that can never be sent are forgotten:
+    those deleted in MLflow, and those whose directory or journal no longer exists.
     """
     unreachable: set[str] = set()
-    # By path: the run of a sweep comes before those of its jobs, which need its id.
+    # Sorted by path: the run of a sweep comes before its jobs, which need its id.
     for entry in sorted(open_runs.listed(), key=lambda entry: entry.run_dir):
         run_dir = Path(entry.run_dir)
         if stopped() or not entry.is_here or run_dir == own_dir:
@@ -45,7 +45,8 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
             if not _has_journal(run_dir):
                 open_runs.forget(run_dir, entry)
                 continue
-            # A living process may be a sweep's, with other jobs by now; one whose job goes on sends by itself.
+            # A live process may be a sweep that is now running other jobs. If this run has not ended, its driver sends
+            # it.
             if not entry.is_alive:
                 settle(run_dir)
             elif not journals.standing(journals.begun(run_dir)[-1]).is_ended:
@@ -55,14 +56,14 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
         except (OutOfReach, Busy, BlockingIOError) as error:
             log.info("%s waits: %s", run_dir, error)
         except Gone as error:
-            log.warning("%s is not sent any more: %s", run_dir, error)
+            log.warning("giving up sending %s: %s", run_dir, error)
             open_runs.forget(run_dir, entry)
         except (*_OF_THE_STORE, *_OF_DAMAGE) as error:
             log.warning("%s cannot be sent now: %s: %s", run_dir, type(error).__name__, error)
 
 
 def _has_journal(run_dir: Path) -> bool:
-    """Raises OSError where the directory cannot be read, which says nothing of what is in it."""
+    """Raises OSError if the directory cannot be read, because it may have a journal."""
     try:
         os.listdir(run_dir)
     except (FileNotFoundError, NotADirectoryError):
@@ -71,17 +72,17 @@ def _has_journal(run_dir: Path) -> bool:
 
 
 def settle(run_dir: Path) -> None:
-    """Ends the journals of a directory in which no driver works any more, where they have no end.
+    """Ends the journals of a directory without a live driver, if they have no end.
 
-    Raises BlockingIOError if one does.
+    Raises BlockingIOError if a driver is still working there.
     """
     with journals.writing(run_dir, wait_secs=0.0):
         end_open_journals(run_dir, journals.begun(run_dir))
 
 
 def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = True) -> None:
-    """Adds what a killed driver could not; the caller holds `journal.writing`. Files only `with_files`, and only to the
-    present run's journal."""
+    """Appends what a killed driver could not. The caller holds `journal.writing`. Files are added only if `with_files`
+    is set, and only to the latest journal."""
     for path in paths:
         standing = journals.standing(path)
         if standing.is_ended or standing.start is None:
@@ -101,10 +102,11 @@ def end_open_journals(run_dir: Path, paths: list[Path], *, with_files: bool = Tr
 
 
 def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
-    """What a driver has left behind, as seen from the run's folder; None where that is elsewhere and cannot be held.
+    """Returns the path of a file that a driver left, relative to the run's folder; None if it is elsewhere and cannot
+    be put into the outbox.
 
-    A link out of the folder, as redirect_path makes one for the logs, is followed only where this user's state folder
-    says that a driver of this user worked there: in a folder of another origin it could lead to any file.
+    A link out of the folder, such as the one that redirect_path creates for the logs, is followed only if this user's
+    state folder has an entry for the folder. In any other folder the link could lead to any file.
     """
     path = run_dir / name
     if path.resolve().is_relative_to(run_dir.resolve()):
@@ -121,11 +123,10 @@ def _in_run(run_dir: Path, name: str, journal: Path) -> str | None:
 
 
 def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = None, *, uri: str | None = None) -> bool:
-    """Sends what the journals of a directory hold to the store `uri`, or else where each says; True if all of them have
-    also ended, so that no more can come.
+    """Sends the unsent entries of a directory's journals to the store `uri`, or to the one that each journal names.
+    Returns True if all journals have also ended, so that no more entries can follow.
 
-    Stores in `unreachable` are not asked again, and those that do not answer are added. Raises OutOfReach, Refused,
-    Busy.
+    Skips stores in `unreachable` and adds those that do not answer. Raises OutOfReach, Refused, Busy.
     """
     all_ended = True
     for path in journals.begun(run_dir):
@@ -148,7 +149,7 @@ def send_rest(run_dir: Path, open_run: OpenRun, unreachable: set[str] | None = N
 
 
 def _summary_of(standing: Standing, run_dir: Path) -> dict[str, object]:
-    """The summary that the driver has begun, with what its metrics say."""
+    """Completes the summary that the driver began with the values of its last metrics."""
     assert standing.start is not None
     return {
         **standing.start["summary"],

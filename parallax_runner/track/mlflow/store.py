@@ -1,4 +1,4 @@
-"""What sending a journal needs of a tracking store, and the ways in which it may fail. Imports nothing heavy."""
+"""The interface of a tracking store that receives a journal, and its errors. Imports no heavy package."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from parallax_runner.track.mlflow.journal import Header
 
 
 class OutOfReach(Exception):
-    """The store does not answer, or not as it should: the same may work later."""
+    """The store does not answer, or answers with a temporary error. A retry may succeed."""
 
 
 class ParentUnknown(OutOfReach):
-    """The run of a sweep's job cannot be made before that of the sweep."""
+    """The run of a sweep's job cannot be created before the run of the sweep."""
 
 
 class CopyFailed(OutOfReach):
-    """The store answers, but a file could not be copied. Who opened the run gives up that file after a few times."""
+    """The store answers, but a file could not be copied. The StoreRun gives up on the file after a few attempts."""
 
 
 class Refused(Exception):
-    """The store will not take this run as things are: a missing driver, credentials that it does not know."""
+    """The store refuses this run in the current set-up, for example because of a missing driver or wrong
+    credentials."""
 
 
 class Gone(Refused):
-    """It never will: the run or its experiment was deleted."""
+    """The store will never accept this run: the run or its experiment was deleted."""
 
 
 class EntryRefused(Exception):
-    """The store takes the run, but not this part of it."""
+    """The store accepts the run, but refuses this entry."""
 
 
 class Point(NamedTuple):
@@ -45,7 +46,8 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Opened:
-    """The store's run of a journal. `floors` are the last steps, by metric, that it had before this journal's first."""
+    """The store's run of a journal. `floors` has, by metric, the last step that the run had before this journal
+    continued it."""
 
     run_id: str
     experiment_id: str
@@ -53,7 +55,7 @@ class Opened:
 
 
 class StoreRun(Protocol):
-    """A run of the store that is open for writing. Everything may be done twice with the effect of once."""
+    """A run of the store that is open for writing. All methods are idempotent."""
 
     opened: Opened
 
@@ -64,21 +66,21 @@ class StoreRun(Protocol):
         """Copies a file or a folder."""
 
     def log_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Hands an event to the module that knows its kind."""
+        """Passes an event to the module that handles its kind."""
 
     def log_dataset(self, fields: Mapping[str, Any]) -> None:
         """Makes a data set an input of the run."""
 
     def log_of_model(self, step: int, points: Sequence[Point], datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Adds points that the run has to the logged model of a step, if there is one; `datasets` has name and digest
-        by context."""
+        """Adds points of the run to the logged model of a step, if there is one. `datasets` has the name and digest of
+        each context."""
 
     def set_running(self) -> None:
-        """Says that the run goes on."""
+        """Marks the run as running."""
 
     def set_ended(self, status: str, time_ms: int) -> None:
-        """Says how the run ended: finished, failed or interrupted."""
+        """Marks the run as finished, failed or interrupted."""
 
 
-# Header, what is known of the run from before, the parent's run id → the open run.
+# Arguments: the header, the run if it is already known, and the parent's run id. Returns the open run.
 OpenRun = Callable[[Header, Opened | None, str | None], StoreRun]

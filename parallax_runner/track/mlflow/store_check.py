@@ -1,4 +1,4 @@
-"""What is wrong with the store of a configuration, as far as can be told without importing MLflow."""
+"""Checks the store of a configuration, as far as possible without importing MLflow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAGIC = b"SQLite format 3\0"
 
 
 def check_store(uri: str | None, experiment: str) -> None:
-    """Raises ConfigError where runs can never be recorded there. That a server answers is not asked."""
+    """Raises ConfigError if runs can never be recorded there. Does not check whether a server answers."""
     if not uri:
         raise ConfigError(
             f"tracking.uri={uri or ''!r} is empty: name a store such as sqlite:///mlflow.db, or tracking=off"
@@ -41,7 +41,7 @@ def check_store(uri: str | None, experiment: str) -> None:
 
 
 def absolute_uri(uri: str) -> str:
-    """The same store whatever the present folder is: a journal may be sent from another one."""
+    """Makes the path in a SQLite address absolute, since a journal may be sent from another folder."""
     database = sqlite_path(uri)
     return uri if database is None else sqlite_uri(database, uri.partition("?")[2])
 
@@ -49,14 +49,14 @@ def absolute_uri(uri: str) -> str:
 def _reason(uri: str) -> str | None:
     scheme, separator, rest = uri.partition(":")
     if not separator and uri != "databricks":
-        return "it has no scheme; MLflow keeps runs in databases and on servers, no longer in folders"
+        return "it has no scheme, and MLflow no longer stores runs in folders, only in databases and on servers"
     scheme = scheme.lower().partition("+")[0]
     if scheme not in SCHEMES and scheme not in {one.name for one in entry_points(group="mlflow.tracking_store")}:
-        return f"{scheme}: is none of {', '.join(f'{one}:' for one in SCHEMES)}"
+        return f"expected one of the schemes {', '.join(f'{one}:' for one in SCHEMES)}, got {scheme}:"
     if scheme in ("http", "https") and not rest.strip("/"):
         return "it names no host"
-    if (meant := corrected_sqlite(uri)) is not None:  # of the environment: the configuration's was checked before
-        return f"a path stands behind three slashes: {meant}"
+    if (meant := corrected_sqlite(uri)) is not None:  # from the environment, not checked yet
+        return f"expected a path after three slashes: {meant}"
     database = sqlite_path(uri)
     return None if database is None else _reason_against(database)
 
@@ -71,10 +71,10 @@ def _reason_against(database: Path) -> str | None:
         os.stat(database)
     except FileNotFoundError:
         return None
-    except OSError as error:  # its name is too long, or links lead in a circle
+    except OSError as error:  # its name is too long, or there is a loop of links
         return error.strerror
     if not os.access(database, os.R_OK | os.W_OK):
-        return "it cannot be read and written"
+        return "it is not readable and writable"
     if database.is_dir():
         return "it is a folder"
     kind = kind_of(database)
@@ -86,7 +86,8 @@ def _reason_against(database: Path) -> str | None:
 
 
 def _is_deleted(database: Path, experiment: str) -> bool:
-    """Whether MLflow says so; False where it cannot be told, which it says itself later."""
+    """Tells whether the experiment is marked as deleted; False if the database cannot be read, which MLflow reports
+    later."""
     if not database.exists():
         return False
     try:

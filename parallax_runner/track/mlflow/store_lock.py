@@ -1,4 +1,4 @@
-"""Lets one process at a time open an embedded SQLite store: of four that create its tables at once, three crash."""
+"""Lets one process at a time open a SQLite store: if four processes create its tables at once, three crash."""
 
 import fcntl
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ from urllib.parse import unquote
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The absolute path of the database in `sqlite:///…`, None for other stores and for one in memory.
+    """Returns the absolute path of the database in `sqlite:///…`, or None for other stores and in-memory databases.
 
-    As SQLAlchemy reads it: options begin at a question mark, and one in the path itself is written %3F.
+    Parses the address as SQLAlchemy does: options begin at a question mark, and a question mark in the path is written
+    %3F.
     """
     prefix = "sqlite:///"
     path = uri.removeprefix(prefix).partition("?")[0]
@@ -20,7 +21,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def sqlite_uri(database: Path, options: str = "") -> str:
-    """The other way round, whatever characters the path has."""
+    """Returns the `sqlite:///` address of a database path, with special characters escaped."""
     path = str(database).replace("%", "%25").replace("?", "%3F")
     return f"sqlite:///{path}{'?' if options else ''}{options}"
 

@@ -1,4 +1,4 @@
-"""`action=sync`: sends what the journals of a run, or of a sweep and its jobs, still hold. Opens no graph."""
+"""`action=sync`: sends the unsent entries of a run's journals, or those of a sweep and its jobs. Builds no graph."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from parallax_runner.track.mlflow.store import OutOfReach, Refused
 
 
 def sync(path: Path, uri: str | None = None) -> None:
-    """Settles and sends every journal under `path`, and then what this user's other runs have left.
+    """Settles and sends every journal under `path`, then what this user's other runs have left unsent.
 
-    They go to the store `uri`; if it is None, to the one that each names, or if another user wrote it, to that of the
-    environment. Raises ConfigError where there is no journal, and TrackingError where something could not be sent.
+    The journals are sent to the store `uri`. If it is None, each is sent to the store that it names, or to the
+    environment's store if another user wrote it. Raises ConfigError if there is no journal, and TrackingError if
+    something could not be sent.
     """
     run_dirs = find_run_dirs(path)
     if not run_dirs:
         raise ConfigError(
-            f"run_dir={path}: no journal.jsonl there or below; give the folder of a recorded run, or of a sweep"
+            f"run_dir={path}: found no journal.jsonl there or below. Give the folder of a recorded run or a sweep"
         )
     failures = [failure for run_dir in run_dirs if (failure := _sync_one(run_dir, uri)) is not None]
     if failures:
@@ -36,18 +37,18 @@ def sync(path: Path, uri: str | None = None) -> None:
 
 
 def find_run_dirs(path: Path) -> list[Path]:
-    """Folders with a journal at or below `path`; a sweep's own before those of its jobs."""
+    """Returns the folders with a journal at or below `path`. A sweep's folder comes before those of its jobs."""
     return sorted(Path(folder).resolve() for folder, _, names in os.walk(path) if "journal.jsonl" in names)
 
 
 def _sync_one(run_dir: Path, uri: str | None) -> str | None:
-    """What went wrong, None if all is sent."""
+    """Returns an error message, or None if everything was sent."""
     waiting = 0
     try:
         waiting = sum(unsent(path) for path in journals.journals(run_dir))
         begun = journals.begun(run_dir)
         if not begun:
-            print(f"{run_dir}: nothing to send, no journal has begun")
+            print(f"{run_dir}: nothing to send, because no journal has been begun")
             return None
         for path in filter(is_foreign, begun):
             uri = uri or (chosen_uri(None) if os.environ.get(TRACKING_URI) else None)
@@ -57,15 +58,15 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
         if send_rest(run_dir, runs.open_run, uri=uri):
             open_runs.forget(run_dir)
     except BlockingIOError:
-        return f"{run_dir}: the run is still going on; its driver sends what it records by itself"
+        return f"{run_dir}: the run is still going on, and its driver sends its journal"
     except Busy as error:
-        return f"{error}; try again when that has ended"
+        return f"{error}; try again when it has finished"
     except OutOfReach as error:
         return f"{run_dir}: {waiting} entries wait, MLflow is out of reach: {error}. Try again when it answers"
     except Refused as error:
-        return f"{run_dir}: {waiting} entries wait, they cannot be sent: {error}"
+        return f"{run_dir}: {waiting} entries wait, but cannot be sent: {error}"
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        return f"{run_dir}: its journal cannot be sent, is it damaged? {type(error).__name__}: {error}"
+        return f"{run_dir}: its journal cannot be sent, perhaps because it is damaged: {type(error).__name__}: {error}"
     told = f"{waiting} entries sent" if waiting else "nothing to send"
     store = masked_uri(uri or journals.read_header(begun[-1]).uri)
     print(f"{run_dir}: {told}; MLflow run {read_run_id(run_dir)} in {store}")
@@ -73,9 +74,10 @@ def _sync_one(run_dir: Path, uri: str | None) -> str | None:
 
 
 def settle_dead(run_dir: Path) -> None:
-    """Ends the run's journals, unless its driver belongs to another host, where only that host can tell.
+    """Ends the run's journals. Does nothing if its driver ran on another host, because only that host can tell whether
+    it is alive.
 
-    Raises BlockingIOError where the driver is alive.
+    Raises BlockingIOError if the driver is alive.
     """
     start = journals.standing(journals.begun(run_dir)[-1]).start
     if start is None or start["host"] == os.uname().nodename:

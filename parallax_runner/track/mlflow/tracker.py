@@ -1,4 +1,4 @@
-"""`tracking=mlflow`: what a run is to be in MLflow, made of what the driver knows of it."""
+"""`tracking=mlflow`: turns what the driver knows about a run into the header of its journal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from parallax_runner.track.mlflow.store_check import check_store
 from parallax_runner.track.mlflow.sync import sync
 from parallax_runner.track.tracker import RunInfo
 
-# MLflow shows these tags in columns of their own.
+# MLflow shows these tags in separate columns.
 TAGS_OF_ORIGIN = {"user": "mlflow.user", "command": "mlflow.source.name", "git.commit": "mlflow.source.git.commit"}
-# The description of a run. Its page shows of a source only what follows the last slash, so the command stands here too.
+# The description of a run. It contains the command, because the run's page shows only the part of the source name after
+# the last slash.
 DESCRIPTION = "mlflow.note.content"
 
 
 class MlflowTracker(JournalTracker):
-    """Records a run in its directory's journal, and from there in the store `tracking.uri`."""
+    """Records a run in its directory's journal, which is then sent to the store `tracking.uri`."""
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
@@ -35,16 +36,16 @@ class MlflowTracker(JournalTracker):
 
     @classmethod
     def sync(cls, folder: Path, given: Mapping[str, Any]) -> None:
-        """Sends journals to the store that each names, or to the one that the command line does."""
+        """Sends journals to the store that the command line names, or else to the one that each journal names."""
         sync(folder, chosen_uri(given["uri"]) if "uri" in given else None)
 
     @classmethod
     def run_id_in(cls, run_dir: Path) -> str | None:
-        """The sender leaves it in a file."""
+        """Reads the id from the file that the sender writes."""
         return read_run_id(run_dir)
 
     def __init__(self, run: RunInfo) -> None:
-        """Begins a journal, or goes on with one. Raises ConfigError and StorageError as JournalTracker does."""
+        """Begins or continues a journal. Raises ConfigError and StorageError as JournalTracker does."""
         uri = chosen_uri(run.config["tracking"]["uri"])
         goal = _goal(run, uri)
         super().__init__(run.run_dir, _header(run, uri, goal), goes_on=goal.goes_on, summary=run.summary)

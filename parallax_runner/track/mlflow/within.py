@@ -1,4 +1,5 @@
-"""Keeps what a journal names inside its run's folder: whoever wrote the journal must not choose among all files."""
+"""Checks that a journal names only paths inside its run's folder, so that its writer cannot have arbitrary files
+sent."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from parallax_runner.track.mlflow.store import EntryRefused
 
 
 class Outside(EntryRefused):
-    """What an entry names is not inside of the run's folder."""
+    """An entry names a path outside the run's folder."""
 
 
 def within(run_dir: Path, name: str) -> Path:
-    """The file or folder that a journal of `run_dir` names, absolute.
+    """Returns the path of a file or folder that a journal of `run_dir` names.
 
-    Raises Outside where it is elsewhere, or leads out of the folder by a link.
+    Raises Outside if it is outside the folder, or if a link leads out of the folder.
     """
     path = run_dir / name
     _check(path, run_dir, name)
@@ -25,7 +26,8 @@ def within(run_dir: Path, name: str) -> Path:
 
 
 def within_outbox(run_dir: Path, name: str) -> Path:
-    """A folder directly in the outbox, which may be deleted when it was sent. Raises Outside where it is elsewhere."""
+    """Returns the path of a folder directly in the outbox, which may be deleted after sending. Raises Outside if the
+    folder is elsewhere."""
     path, outbox = run_dir / name, folder_of(run_dir.resolve())
     resolved = _resolved(path)
     if resolved is None or resolved.parent != outbox or path.is_symlink():
@@ -34,8 +36,8 @@ def within_outbox(run_dir: Path, name: str) -> Path:
 
 
 def check_contents(path: Path, run_dir: Path) -> None:
-    """Raises Outside where something in a folder leads out of the run's, and EntryRefused where it is no file. What is
-    not there any more is the store's to judge."""
+    """Raises Outside if a link in `path` leads out of the run's folder, and EntryRefused if an entry is neither a file
+    nor a folder or cannot be read. A missing path passes; the store reports it."""
     entries = [path] if os.path.lexists(path) else []
     if path.is_dir():
         entries += [Path(folder) / name for folder, folders, names in os.walk(path) for name in [*folders, *names]]
@@ -53,11 +55,11 @@ def check_contents(path: Path, run_dir: Path) -> None:
 def _check(path: Path, run_dir: Path, name: str) -> None:
     resolved = _resolved(path)
     if resolved is None or not resolved.is_relative_to(run_dir.resolve()):
-        raise Outside(f"{name} is outside of the run's folder {run_dir}, and a journal may name only what is inside")
+        raise Outside(f"{name} is outside the run's folder {run_dir}, and a journal may name only paths in it")
 
 
 def _resolved(path: Path) -> Path | None:
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a zero byte
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or a zero byte in the path
         return None

@@ -1,1 +1,1 @@
-"""One rank of a calibration."""
+"""The process of one rank of a calibration."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
-    """Times exchanges among all ranks and with servers, then, on rank 0, work; the driver gets the chief's samples."""
+    """Times exchanges among all ranks and with servers, then updates on rank 0. Sends the chief's samples to the
+    driver."""
     log_to_stderr()
     import_tensorflow()
     import tensorflow.compat.v1 as tf
@@ -57,7 +58,8 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
 
 
 def _host_of(rank: int, resource_info: Sequence[str] | None) -> int:
-    """The number of the host that a rank is on: ranks fill them in order, and begin again where slots are fewer."""
+    """Returns the number of a rank's host. Ranks fill the hosts' slots in order, and start over if there are too
+    few."""
     if resource_info is None:
         return 0
     slots = [number for number, host in enumerate(read_hosts(list(resource_info))) for _ in host.slots]

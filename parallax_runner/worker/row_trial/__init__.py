@@ -1,1 +1,1 @@
-"""A row trial: which rows the steps of a model touch, and what a step takes on one device."""
+"""A row trial measures which rows the steps of a model touch, and how long a step takes on one device."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Batches looked at for their ids alone, over all ranks and steps; more of them tell more of rare rows.
+# The number of batches, over all ranks and steps, of which only the ids are read. More batches show more rare rows.
 SAMPLES = 40
 LEAST_STEPS = 5
 TIMED_STEPS = 10
@@ -37,7 +37,8 @@ WARM_UP_STEPS = 3
 
 
 def measure(run_dir: Path, _: int, client: ControlClient) -> None:
-    """Leaves `measured.json` in `run_dir`, whose plan is one of a single process; `cluster.workers` are the ranks."""
+    """Writes `measured.json` into `run_dir`. The plan in `run_dir` is for a single process; `cluster.workers` in its
+    configuration is the number of ranks."""
     log_to_stderr()
     tell("start of Python", process_age_secs())
     import_tensorflow()
@@ -95,7 +96,7 @@ def measure(run_dir: Path, _: int, client: ControlClient) -> None:
 def _open_session(
     config: RunConfig, client: ControlClient, alone: plan.Plan, distributed: DistributedGraph
 ) -> tf.Session:
-    """On the devices that rank 0 would have."""
+    """Opens a session on the devices that rank 0 would have."""
     from parallax_runner.train.sessions import open_session_of
 
     session = open_session_of(config, client, alone, dataclasses.replace(distributed, rank=0))
@@ -106,7 +107,7 @@ def _open_session(
 
 
 def _step_secs(session: tf.Session, distributed: DistributedGraph, feed: Feed) -> float:
-    """The median time of a training step, after warm-up."""
+    """Returns the median time of a training step after warm-up, in seconds."""
     (features,) = distributed.features
     secs = []
     for step in range(WARM_UP_STEPS + TIMED_STEPS):

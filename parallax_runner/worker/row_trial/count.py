@@ -1,4 +1,4 @@
-"""Counts which rows batches touch."""
+"""Counts how often batches touch each row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parallax_runner.planning.cost.measured import MOST_HOT_ROWS, RowStatistics
 
 
 def count_rows(name: str, rows: int, ids: Sequence[Sequence[np.ndarray]]) -> RowStatistics:
-    """The statistics of a variable of `rows` rows; ids[step][rank] are those of one batch, in any shape."""
+    """Returns the statistics of a variable of `rows` rows. ids[step][rank] has the ids of one batch, in any shape."""
     touched = np.zeros(rows, np.int64)
     given, distinct, merged = [], [], []
     for step in ids:

@@ -1,4 +1,5 @@
-"""Which rows the ranks of a cluster would touch: their graphs and batches, run in this process one after the other."""
+"""Finds the rows that the ranks of a cluster would touch. Runs the ranks' graphs one after the other in this
+process."""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ def ids_by_variable(
     seed: int,
     open_session: OpenSession,
 ) -> dict[str, list[list[np.ndarray]]]:
-    """For each sparse variable ids[step][rank], duplicates counted, with no backward pass.
+    """Returns ids[step][rank] for each sparse variable, with duplicates. Runs no backward pass.
 
-    `plan` is that of one process; each rank has the seeds that it would have in training. Ids that depend on nothing
-    but what is fed are looked up in one session for all ranks. `open_session` also initialises.
+    `plan` is a plan for one process. Each rank has the seeds that it would have in training. If the ids depend only on
+    the fed data, one session serves all ranks. `open_session` also initialises the variables.
     """
     found: dict[str, list[list[np.ndarray]]] = defaultdict(lambda: [[] for _ in range(steps)])
     alone = dataclasses.replace(plan, workers=ranks)
@@ -73,7 +74,7 @@ def _run(
 
 
 def _ids(single: SingleDeviceGraph, graph: tf.Graph) -> dict[str, list[tf.Tensor]]:
-    """The ids of each sparse variable's raw gradients, as they are before ranks merge them."""
+    """Returns the ids of each sparse variable's raw gradients, before ranks merge them."""
     original = tf.Graph()
     with original.as_default():
         tf.import_graph_def(single.meta_graph.graph_def, name="")

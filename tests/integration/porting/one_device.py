@@ -1,4 +1,4 @@
-"""Stands in for `parallax` where a driver runs on one device, in a plain session: what its losses should be."""
+"""Replaces `parallax` when a driver runs on one device, in a plain session: the reference for its losses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ shard = types.SimpleNamespace(shard=lambda dataset: dataset)
 
 
 def get_partitioner(_: int) -> None:
-    """Cuts nothing."""
+    """Splits nothing."""
 
 
 class Session:
-    """Gives each value as a list of one, as a worker with one replica does."""
+    """Returns each value as a list of one, like a worker with one replica."""
 
     def __init__(self, graph: tf.Graph) -> None:
         config = tf.ConfigProto(allow_soft_placement=True)

@@ -1,6 +1,6 @@
-"""What the drivers use and TensorFlow 2.21 has no longer: cells, layers, tables, decoders, under the same names.
+"""Features that the drivers use and TensorFlow 2.21 has removed: cells, layers, tables, decoders, under the same names.
 
-They do what the originals did as far as the drivers need it, with variables of the same names and shapes.
+They work like the originals as far as the drivers need it, with variables of the same names and shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ nest = upgraded.nest
 
 
 class Cell:
-    """What `tf.nn.dynamic_rnn` expects. The variables of a cell are made when it is first called, and kept."""
+    """The interface that `tf.nn.dynamic_rnn` expects. The variables of a cell are created at its first call."""
 
     name = "cell"
 
@@ -87,7 +87,7 @@ class MultiRNNCell(Cell):
 
 
 class Wrapper:
-    """A cell that does something around another."""
+    """A cell that wraps another one."""
 
     def __init__(self, cell):
         self._cell = cell
@@ -133,7 +133,7 @@ class Dense:
 
     def __call__(self, inputs):
         if self._kernel is None:
-            # Not under the scope of the caller, which may be that of a loop.
+            # Outside the scope of the caller, which may be that of a loop.
             with tf.variable_scope(self._scope), tf.init_scope():
                 self._kernel = tf.get_variable("kernel", [inputs.shape[-1], self._units], initializer=self._init)
                 if self._use_bias:
@@ -248,7 +248,7 @@ class LuongAttention:
         self._keys, self._scale = tf.tensordot(self._values, kernel, 1), scale
 
     def __call__(self, query):
-        """The context of a query."""
+        """Returns the context of a query."""
         score = tf.einsum("bu,btu->bt", query, self._keys)
         if self._scale:
             score *= tf.get_variable("attention_g", [], initializer=tf.ones_initializer())
@@ -276,7 +276,7 @@ TrainingHelper = collections.namedtuple("TrainingHelper", ["inputs", "sequence_l
 
 
 class BasicDecoder:
-    """Runs a cell over the inputs that a helper has."""
+    """Runs a cell over the inputs of a helper."""
 
     def __init__(self, cell, helper, initial_state):
         self._cell, self._helper, self._start = cell, helper, initial_state
@@ -324,7 +324,7 @@ class BeamSearchDecoder:
             logits = self._layer(outputs)
             size = logits.shape[-1]
             each = tf.reshape(tf.nn.log_softmax(logits), [batch, beam, size])
-            # A sentence that has ended goes on with its end only, at no cost.
+            # A sentence that has ended continues only with its end token, at no cost.
             only_end = tf.one_hot(self._end, size, 0.0, -1e9)
             each = tf.where(tf.tile(finished[:, :, None], [1, 1, size]), tf.zeros_like(each) + only_end, each)
             total = log_probs[:, :, None] + each

@@ -1,4 +1,4 @@
-"""A script of the tests: a lookup times dense weights; what it does is said on its command line, as JSON."""
+"""A test script: a lookup times dense weights; its settings are on its command line, as JSON."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import parallax_runner as parallax
 ASKED = {"run_dir": "out", "steps": 4, "partitioner": 0, "config": {}, "overrides": []} | json.loads(sys.argv[1])
 ASKED = {"resources": ["localhost: 0,1"]} | ASKED
 LEARNING_RATE = 0.1
-# Each replica of all has rows of its own, and one that it shares with others.
+# Each replica has its own rows, and one that it shares with others.
 IDS = [[0, 1, 2, 2], [2, 3, 4, 5]]
 
 tf.disable_v2_behavior()
 
 
 class StopAndSee(tf.train.SessionRunHook):
-    """Prints the loss that it asks for itself, and stops after some steps."""
+    """Prints the loss from the hook's own fetch, and stops after some steps."""
 
     def __init__(self, steps: int) -> None:
         self.steps, self.seen = steps, 0
@@ -91,7 +91,7 @@ session, workers, worker, replicas = parallax.parallel_run(
 print(f"worker {worker} of {workers}, {replicas} replica(s), {len(session.tf_session.list_devices())} devices")
 print("environment", os.environ.get("FROM_OPTIONS"))
 feeds = [IDS[(worker * replicas + replica) % 2] for replica in range(replicas)]
-# Fed, because hooks have fetches of their own.
+# Fed, because hooks have their own fetches.
 session.run("start", {"ids:0": feeds})
 for number in range(ASKED["steps"]):
     if session.should_stop() or ASKED.get("ends") == [worker, number]:

@@ -1,5 +1,5 @@
-"""A script of the tests, as for Caffe2: a small ResNet, trained by `Parallelize`; which shard it is stands on its
-command line, as JSON."""
+"""A test script in the style of Caffe2: a small ResNet, trained by `Parallelize`; its shard is on its command line, as
+JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A Keras script: trains with plain `fit`, or with ours, and leaves what the test compares.
+"""A Keras script: trains with plain `fit`, or with ours, and writes the results that the test compares.
 
 `train_keras.py '{"comm": null, "epochs": [3], …}'`: comm null is plain Keras; a number of epochs for each call of fit.
 """
@@ -18,13 +18,13 @@ asked = json.loads(sys.argv[1])
 keras.utils.set_random_seed(7)
 draws = np.random.default_rng(7)
 examples = {
-    # Each id once in a batch: plain Keras does not merge repeated ones.
+    # Each id occurs once in a batch, because plain Keras does not merge repeated ones.
     "id": np.concatenate([draws.permutation(ROWS)[:32] for _ in range(12)]).astype("int32"),
     "dense": draws.normal(size=(384, 3)).astype("float32"),
 }
 labels = (examples["id"] % 2)[:, None].astype("float32")
 train = {name: array[:256] for name, array in examples.items()}
-# The last batch of a validation is a small one.
+# The last batch of a validation is smaller.
 held_back = ({name: array[256:371] for name, array in examples.items()}, labels[256:371])
 
 inputs = {"id": keras.Input([], dtype="int32", name="id"), "dense": keras.Input([3], name="dense")}
@@ -35,7 +35,7 @@ model.compile(keras.optimizers.Adagrad(0.1), "binary_crossentropy", metrics=[ker
 
 
 def halved(epoch: int, rate: float) -> float:
-    """The learning rate of an epoch."""
+    """Returns the learning rate of an epoch."""
     return rate / 2 if epoch == 1 else rate
 
 

@@ -18,7 +18,7 @@ draws = np.random.default_rng(7)
 
 
 def examples(count: int) -> tf.data.Dataset:
-    """Each word once in a batch: plain Keras does not merge repeated ones."""
+    """Each word occurs once in a batch, because plain Keras does not merge repeated ones."""
     lengths = draws.integers(1, 6, count)
     words = [draws.permutation(ROWS)[: lengths[at : at + BATCH].sum()] for at in range(0, count, BATCH)]
     tags = draws.normal(size=(count, WIDTH)) * (draws.random((count, WIDTH)) < 0.2)
@@ -30,7 +30,7 @@ def examples(count: int) -> tf.data.Dataset:
 
 
 train = examples(40).batch(BATCH)
-validation = examples(21).batch(BATCH)  # the last batch is a small one
+validation = examples(21).batch(BATCH)  # the last batch is smaller
 words = keras.Input([None], dtype="int32", ragged=True, name="words")
 tags = keras.Input([WIDTH], sparse=True, name="tags")
 pooled = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(ROWS, 4, name="table")(words))

@@ -49,7 +49,7 @@ def test_what_is_there(device: str) -> None:
         ("/job:ps/task:3", "ps", "there are /job:worker"),
         ("/job:chief/task:0", "ps", "there are /job:worker"),
         ("/job:ps/task:1/cpu:1", "ps", "a server has CPU:0 to 0"),
-        ("/job:ps/task:0", "mpi", "under comm=mpi workers form no cluster with tasks; comm=ps"),
+        ("/job:ps/task:0", "mpi", "under comm=mpi workers form no cluster with tasks; use comm=ps"),
     ],
 )
 def test_what_is_not_there(device: str, comm: str, expected: str) -> None:

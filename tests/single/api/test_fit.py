@@ -45,12 +45,12 @@ def dataset() -> Any:
         ({"comm": "hybird"}, "hybrid"),
         ({"workers": 0}, r"cluster.workers=0 \(fit\)"),
         ({"overrides": ["comm.sync=false"], "comm": "ps"}, "comm.sync=false"),
-        ({"overrides": ["partition=search"]}, "with fit the plan stays what it is"),
+        ({"overrides": ["partition=search"]}, "with fit the plan cannot change"),
         ({"comm": "auto"}, "comm.name=auto"),
         ({"overrides": ["ckpt=off"]}, r"ckpt=off \(fit\): the trained weights come back in a checkpoint"),
         ({"sample_weight": np.ones(12), "class_weight": {0: 1.0}}, "give one of the two"),
         ({"sample_weight": np.ones(3)}, "different lengths"),
-        ({"validation_data": dataset()}, r"validation_data \(fit\): beside arrays it must be arrays"),
+        ({"validation_data": dataset()}, r"validation_data \(fit\): expected arrays \(x, y\)"),
     ],
 )
 def test_arguments(arguments: dict[str, Any], told: str) -> None:

@@ -29,7 +29,9 @@ def test_the_op_is_named(tmp_path: Path) -> None:
     Outline.of(first.meta_graph.graph_def).save(tmp_path / FILE_NAME)
     plan: Any = SimpleNamespace(fingerprint=first.fingerprint)
     check_same(built(1), plan, tmp_path, rank=1)
-    with pytest.raises(PlanError, match=r"worker 1 built another graph .*«process» \(Const\): its attribute «value»"):
+    with pytest.raises(
+        PlanError, match=r"worker 1 built a different graph .*«process» \(Const\): its attribute «value»"
+    ):
         check_same(worker, plan, tmp_path, rank=1)
 
 

@@ -61,8 +61,8 @@ def test_a_protocol_that_this_tensorflow_lacks(refused: Any) -> None:
 def test_lines_of_hosts(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("# mine\nlocalhost: 0,x\n")
     assert f"{tmp_path}/hosts:2: id 'x' in «0,x»" in refused("hosts")
-    assert "resource_info:1: id 0 stands twice" in refused(["localhost: 0,0"])
-    assert "cannot be read from here: No such file" in refused("nowhere")
+    assert "resource_info:1: id 0 occurs twice" in refused(["localhost: 0,0"])
+    assert "cannot read the hosts of the run: No such file" in refused("nowhere")
 
 
 def test_both_profile_options(refused: Any) -> None:

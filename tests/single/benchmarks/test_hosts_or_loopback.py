@@ -85,6 +85,6 @@ def test_a_kernel_without_latency(told: list[Any], tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(measure, "shaped", shaped)
     found = measure.measure_hosts(ASKED, tmp_path / "runs", told.append)
     said, made, measured = told
-    assert "no netem: --latency-us is left out" in said
+    assert "no netem: --latency-us is ignored" in said
     assert made == (2, Link(100)) and found.link == Link(100)
     assert measured[1] == Cluster(2, hosts)

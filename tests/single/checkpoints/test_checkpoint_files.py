@@ -358,7 +358,7 @@ def test_a_damaged_replacement_does_not_replace(tmp_path: Path) -> None:
             publish(prefix, tmp_path, sidecar(30))
     prefix.with_name("model.ckpt.index").write_text("damaged")
     (note,) = tidy(tmp_path)
-    assert note.startswith(f"{prefix.parent}, with which a killed run was replacing a checkpoint, is damaged")
+    assert note.startswith(f"{prefix.parent}, left by a run that was killed while saving, is damaged")
     assert names(tmp_path) == files_of(30)
     assert damage(tmp_path / "model.ckpt-30") is None
 
@@ -402,4 +402,4 @@ def test_the_files_of_another_step_are_noticed(tmp_path: Path) -> None:
     prefix = written(tmp_path, 5)
     for suffix in SUFFIXES:
         prefix.with_name(f"model.ckpt-5.{suffix}").rename(prefix.with_name(f"model.ckpt-50.{suffix}"))
-    assert damage(tmp_path / "model.ckpt-50") == "its sidecar model.ckpt-50.json is that of step 5"
+    assert damage(tmp_path / "model.ckpt-50") == "its sidecar model.ckpt-50.json belongs to step 5"

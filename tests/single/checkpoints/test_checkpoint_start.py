@@ -183,8 +183,8 @@ def test_a_checkpoint_of_another_program_without_a_graph_is_told_apart(tmp_path:
     with pytest.raises(CheckpointError) as raised:
         find_start("auto", tmp_path)
     assert str(raised.value) == (
-        f"no checkpoint in {tmp_path} is whole (model.ckpt-7: its sidecar model.ckpt-7.json is missing, which "
-        "TensorFlow's own Saver does not write): bring one back, move model.ckpt-7.* to another folder if another "
+        f"no checkpoint in {tmp_path} is whole (model.ckpt-7: its sidecar model.ckpt-7.json is missing "
+        "(TensorFlow's own Saver writes none)): restore one, move model.ckpt-7.* to another folder if another "
         "program wrote it, or start afresh with ckpt.resume=never"
     )
 
@@ -210,7 +210,7 @@ def test_a_leftover_that_cannot_be_removed_is_told_once(
     settled = _with_start(config, None, None, tmp_path)  # type: ignore[arg-type]
     assert settled.ckpt.resume == "never"
     told = capsys.readouterr().err
-    assert told.count("which a killed run has left, cannot be removed: Operation not permitted") == 1
+    assert told.count("left by a killed run, cannot be removed: Operation not permitted") == 1
 
 
 def test_a_folder_that_cannot_be_read_is_no_empty_folder(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_checkpoint_whose_own_name_is_a_pattern_is_refused(tmp_path: Path, cha
     written(tmp_path, 5)
     for suffix in SUFFIXES:
         (tmp_path / f"model.ckpt-5.{suffix}").rename(tmp_path / f"my{character}.{suffix}")
-    with pytest.raises(CheckpointError, match=re.escape(f"TensorFlow takes «my{character}» for a pattern")):
+    with pytest.raises(CheckpointError, match=re.escape(f"TensorFlow treats «my{character}» as a pattern")):
         find_start(str(tmp_path / f"my{character}"), tmp_path)
 
 

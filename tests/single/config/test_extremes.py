@@ -20,7 +20,7 @@ from tests.single.config.test_config_messages import refused, run
 
 LONG = "n" * 256
 CASES = {
-    "line break": ("train.steps=1\n2", r"train.steps=1\n2 (command line)", "found a line break, which has to stand in"),
+    "line break": ("train.steps=1\n2", r"train.steps=1\n2 (command line)", "found a line break, which must be"),
     "many digits": ("train.steps=" + "9" * 5000, "train.steps=999", "the value cannot be read: Exceeds the limit"),
     "many brackets": ("train.steps=" + "[" * 3000 + "]" * 3000, "train.steps=[[[", "nested too deeply"),
     "mode": ("hydra.mode=${train.steps}", "hydra.mode=${train.steps} (command line): expected one of RUN, MULTIRUN."),
@@ -35,7 +35,7 @@ CASES = {
     "kernel": ("hydra.run.dir=/proc/x", "hydra.run.dir=/proc/x (command line): the folder /proc cannot be written."),
     "kernel, a sweep": ("-m hydra.sweep.dir=/proc/x", "hydra.sweep.dir=/proc/x: the folder /proc cannot be written"),
     "kernel, a database": ("tracking.uri=sqlite:////proc/x", "cannot be used: the folder /proc cannot be written"),
-    "bytes": ("hydra.run.dir='caf\udce9'", r"hydra.run.dir='caf\udce9' (command line)", "it is no UTF-8 text"),
+    "bytes": ("hydra.run.dir='caf\udce9'", r"hydra.run.dir='caf\udce9' (command line)", "it is not valid UTF-8"),
     "flag": ("--hydra-help comm=hybird", "comm=hybird (command line): no such choice"),
     "info": ("--info=defaults train.steps=(", "train.steps=( (command line): expected key=value"),
 }
@@ -83,7 +83,7 @@ def test_data_that_are_no_data_set(tmp_path: Path) -> None:
 def test_a_folder_that_was_deleted(arguments: str, tmp_path: Path) -> None:
     command = f"mkdir gone; cd gone; rmdir ../gone; exec {shlex.quote(sys.executable)} -m parallax_runner {arguments}"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert refused(done) == "the folder that this command was given in was deleted: change into another one"
+    assert refused(done) == "the current folder was deleted: change to another one"
 
 
 def test_a_folder_that_has_no_name_in_utf_8(tmp_path: Path) -> None:

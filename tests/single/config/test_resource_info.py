@@ -49,7 +49,7 @@ def test_a_host_is_written_as_it_can_be_read(line: str) -> None:
 def test_ids_are_gpus_where_there_are_some() -> None:
     assert parse_hosts(["localhost"], where="x", gpus=four_gpus) == [Host("localhost", (0, 1, 2, 3))]
     assert parse_hosts(["localhost: 3,1"], where="x", gpus=four_gpus) == [Host("localhost", (3, 1))]
-    with pytest.raises(ConfigError, match=r"x:1: id 4: this machine has the GPUs 0, 1, 2, 3"):
+    with pytest.raises(ConfigError, match=r"x:1: id 4: this machine has only the GPUs 0, 1, 2, 3"):
         parse_hosts(["localhost: 0,4"], where="x", gpus=four_gpus)
 
 
@@ -59,15 +59,15 @@ WRONG = {
     "localhost: -1": "hosts.txt:3: id '-1'",
     "localhost: 1.5": "hosts.txt:3: id '1.5'",
     "localhost: 0 1": "hosts.txt:3: id '0 1'",
-    "localhost: 0,1,0": "hosts.txt:3: id 0 stands twice in «0,1,0»",
+    "localhost: 0,1,0": "hosts.txt:3: id 0 occurs twice in «0,1,0»",
     ": 0,1": "hosts.txt:3: ': 0,1' cannot be read",
     "local host: 0": "hosts.txt:3: 'local host: 0' cannot be read",
     "localhost: 0: 1": "hosts.txt:3: 'localhost: 0: 1' cannot be read",
     "[::1: 0": "hosts.txt:3: '[::1: 0' cannot be read",
     "[::1] 0": "hosts.txt:3: '[::1] 0' cannot be read",
     "[localhost]: 0": "hosts.txt:3: '[localhost]: 0' cannot be read",
-    "::1: 0": "an IPv6 address stands in brackets",
-    "[2001:db8::7]": "hosts.txt:3: host '2001:db8::7': another machine goes by its name or its IPv4 address",
+    "::1: 0": "an IPv6 address needs brackets",
+    "[2001:db8::7]": "hosts.txt:3: host '2001:db8::7': give the name or IPv4 address of another machine",
 }
 
 
@@ -80,7 +80,7 @@ def test_a_wrong_line_is_named(line: str) -> None:
 
 @pytest.mark.parametrize("again", ["localhost: 1", "127.0.0.1: 1", "[::1]: 1"])
 def test_a_host_has_one_line(again: str) -> None:
-    with pytest.raises(ConfigError, match=r"hosts.txt:2: host '.*' has a line already, hosts.txt:1"):
+    with pytest.raises(ConfigError, match=r"hosts.txt:2: host '.*' already has a line, hosts.txt:1"):
         parse_hosts(["localhost: 0", again], where="hosts.txt", gpus=no_gpus)
 
 
@@ -92,7 +92,7 @@ def test_other_machines(tmp_path: Path) -> None:
     assert there == Host("there.example", (4, 7), is_here=False)
     assert address == Host("192.0.2.7", (0,), is_here=False)
     assert listed_slots([str(here), str(there), str(address), "[::1]: 5"]) == (0, 1, 4, 7, 0, 5)
-    with pytest.raises(ConfigError, match=r"x:2: host 'THERE.example' has a line already, x:1 \(as 'there.example'\)"):
+    with pytest.raises(ConfigError, match=r"x:2: host 'THERE.example' already has a line, x:1 \(as 'there.example'\)"):
         parse_hosts(["there.example: 0", "THERE.example: 1"], where="x", gpus=no_gpus)
 
 
@@ -107,7 +107,7 @@ def test_a_file_and_a_list_say_the_same(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{path}:1: id 'a'"):
         read_hosts(str(path), gpus=no_gpus)
     path.write_text("# nobody\n")
-    with pytest.raises(ConfigError, match=f"{path}: no host in it"):
+    with pytest.raises(ConfigError, match=f"{path}: no host found"):
         read_hosts(str(path), gpus=no_gpus)
     with pytest.raises(ConfigError, match=r"nowhere.txt: .*No such file"):
         read_hosts(str(tmp_path / "nowhere.txt"), gpus=no_gpus)

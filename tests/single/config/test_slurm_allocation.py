@@ -59,7 +59,7 @@ def test_an_allocation_is_a_list_of_hosts() -> None:
     assert host_lines(ClusterConfig(nodes=9), JOB) == ("n1: 0,1", "n2: 0,1")
     # Of a job without --ntasks each node counts as one.
     assert host_lines(ClusterConfig(), {**JOB, "SLURM_TASKS_PER_NODE": ""}) == ("n1: 0", "n2: 0")
-    with pytest.raises(ConfigError, match=r"expected nodes and as many numbers of tasks"):
+    with pytest.raises(ConfigError, match=r"expected a number of tasks for each node"):
         host_lines(ClusterConfig(), {**JOB, "SLURM_TASKS_PER_NODE": "2"})
 
 
@@ -94,9 +94,9 @@ def test_processes_follow_from_what_is_submitted() -> None:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["cluster.workers=4"], "cluster.workers=4 .*it follows from cluster.nodes and cluster.tasks_per_node"),
-        (["cluster.resource_info=[localhost]"], "under Slurm its job has the hosts"),
-        (["comm=local"], "try cluster=local|one process, and Slurm's tasks are several"),
+        (["cluster.workers=4"], "cluster.workers=4 .*under Slurm, cluster.nodes and cluster.tasks_per_node"),
+        (["cluster.resource_info=[localhost]"], "under Slurm the job sets the hosts"),
+        (["comm=local"], "try cluster=local|it runs one process, but a Slurm job has several tasks"),
         (["cluster.time_limit=soon"], "cluster.time_limit=soon .*expected minutes, hours:minutes:seconds"),
     ],
 )
@@ -113,7 +113,7 @@ def test_uneven_tasks_have_no_replicas(in_job: None, monkeypatch: pytest.MonkeyP
 
 
 def test_options_of_a_job_go_with_slurm() -> None:
-    with pytest.raises(ConfigError, match=r"cluster.follow=true .*it goes with cluster=slurm"):
+    with pytest.raises(ConfigError, match=r"cluster.follow=true .*needs cluster=slurm"):
         compose("cluster.follow=true")
     assert compose("cluster=slurm", "cluster.time_limit='1-12:30:00'").cluster.time_limit == "1-12:30:00"
     assert compose("cluster=slurm", "cluster.time_limit=90").cluster.time_limit == 90

@@ -87,7 +87,7 @@ def test_missing_slashes_are_given_back(uri: str, meant: str | None) -> None:
 def test_an_address_with_a_slash_short_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = refused("tracking.uri=sqlite://mlflow.db")
-    assert message.startswith("tracking.uri=sqlite://mlflow.db (command line): a path stands behind three slashes")
+    assert message.startswith("tracking.uri=sqlite://mlflow.db (command line): a relative path follows three slashes")
     assert message.endswith("Did you mean tracking.uri=sqlite:///mlflow.db?")
     assert r"job 1 (tracking.uri=sqlite\://b): " in refused("-m", "tracking.uri=sqlite:///a,sqlite://b")
     with pytest.raises(ConfigError, match=r"three slashes: sqlite:///mlflow\.db"):  # as the environment may have it

@@ -19,7 +19,9 @@ def test_in_order_each_pass_has_the_same_whole_batches() -> None:
     data = made(shuffle=False)
     passes = [data.train_batch(start, 4)["id"].tolist() for start in range(0, 16, 4)]
     assert passes == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert data.train_size == 8 and data.notes == ("2 examples are left out of each epoch: they make no whole batch",)
+    assert data.train_size == 8 and data.notes == (
+        "2 examples are left out of each epoch, because they do not fill a batch",
+    )
 
 
 def test_a_shuffled_pass_has_each_example_once_in_an_order_of_its_own() -> None:

@@ -91,7 +91,7 @@ def test_lowercase_joins_words(load, corpus):
     [
         ("absent", r"data\.path=.*absent: no such file"),
         ("empty", r"data\.path=.*empty: an empty directory"),
-        ("blank", "no text in it"),
+        ("blank", "no text to train on"),
         ("binary", "expected UTF-8 text"),
         ("broken.gz", "broken.gz: cannot be read"),
         ("short", "3 tokens to train on are fewer than one example needs, 5"),

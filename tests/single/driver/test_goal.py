@@ -51,8 +51,8 @@ def test_the_user_may_choose(single: SingleDeviceGraph) -> None:
             r"objective=val_auc: .* auc, loss, .*; did you mean train\.objective=auc\?",
         ),
         ({"objective": "perplexity"}, r"objective=perplexity: .* auc, loss, rmse, score"),
-        ({"objective": "score"}, r"objective=score: nobody knows .* add train\.direction=maximize, or minimize"),
-        ({"objective": "auc", "direction": "minimize"}, r"direction=minimize: expected maximize, which auc says"),
+        ({"objective": "score"}, r"objective=score: it is unknown .* add train\.direction=maximize, or minimize"),
+        ({"objective": "auc", "direction": "minimize"}, r"direction=minimize: expected maximize, the direction of auc"),
     ],
 )
 def test_what_no_validation_finds_is_refused(single: SingleDeviceGraph, train: dict[str, str], told: str) -> None:

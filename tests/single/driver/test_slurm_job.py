@@ -80,7 +80,7 @@ def test_who_belongs_into_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scripts_and_jobs_of_sweeps_are_not_submitted(tmp_path: Path) -> None:
     of_sweep = dataclasses.replace(config(), sweep=SweepConfig(fail_fast=False, dir="multirun/1"))
     for given, command in ((config(), None), (of_sweep, COMMAND)):
-        with pytest.raises(LaunchError, match="neither a script nor a job of a sweep"):
+        with pytest.raises(LaunchError, match="a script or a job of a sweep is not submitted"):
             slurm_job.write_script(given, PLAN, tmp_path, command)
 
 

@@ -68,5 +68,5 @@ def test_members_that_do_not_fit_together(second: Model, wrong: str, tmp_path: P
 
 def test_there_is_no_mean_of_classes(tmp_path: Path) -> None:
     member, _ = exported(lookup(1.0, lambda score: {"is_high": score > 0}), tmp_path)
-    with pytest.raises(ExportError, match=r"\['is_high'\] are no floating-point numbers"):
+    with pytest.raises(ExportError, match=r"\['is_high'\] are not floating-point numbers"):
         write_ensemble([member, member], tmp_path / "ensemble")

@@ -167,7 +167,7 @@ def test_a_second_model_of_a_process_is_told_why_its_names_differ(tmp_path):
 def test_another_shape_is_named(tmp_path):
     prefix = save(tmp_path / "weights", built(make_model()))
     with pytest.raises(
-        CheckpointError, match=r"variable «small/embedding/embeddings» has shape \[20, 4\], and in .* \[30, 4\]"
+        CheckpointError, match=r"variable «small/embedding/embeddings» has shape \[20, 4\], but in .* \[30, 4\]"
     ):
         load_into_keras(make_model(rows=30), prefix)
 

@@ -52,7 +52,7 @@ def test_arguments_go_before_variables() -> None:
         (["--trainer_id=1"], "trainer_id=1: expected 0 to 0: num_gradient_servers=1"),
         (["--use_gpu=perhaps"], "use_gpu=perhaps: expected True or False"),
         (["--nics=nowhere0"], "nics=nowhere0: expected an interface with an IPv4 address; there are lo"),
-        (["--pservers=a,b"], "pservers=a,b: on several machines PARALLAX_RENDEZVOUS says"),
+        (["--pservers=a,b"], "pservers=a,b: on several machines, PARALLAX_RENDEZVOUS must tell"),
     ],
 )
 def test_wrong_flags(argv: list[str], wrong: str) -> None:

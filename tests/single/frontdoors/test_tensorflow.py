@@ -73,16 +73,16 @@ def test_the_variable() -> None:
 @pytest.mark.parametrize(
     ("content", "wrong"),
     [
-        ("{", "no JSON (Expecting property name"),
+        ("{", "not JSON (Expecting property name"),
         ({}, "it has no cluster"),
         ([], "it has no cluster"),
         ({"cluster": {"worker": WORKERS}}, "it has no task with a type"),
         (config("trainer"), "the task's type is 'trainer'; known are chief, master, worker, ps"),
-        (config("evaluator"), "an evaluator is no process of its own here"),
-        (config("worker", 2), "the task's index is 2, and the cluster has 2 of worker"),
+        (config("evaluator"), "there is no separate evaluator process"),
+        (config("worker", 2), "the task's index is 2, but the cluster has 2 of worker"),
         (config("worker", -1), "the task's index is -1"),
-        (config("chief"), "the task's index is 0, and the cluster has 0 of chief"),
-        (config("worker", worker="a:1"), "the cluster's worker is 'a:1', no list of addresses"),
+        (config("chief"), "the task's index is 0, but the cluster has 0 of chief"),
+        (config("worker", worker="a:1"), "the cluster's worker is 'a:1', not a list of addresses"),
         (config("worker", worker=WORKERS, trainer=["d:4"]), "the cluster has a job 'trainer'"),
         (config("chief", chief=["a:1", "b:1"]), "more than one chief"),
         (config("ps", ps=SERVERS), "its cluster has no worker"),
@@ -107,11 +107,11 @@ def test_what_is_wrong_is_said_once_and_nothing_starts(
     monkeypatch.delenv("TF_CONFIG", raising=False)
     assert said() == (
         "parallax_runner.worker: --rendezvous is missing: expected file:///shared/folder, tcp://host:port or "
-        "redis://host:port/prefix; or what another system gives (--help), or TF_CONFIG\n"
+        "redis://host:port/prefix; or another system's options (--help), or TF_CONFIG\n"
     )
-    assert "settings are given to the driver" in said("--rendezvous=file:///meet", "train.steps=3")
+    assert "Pass settings to the driver" in said("--rendezvous=file:///meet", "train.steps=3")
     assert said(*FLAGS, "--job_name=worker", "--task_index=0").count("PARALLAX_RENDEZVOUS_SECRET is not set") == 1
-    assert "say already which process this is" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
+    assert "already say which process this is" in said(*FLAGS, "--job_name=worker", "--task_index=0", "--rank=0")
     assert "--task_indx=0: there is no such option. Did you mean --task_index?" in said(*FLAGS, "--task_indx=0")
     monkeypatch.setenv("TF_CONFIG", "{")
     assert said().count("\n") == 1

@@ -39,7 +39,7 @@ WRONG = {
     ),
     "key of Keras models for a graph": (
         ("model=simple", "+model.labels=y"),
-        r"model.labels=y \(command line\): no such argument, models.simple.build takes no argument, beside features",
+        r"model.labels=y \(command line\): no such argument, models.simple.build takes no argument besides features",
     ),
     "optimizer": (
         ("model=simple", "+optimizer.momentun=0.9"),
@@ -59,7 +59,7 @@ WRONG = {
     ),
     "data of a module": (
         ("model=simple", "data._target_=os.path"),
-        r"data._target_=os.path \(command line\): expected a function or class, and this is of type module",
+        r"data._target_=os.path \(command line\): expected a function or class, got a value of type module",
     ),
 }
 

@@ -274,7 +274,7 @@ def test_a_placeholder_that_is_no_feature_is_refused() -> None:
         loss = tf.reduce_sum(features["x"] * variable("w", (3,)))
         return {"loss": loss, "train_op": tf.train.GradientDescentOptimizer(rate).minimize(loss)}
 
-    with pytest.raises(CaptureError, match="placeholder «rate», which nobody feeds"):
+    with pytest.raises(CaptureError, match="placeholder «rate» that is not fed"):
         captured(build)
 
 

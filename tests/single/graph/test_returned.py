@@ -51,8 +51,8 @@ def test_there_need_be_none() -> None:
     ("outputs", "message"),
     [
         (lambda y, _: y, "must be a dict of tensors by name"),
-        (lambda y, _: {"log p": y}, "'log p' must be named by"),
-        (lambda y, _: {1: y}, "1 must be named by"),
+        (lambda y, _: {"log p": y}, "'log p' must be a letter followed by"),
+        (lambda y, _: {1: y}, "1 must be a letter followed by"),
         ({"y": 3.0}, "'y' must be a tensor, not 3.0"),
         (lambda _, weight: {"weight": weight}, "'weight' must be a tensor"),
     ],

@@ -164,7 +164,7 @@ def test_an_installation_with_blanks_in_its_path(elsewhere: Path) -> None:
 
 def test_an_installation_without_the_library_starts_nothing(elsewhere: Path) -> None:
     job = Job(run_dir=Path("r"), workers=2, servers=1)
-    with pytest.raises(LaunchError, match=r"libbind_address.so is missing, .* scripts/setup"):
+    with pytest.raises(LaunchError, match=r"libbind_address.so is missing; .*scripts/setup"):
         Local().servers(job)
     with pytest.raises(LaunchError, match="is missing"):
         Local().workers(job, ExitStack())

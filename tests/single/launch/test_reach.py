@@ -62,7 +62,7 @@ def test_a_host_that_cannot_be_reached(shell: Shell, tmp_path: Path) -> None:
     )
     told = message(hosts, tmp_path)
     assert "host 'other' of cluster.resource_info cannot be reached: connect to host other port 22: No route" in told
-    assert f"expected «{hosts.remote_shell} other true» to work unasked" in told
+    assert f"expected «{hosts.remote_shell} other true» to work without a prompt" in told
 
 
 def test_a_host_that_does_not_answer(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

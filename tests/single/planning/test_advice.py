@@ -31,7 +31,7 @@ def test_other_routes_are_named_with_what_they_save_of_a_step() -> None:
     of = model(touching(ALPHA))
     text = str(told(planned(BIG, comm="ps"), of))
     found = re.fullmatch(
-        r"comm=auto would choose allgather for big: a step takes (\S+) ms in place of (\S+) ms, (\S+) % less"
+        r"comm=auto would choose allgather for big: a step takes (\S+) ms instead of (\S+) ms, (\S+) % less"
         r"(, which is within the model's error)?",
         text,
     )

@@ -68,8 +68,8 @@ def test_each_route_has_its_cost_and_the_chosen_one_a_mark_and_its_parts() -> No
             "",
             "",
             "",
-            "120 ms: computing 100, exchanges and updates 26 ms, 2 of them once for all allreduces and all servers; "
-            "6 ms of these may overlap",
+            "120 ms: computing 100, exchanges and updates 26 ms, 2 of them paid once for all allreduces and all servers"
+            "; 6 ms of these may overlap",
         ],
     }
 
@@ -83,7 +83,7 @@ def test_what_was_not_measured_says_so() -> None:
     assert rows(bounds)["a step"][-1] == "exchanges and updates 26 ms; computing was not measured"
     unknown = dataclasses.replace(bounds, variables=(dataclasses.replace(TABLE, alpha=None, costs=()),))
     assert rows(dataclasses.replace(unknown, predicted=Prediction()))["table"] == ["unknown", *"––––", "ps"]
-    assert "nobody has measured" in rows(dataclasses.replace(unknown, predicted=Prediction()))["a step"][-1]
+    assert "was not measured" in rows(dataclasses.replace(unknown, predicted=Prediction()))["a step"][-1]
 
 
 def test_only_plans_that_the_model_knows_are_shown_with_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,6 +155,31 @@ def test_only_sparse_variables_are_split() -> None:
     assert [v.partitions for v in made.variables] == [1, 4, 1]
 
 
+def large(name: str, rows: int = 1000, **more: Any) -> VariableInfo:
+    """A dense variable of 400 kB."""
+    return info(name, "dense", (rows, 100_000 // rows), **{"is_updated_in_parts": True} | more)
+
+
+def test_a_dense_variable_that_would_keep_its_server_busier_than_others_is_cut() -> None:
+    made = plan(large("kernel"), info("bias", "dense", (10,)), comm="ps", servers=4)
+    assert [(shard.offset, shard.rows, shard.step) for shard in made.variables[0].shards] == [
+        (0, 334, 3),  # no shard is smaller than 128 kB
+        (1, 333, 3),
+        (2, 333, 3),
+    ]
+    assert len({shard.server for shard in made.variables[0].shards}) == 3
+    assert made.variables[1].partitions == 1
+
+
+def test_a_dense_variable_is_whole_where_cutting_does_not_help() -> None:
+    alone = [large("kernel", rows=2), large("tied", is_updated_in_parts=False), large("named", server=0)]
+    for variable, pieces in zip(alone, (2, 1, 1), strict=True):
+        assert plan(variable, comm="ps", servers=4).variables[0].partitions == pieces  # no more pieces than rows
+    many = plan(*(large(f"kernel_{number}") for number in range(9)), comm="ps", servers=4)
+    assert {variable.partitions for variable in many.variables} == {1}  # each is less than half of a server's share
+    assert plan(large("kernel"), comm="ps", servers=1).variables[0].partitions == 1
+
+
 def test_slots_are_held_beside_the_rows() -> None:
     """Without its slots the slotted one would have the narrow one beside it."""
     slotted = info("slotted", "dense", (30,), slots=tuple("abcd"))  # 150 numbers in all

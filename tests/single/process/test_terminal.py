@@ -49,8 +49,8 @@ def expect_end(exit_status: int | None, log: Path, reason: str | None) -> None:
     assert exit_status == 3
     *lines, last = log.read_text().splitlines()
     assert int(last.removeprefix("came to the end, next descriptor ")) > 2
-    lost = "is lost and the run goes on: it cannot be written:"
-    assert sorted(lines) == ([f"{name} {lost} {reason}" for name in ("stderr", "stdout")] if reason else [])
+    lost = f"cannot be written: {reason}; its output is lost, the run goes on"
+    assert sorted(lines) == ([f"{name} {lost}" for name in ("stderr", "stdout")] if reason else [])
 
 
 @pytest.mark.parametrize("environ", [BUFFERED, UNBUFFERED], ids=["buffered", "unbuffered"])

@@ -153,8 +153,8 @@ def test_the_plot_has_the_ideal_line_and_says_what_it_is_of(tmp_path: Path, monk
 def test_the_title_of_the_plot_names_the_model_and_the_links() -> None:
     constants = DEFAULTS.with_link(gbit_per_sec=25, latency_us=10)
     plain = {"model": {"_target_": "m"}, "model_name": "lm"}
-    assert _title(from_plain(plain), constants) == "lm, links of 25 Gbit/s and 10 µs, 1 worker a host"
+    assert _title(from_plain(plain), constants) == "lm, links of 25 Gbit/s and 10 µs, 1 worker per host"
     given = {**plain, "simulate": {"profile": "/x/measured.json", "workers_per_host": 4}}
     assert _title(from_plain(given), constants).startswith(
-        "measured.json, links of 25 Gbit/s and 10 µs, 4 workers a host"
+        "measured.json, links of 25 Gbit/s and 10 µs, 4 workers per host"
     )

@@ -49,13 +49,13 @@ def test_the_best_jobs_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_too_few_jobs_have_a_rank(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"sweep.ensemble=2: 1 jobs of the sweep have a rank"):
+    with pytest.raises(ExportError, match=r"sweep.ensemble=2: only 1 of the sweep's jobs have a rank"):
         ensemble.make_ensemble([job("a", 1, tmp_path), job("b", None, tmp_path)], tmp_path, 2)
 
 
 @pytest.mark.parametrize(
     ("why", "told"),
-    [("no feature", "b has no SavedModel: no feature"), (None, "it was not asked for")],
+    [("no feature", "b has no SavedModel: no feature"), (None, "it was not requested")],
 )
 def test_a_job_without_a_model(why: str | None, told: str, tmp_path: Path) -> None:
     jobs = [job("a", 1, tmp_path), job("b", 2, tmp_path, saved_model=None, saved_model_error=why)]

@@ -39,6 +39,12 @@ def test_finished_jobs_and_those_that_continue_are_counted(tmp_path: Path) -> No
     assert far(known, planned) == "1 finished, 2 continue at steps 3 and 14, 1 to do"
 
 
+def test_where_a_sweeper_chooses_the_jobs_those_of_before_are_counted(tmp_path: Path) -> None:
+    known = account([job(tmp_path, name) for name in "abc"], "finished", "interrupted", "finished")
+    assert far(known, []) == "2 finished, 1 not finished, and the sweeper chooses new ones"
+    assert far(Account({}), []) is None
+
+
 @pytest.mark.parametrize("resume", ["never", "/another/run"])
 def test_a_job_that_does_not_look_for_its_checkpoint_is_to_do(tmp_path: Path, resume: str) -> None:
     (tmp_path / "a" / "ckpt").mkdir(parents=True)

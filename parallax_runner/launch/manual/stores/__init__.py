@@ -1,1 +1,1 @@
-"""Where the processes of a rendezvous leave their entries: a folder, or the driver itself."""
+"""The stores of a rendezvous, to which its processes write their entries: a folder, a Redis server or the driver."""

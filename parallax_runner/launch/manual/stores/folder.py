@@ -1,4 +1,4 @@
-"""Entries as files in a folder that all hosts see."""
+"""A store whose entries are files in a folder that all hosts see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.launch.manual.stores.store import Store
 
 
 class Folder(Store):
-    """The files of one run; another run needs another folder."""
+    """The files of one run. Each run needs its own folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(secret.of_folder(folder))
@@ -21,15 +21,15 @@ class Folder(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Makes the folder and its secret."""
+        """Makes the folder and its secret if they do not exist."""
         return cls(Path(unquote(address.path)))
 
     def own_host(self) -> str | None:
-        """A file system does not tell."""
+        """Returns None: a folder has no address."""
         return None
 
     def keep(self, entry: Entry) -> None:
-        """A file stays as it is; it is written again where somebody has removed it."""
+        """Writes the file if it does not exist, or no longer exists."""
         path = self._path(entry)
         if not path.exists():
             write_whole(path, signed(entry, self.secret))
@@ -39,12 +39,12 @@ class Folder(Store):
         self._path(entry).unlink(missing_ok=True)
 
     def entries(self) -> list[Entry]:
-        """Oldest first. Files of others are left alone, and named in the log."""
+        """Returns the entries, oldest first. Files without a valid signature are ignored and named in the log."""
         found = []
         for path in sorted(self.folder.glob("*.json"), key=_written_secs):
             try:
                 entry = self.believed(str(path), path.read_bytes())
-            except OSError:  # withdrawn meanwhile
+            except OSError:  # the entry was withdrawn
                 continue
             if entry is not None:
                 found.append(entry)

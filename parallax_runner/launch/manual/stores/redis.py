@@ -1,4 +1,4 @@
-"""Entries as keys of a Redis server, PREFIX:ROLE:ID. A key that its process does not renew expires."""
+"""A store whose entries are keys of a Redis server, PREFIX:ROLE:ID. A key expires if its process does not renew it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCAN_COUNT = 1000
 
 
 class Redis(Store):
-    """The keys of one prefix; another run needs another prefix. The server's database 0 is used."""
+    """The keys of one prefix in the server's database 0. Each run needs its own prefix."""
 
     def __init__(self, host: str, port: int, prefix: str) -> None:
         super().__init__(secret.from_environment())
@@ -40,7 +40,7 @@ class Redis(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Raises LaunchError where the server cannot be reached, wants another password, or is no Redis."""
+        """Connects to the server. Raises LaunchError if it cannot be reached, rejects the password, or is no Redis."""
         store = cls(address.hostname or "", address.port or 0, unquote(address.path).strip("/"))
         try:
             store._server.ping()
@@ -49,11 +49,11 @@ class Redis(Store):
         return store
 
     def own_host(self) -> str | None:
-        """As the kernel would send to the server."""
+        """Returns the address from which the kernel would send to the server."""
         return own_address.towards(self._host, self._port)
 
     def keep(self, entry: Entry) -> None:
-        """Writes the key anew, which also renews it."""
+        """Writes the key again, which also renews it."""
         self._server.set(self._key(entry), signed(entry, self.secret), ex=EXPIRES_SECS)
 
     def withdraw(self, entry: Entry) -> None:
@@ -61,7 +61,8 @@ class Redis(Store):
         self._server.delete(self._key(entry))
 
     def entries(self) -> list[Entry]:
-        """By their keys: a server does not tell which came first. Raises LaunchError where it is gone."""
+        """Returns the entries sorted by key, as a server does not record their order. Raises LaunchError if the server
+        is gone."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix) + ":*"
         try:
             keys = sorted(self._server.scan_iter(match=pattern, count=SCAN_COUNT))
@@ -70,7 +71,7 @@ class Redis(Store):
             raise self._failure(error) from error
         found = []
         for key, content in zip(keys, contents, strict=True):
-            # What has expired meanwhile, or is no string, has no content.
+            # A key that has just expired, or whose value is not a string, has no content.
             entry = None if content is None else self.believed(key.decode(errors="replace"), content)
             if entry is not None:
                 found.append(entry)
@@ -88,7 +89,7 @@ class Redis(Store):
             given = "refuses the password of" if self._password else "asks for a password: set"
             return f"{server} {given} {secret.REDIS_PASSWORD} ({error})"
         if isinstance(error, redis.InvalidResponse):
-            return f"what listens at {self._host}:{self._port} is no Redis server: {error}; check host and port"
+            return f"the program at {self._host}:{self._port} is no Redis server: {error}; check host and port"
         if isinstance(error, redis.TimeoutError):
             return f"{server} does not answer within {ANSWER_SECS:g} s; check host and port"
         if isinstance(error, redis.ConnectionError | OSError):

@@ -1,4 +1,4 @@
-"""What a store is, and which one an address names."""
+"""The interface of stores, and the choice of a store by its address."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from parallax_runner.launch.manual.entry import Entry, verified
 
 log = logging.getLogger(__name__)
 
-# By the scheme of `cluster.rendezvous`.
+# The class of a store by the scheme of `cluster.rendezvous`.
 STORES: Mapping[str, str] = {"file": "folder.Folder", "redis": "redis.Redis", "tcp": "tcp.Tcp"}
 
 
 class Store(ABC):
-    """Has the entries of all processes that stand by. An entry is signed with `secret`, and so says who wrote it."""
+    """Holds the entries of all processes that stand by. The signature of an entry proves that its writer has
+    `secret`."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
@@ -28,35 +29,36 @@ class Store(ABC):
     @classmethod
     @abstractmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """The driver's end, or that of a process that stands by. Raises LaunchError."""
+        """Opens the store in the driver or in a process that stands by. Raises LaunchError."""
 
     @abstractmethod
     def own_host(self) -> str | None:
-        """The address of this machine on the way to the store, None where the store does not tell."""
+        """Returns this machine's address on the route to the store, or None if the store has no address."""
 
     @abstractmethod
     def keep(self, entry: Entry) -> None:
-        """Writes an entry, or writes it again: called every few seconds while the process stands by."""
+        """Writes an entry, or writes it again. Called every few seconds while the process stands by."""
 
     @abstractmethod
     def withdraw(self, entry: Entry) -> None:
-        """Takes an entry back; it may be gone already."""
+        """Removes an entry, which may be gone already."""
 
     @abstractmethod
     def entries(self) -> list[Entry]:
-        """All that are there, in the order in which they came as far as that is known."""
+        """Returns all entries, in order of arrival if that is known."""
 
     def believed(self, name: str, content: bytes) -> Entry | None:
-        """The entry in `content`; None where somebody without the secret wrote it, which the log says once a `name`."""
+        """Returns the entry in `content`, or None if its writer did not have the secret. Logs that once per `name`."""
         entry = verified(content, self.secret)
         if entry is None and name not in self._not_believed:
             self._not_believed.add(name)
-            log.warning("%s is not signed with this rendezvous's secret: it is left alone", name)
+            log.warning("%s is not signed with this rendezvous's secret: it is ignored", name)
         return entry
 
 
 def open_store(address: str, *, is_driver: bool) -> Store:
-    """Raises ConfigError where the address cannot be read, LaunchError where the store cannot be reached."""
+    """Opens the store at an address. Raises ConfigError if the address is invalid, LaunchError if the store cannot be
+    reached."""
     split = split_address(address)
     module, _, name = STORES[split.scheme].partition(".")
     found: type[Store] = getattr(importlib.import_module(f"{__package__}.{module}"), name)

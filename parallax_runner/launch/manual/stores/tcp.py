@@ -1,4 +1,4 @@
-"""The driver is the store: it listens at the address, and each process that stands by keeps a connection to it."""
+"""A store inside the driver. It listens at the address, and each process that stands by keeps a connection to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKLOG = 256
 
 
 class Tcp(Store):
-    """An entry is there as long as its process's connection. Other runs have other addresses."""
+    """An entry exists as long as the connection of its process. Each run needs its own address."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(secret.from_environment())
@@ -29,18 +29,19 @@ class Tcp(Store):
 
     @classmethod
     def open(cls, address: SplitResult, *, is_driver: bool) -> Self:
-        """Raises LaunchError where this machine does not have the address, or the port is taken."""
+        """Opens the store. In the driver, raises LaunchError if this machine does not have the address, or the port is
+        taken."""
         store = cls(address.hostname or "", address.port or 0)
         if is_driver:
             store._listen()
         return store
 
     def own_host(self) -> str | None:
-        """As the kernel would send; the driver need not be there."""
+        """Returns the address from which the kernel would send to the driver, which need not run yet."""
         return own_address.towards(self._host, self._port)
 
     def keep(self, entry: Entry) -> None:
-        """Connects, unless there is a connection already. A driver that is not there is tried again next time."""
+        """Connects, unless there is a connection already. If there is no driver yet, the next call tries again."""
         if self._channel is not None and self._channel.is_open:
             return
         with suppress(OSError, ValueError):
@@ -53,7 +54,7 @@ class Tcp(Store):
             self._channel.close()
 
     def entries(self) -> list[Entry]:
-        """In the order in which they came."""
+        """Returns the entries in order of arrival."""
         with self._lock:
             return list(self._entries.values())
 
@@ -83,7 +84,7 @@ class Tcp(Store):
             with self._lock:
                 self._entries[entry.id] = entry
             try:
-                channel.receive()  # It says nothing more.
+                channel.receive()  # Returns when the process is gone: it sends nothing more.
             finally:
                 with self._lock:
                     del self._entries[entry.id]

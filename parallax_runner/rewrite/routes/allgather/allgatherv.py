@@ -1,4 +1,4 @@
-"""Sparse gradients by MPI's own Allgatherv, in place of Horovod's allgather. The only import of mpi4py."""
+"""Gathers sparse gradients by MPI's own Allgatherv instead of Horovod's allgather. Only this file imports mpi4py."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from parallax_runner.rewrite.exchange import collectives
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Where Horovod is told to go without MPI.
+# Environment variables that make Horovod run without MPI.
 CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
 
 
 def join() -> tuple[int, int]:
-    """Joins the other ranks as `collectives.init` does, and makes sure that they are connected by MPI.
+    """Joins the other ranks as `collectives.init` does, and checks that MPI connects them.
 
-    Raises CollectiveError under Gloo, where no MPI connects the ranks, and where MPI allows one thread only.
+    Raises CollectiveError if Gloo connects the ranks, if MPI allows only one thread, or if mpi4py and Horovod use
+    different MPIs.
     """
     for name in CONTROLLERS:
         if os.environ.get(name, "").lower() == "gloo":
@@ -38,23 +39,26 @@ def join() -> tuple[int, int]:
 
 @functools.cache
 def communicator() -> MPI.Comm:
-    """A duplicate of all ranks' communicator: no message of Horovod's, whose thread runs beside us, is taken for ours.
+    """Returns a duplicate of the communicator of all ranks, so that its messages never mix with those of Horovod's
+    thread.
 
-    The first call is a collective one. Horovod has initialised MPI by then, and ends it.
+    The first call is a collective. Horovod must have initialised MPI before, and finalizes it. Raises CollectiveError
+    if MPI allows only one thread.
     """
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise _refusal("it needs MPI_THREAD_MULTIPLE, and MPI has less: remove HOROVOD_MPI_THREADS_DISABLE")
+        raise _refusal("it needs MPI_THREAD_MULTIPLE, but MPI provides less: remove HOROVOD_MPI_THREADS_DISABLE")
     return MPI.COMM_WORLD.Dup()
 
 
 def concat_rows_over_ranks(
     values: tf.Tensor, indices: tf.Tensor, *, after: tf.Operation | None, name: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The ranks' values [n, ...] and indices [n] one after the other, in rank order; n may differ.
+    """Concatenates the values [n, ...] and indices [n] of all ranks, in rank order. n may differ.
 
-    Runs behind the op `after`. MPI matches calls by their order alone, so every rank must make them in the same one.
+    Runs after the op `after`. MPI matches calls by their order alone, so every rank must make its calls in the same
+    order.
     """
     with tf.control_dependencies([] if after is None else [after]):
         gathered = tf.numpy_function(_gather_both, [values, indices], [values.dtype, indices.dtype], name=name)
@@ -70,7 +74,10 @@ def _gather_both(values: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _gather(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """`rows` counts every rank's. Counted in rows, since MPI's counts end at 2 GB; as bytes, since it lacks float16."""
+    """Gathers an array, given every rank's number of rows.
+
+    A row is a type of bytes, since MPI has no float16. Counts are in rows, since a count of bytes would end at 2 GB.
+    """
     from mpi4py import MPI
 
     result = np.empty((rows.sum(), *array.shape[1:]), array.dtype)

@@ -1,4 +1,4 @@
-"""Pass: sparse gradients by allgather, for variables that every rank keeps whole."""
+"""Pass: aggregate sparse gradients by allgather, for variables that every rank keeps whole."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allgather_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each (merged) sparse gradient by all ranks' rows, merged again, and averaged if the plan says so.
+    """Replaces each (merged) sparse gradient by the rows of all ranks, merged again, and averaged if the plan says so.
 
-    That of a variable which has dense gradients too goes this way although its variable goes by allreduce.
+    If a variable on the allreduce route has sparse and dense gradients, its sparse gradients are gathered too.
     """
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
     mixed = [one for one in rewrite.gradients_by(Route.ALLREDUCE) if one.variables[0] not in sparse]
@@ -43,7 +43,8 @@ def allgather_sparse_gradients(rewrite: Rewrite) -> None:
 def _gather(
     name: str, values: tf.Tensor, indices: tf.Tensor, use_allgatherv: bool, *, after: tf.Operation | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """All ranks' values and indices. Horovod finds partners by name, in any order; Allgatherv goes behind `after`."""
+    """Returns the values and indices of all ranks. Horovod matches calls by name, in any order. Allgatherv runs after
+    `after`."""
     if use_allgatherv:
         from parallax_runner.rewrite.routes.allgather import allgatherv
 

@@ -1,9 +1,9 @@
-"""Pass: sparse gradients by allreduce, where the plan says so: it pays for rows that steps touch nearly all.
+"""Pass: aggregate sparse gradients by allreduce, if the plan says so. This pays if steps touch nearly all rows.
 
-Each rank spreads its merged rows over a tensor of the variable's shape, and ranks add these up. A number for each row
-travels along: how many ranks touched it. By it the rows that no rank touched are left out again, and the update sees
-the merged sparse gradient that it would see by any other route: an optimizer that leaves untouched rows alone, or a
-norm, or a count of rows, cannot tell the difference.
+Each rank spreads its merged rows over a tensor of the variable's shape, and the ranks sum these tensors. The number of
+ranks that touched each row is summed too, so that rows that no rank touched can be left out again. The update sees the
+same merged sparse gradient as on any other route. So an optimizer that leaves untouched rows alone, a norm, or a count
+of rows gives the same result.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 @rewrite_pass(writes=["gradients", "replaced", "sent"])
 def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
-    """Replaces each sparse gradient of a variable that has only sparse ones, and goes by allreduce, by the merged rows
-    of all ranks, averaged if the plan says so; one fused exchange for all that may share one."""
+    """Replaces each sparse gradient on the allreduce route by the merged rows of all ranks, averaged if the plan says
+    so.
+
+    Only variables whose gradients are all sparse are affected. All gradients that may share an exchange are fused.
+    """
     sparse = {variable.name for variable in rewrite.plan.variables if variable.gradient == "sparse"}
     gradients = [gradient for gradient in rewrite.gradients_by(Route.ALLREDUCE) if gradient.variables[0] in sparse]
     for number, together in enumerate(apart(rewrite, gradients)):
@@ -37,7 +40,7 @@ def allreduce_sparse_gradients(rewrite: Rewrite) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Of `variable` values [u, ...] of distinct ascending ids [u] below `rows`."""
+    """Rows of `variable`: values [u, ...] for distinct ascending ids [u] below `rows`."""
 
     variable: str
     values: tf.Tensor
@@ -46,7 +49,7 @@ class Rows:
 
 
 def aggregate_spread(rewrite: Rewrite, parts: Sequence[Rows], *, name: str) -> list[Rows]:
-    """Of each of several sets of rows those of all ranks, averaged if the plan says so; one fused exchange."""
+    """Aggregates several sets of rows over all ranks, averaged if the plan says so, in one fused exchange."""
     if not parts:
         return []
     with tf.name_scope(f"{name}/spread/"):
@@ -67,7 +70,8 @@ def _touched_rows(rewrite: Rewrite, part: Rows, mean: tf.Tensor, count: tf.Tenso
 def _exchanged(
     rewrite: Rewrite, spread: Sequence[tf.Tensor], touched: Sequence[tf.Tensor], variables: Sequence[str], name: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Means of the rows over ranks, and counts; values that the plan compresses go by themselves, counts never."""
+    """Returns means of the rows over ranks, and counts. Compressed values travel in a separate exchange; counts are
+    exact."""
     from parallax_runner.rewrite.exchange import collectives
 
     halved = [number for number, rows in enumerate(spread) if half_dtype(rewrite, rows.dtype) is not None]
@@ -92,13 +96,13 @@ def _ids(gradient: RankGradient) -> tf.Tensor:
 
 
 def _rows(rewrite: Rewrite, gradient: RankGradient) -> int:
-    """As many as the largest of the variables has that this is the gradient of."""
+    """Returns the number of rows of the largest variable that has this gradient."""
     shapes = {variable.name: variable.shape for variable in rewrite.single.variables}
     return max(shapes[name][0] for name in gradient.variables)
 
 
 def _spread(part: Rows) -> tuple[tf.Tensor, tf.Tensor]:
-    """A tensor [rows, ...] with the values where they belong, and [rows] with 1 where a row was touched."""
+    """Returns the values spread over [rows, ...], and a tensor [rows] with 1 for each touched row and 0 for others."""
     values = to_add(part.values)
     spread = tf.math.unsorted_segment_sum(values, part.ids, part.rows)
     spread.set_shape([part.rows, *part.values.shape[1:]])

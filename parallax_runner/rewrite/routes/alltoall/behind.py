@@ -53,7 +53,12 @@ class Push:
             is_exact=True,
         )
         came = answers.from_owners([tf.cast(each, tf.uint8) for each in arrive_now])
-        return self.queue.enqueue([*(tf.cast(each, tf.bool) for each in came), *arrive_now])
+        return self.queue.enqueue([_longer(each) for each in (*(tf.cast(each, tf.bool) for each in came), *arrive_now)])
+
+
+def _longer(marks: tf.Tensor) -> tf.Tensor:
+    """Adds a mark that nobody reads: TensorFlow 2.21 crashes when many elements without values are enqueued at once."""
+    return tf.concat([marks, [True]], axis=0)
 
 
 def own_rows(table: Table, exchange: Exchange) -> int:
@@ -67,9 +72,9 @@ def in_two_parts(exchange: Exchange, goes_behind: Sequence[bool], alone: tf.Tens
     tables = len(exchange.tables)
     queue = tf.FIFOQueue(2, [tf.bool] * (2 * tables), name="is_now")
     all_now = [tf.ones_like(each, tf.bool) for each in (*exchange.asked, *exchange.arrived)]
-    fill = queue.enqueue_many([tf.tile(each[tf.newaxis], [alone, 1]) for each in all_now])
+    fill = queue.enqueue_many([tf.tile(_longer(each)[tf.newaxis], [alone, 1]) for each in all_now])
     with tf.control_dependencies([fill]):
-        marks = [tf.ensure_shape(each, [None]) for each in queue.dequeue()]
+        marks = [tf.ensure_shape(each, [None])[:-1] for each in queue.dequeue()]
     sent, arrive = marks[:tables], marks[tables:]
     now = part_of(exchange, sent, arrive, name=f"{exchange.name}/now")
     behind = part_of(exchange, [~each for each in sent], [~each for each in arrive], name=f"{exchange.name}/behind")

@@ -39,7 +39,8 @@ class CarriedPush:
 
 
 def carry(push: Push, gradients: Sequence[tf.Tensor]) -> CarriedPush:
-    """Carries the part of `gradients` that travels behind the step. A first step is fed none."""
+    """Carries the part of `gradients` that travels behind the step. Nothing is fed to the first step, so it gets no
+    rows."""
     behind = push.behind
     rows = []
     for table, values, order in zip(behind.tables, gradients, behind.asked, strict=True):
@@ -73,8 +74,8 @@ def carry_numbers(numbers: tf.Tensor) -> Carried:
 class LaterUpdate:
     """The part of a step's update that `apply` runs during the next step.
 
-    `carried[i]` is what `pushes[i]` leaves. `numbers` are carried too, because the update reads them. `alone` is that
-    of the pushes.
+    `carried[i]` is what `pushes[i]` leaves. `numbers` are carried too, because the update reads them. `alone` is shared
+    with the pushes.
     """
 
     pushes: tuple[Push, ...]

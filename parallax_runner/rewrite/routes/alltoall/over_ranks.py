@@ -145,7 +145,7 @@ def concat(rewrite: Rewrite, own: tf.Tensor, variable: str, *, name: str) -> tf.
     """Concatenates the tensors of all ranks, in the order of ranks. `variable` names the variable of the plan."""
     from parallax_runner.rewrite.exchange import collectives
 
-    own = tf.identity(own)  # counted only where this exchange is in the step
+    own = tf.identity(own)  # counted only if this exchange is in the step
     rewrite.sent.append(Sent(own, rewrite.plan.workers - 1, variable))
     return collectives.concat_over_ranks(own, name=name)
 

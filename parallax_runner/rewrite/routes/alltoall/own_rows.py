@@ -91,7 +91,8 @@ def _redirect_reads(rewrite: Rewrite, placement: OverRanks, name: str, planned: 
         elif op.type == "VariableShape":
             _stand_in(rewrite, op, tf.constant(planned.shape, op.outputs[0].dtype))
         elif op.type == "VarIsInitializedOp":
-            # Asked if another variable starts from this variable's value. Its initializer gives the same value.
+            # This op exists if another variable is initialized from this one. False makes it take the initial value
+            # instead.
             _stand_in(rewrite, op, tf.constant(False))
         else:
             assert in_region or op.type not in SERVER_READS, op

@@ -23,8 +23,7 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class Table:
-    """What an exchange needs to know of a variable of the plan, or of its slot, whose rows are spread over the
-    ranks."""
+    """Describes a variable of the plan, or its slot, whose rows are spread over the ranks, for an exchange."""
 
     variable: str
     rows: int
@@ -169,8 +168,8 @@ def _first_rows(tables: Sequence[Table], ranks: int) -> list[int]:
 
 
 def _by_table(came: tf.Tensor, counts: tf.Tensor, starts: list[int]) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
-    """Splits the ids that arrived by table. Returns them relative to the table's first row, and their counts [ranks,
-    tables]."""
+    """Divides the received ids among the tables. Returns each table's ids relative to its first row, and the number of
+    ids [ranks, tables]."""
     tables, ranks = len(starts) - 1, counts.shape[0]
     number = tf.searchsorted(tf.constant(starts[1:-1], came.dtype), came, side="right")
     sender = tf.repeat(tf.range(ranks), counts)

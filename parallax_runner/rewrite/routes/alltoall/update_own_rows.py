@@ -17,7 +17,7 @@ from parallax_runner.rewrite.every_route.merge import merge
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.routes.alltoall.behind import Push, count_bytes_behind, in_two_parts
 from parallax_runner.rewrite.routes.alltoall.known_ids import exchange_of_known_ids
-from parallax_runner.rewrite.routes.alltoall.later_update import LaterUpdate, UpdateCopies, carry
+from parallax_runner.rewrite.routes.alltoall.later_update import CarriedPush, LaterUpdate, UpdateCopies, carry
 from parallax_runner.rewrite.routes.alltoall.lookup import table_of
 from parallax_runner.rewrite.routes.alltoall.own_rows import over_ranks
 from parallax_runner.rewrite.routes.alltoall.row_exchange import Exchange, ask_owners
@@ -93,7 +93,9 @@ def _apply_later(
     alone: tf.Tensor,
 ) -> LaterUpdate:
     """Builds the updates of the rows whose gradients travel behind the step."""
-    carried, stands_for, writes = [], {}, set[tf.Operation]()
+    carried: list[CarriedPush] = []
+    stands_for: dict[str, tf.Tensor] = {}
+    writes = set[tf.Operation]()
     for push, gradients in pushes:
         carried.append(carry(push, [gradient.values for gradient in gradients]))
         later = _aggregates(rewrite, gradients, carried[-1].arrive(), carried[-1].exchange.arrived)

@@ -1,4 +1,4 @@
-"""The route ps: variables on servers, which all ranks push gradients to and read from."""
+"""The ps route: variables on servers. All ranks push gradients to the servers and read variables from them."""
 
 from parallax_runner.rewrite.route import RouteRewriting
 from parallax_runner.rewrite.routes.ps.aggregate_within_worker import aggregate_within_worker

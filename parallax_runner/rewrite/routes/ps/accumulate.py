@@ -1,4 +1,4 @@
-"""Pass: gradients of variables on servers are pushed by all ranks and summed by the server that owns the rows."""
+"""All ranks push gradients of variables on servers, and the server that owns the rows sums them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from parallax_runner.rewrite.conditional import only_if
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, adding_dtype, to_add
+from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.routes.ps.casts import before_widening
 from parallax_runner.rewrite.routes.ps.on_servers import OnServers, on_servers, split_by_owner
 from parallax_runner.rewrite.state import RankGradient, Rewrite
@@ -20,9 +21,9 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
     """Adds pushes to the step, and returns by tensor name the aggregates that the chief takes from the servers.
 
-    A push holds the rank's merged rows of one shard, under their places in the shard. The aggregate of a
-    sparse gradient has ascending distinct ids again (Abadi et al. 2016, section 4.4, for the accumulator scheme;
-    its MEAN divides by how many ranks touched a row, so sums are taken and divided here).
+    A push holds the rank's merged rows of one shard, with their places in the shard. The aggregate of a sparse gradient
+    has distinct ascending ids again. The accumulator scheme is that of Abadi et al. 2016, section 4.4. Its MEAN divides
+    by the number of ranks that touched a row, so this takes the SUM and divides it.
     """
     taken: dict[str, ShardedValue] = {}
     for gradient in rewrite.gradients_by(Route.PS):
@@ -36,24 +37,35 @@ def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:
 
 
 def _dense(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> ShardedValue:
-    (shard,) = placement.shards
+    pushed = rewrite.pushes.get(gradient.name, (gradient.values, None))
+    narrow = None if pushed is None else before_widening(rewrite, pushed[0])
+    means = []
+    for number, shard in enumerate(placement.shards):
+        name = f"{gradient.name}/shard_{number}" if placement.is_cut else gradient.name
+        rows = shard.take(narrow) if narrow is not None and placement.is_cut else narrow
+        with tf.device(shard.device), tf.name_scope(f"accumulate/{name}/"):
+            means.append(_dense_mean(rewrite, rows, shard, placement.variable, gradient.values.dtype, name=name))
+    return ShardedValue(tuple(means), placement, FULL_ROWS)
+
+
+def _dense_mean(
+    rewrite: Rewrite, rows: tf.Tensor | None, shard: Shard, variable: str, dtype: tf.DType, *, name: str
+) -> tf.Tensor:
+    """Returns the mean over ranks of a dense gradient's rows of one shard, in `dtype`. This rank pushes `rows`, if it
+    pushes any."""
     shape = shard.handle.op.get_attr("shape")
-    with tf.device(shard.device), tf.name_scope(f"accumulate/{gradient.name}/"):
-        dtype = gradient.values.dtype
-        accumulator = tf.ConditionalAccumulator(
-            adding_dtype(dtype), shape=shape, reduction_type="SUM", shared_name=f"sum/{gradient.name}"
-        )
-        pushed = rewrite.pushes.get(gradient.name, (gradient.values, None))
-        if pushed is not None:
-            narrow = before_widening(rewrite, pushed[0])
-            with tf.device(rewrite.worker_device):
-                travelling = compress(rewrite, narrow)
-            wide = tf.cast(decompress(rewrite, travelling, narrow.dtype), dtype)
-            rewrite.step_ops.append(accumulator.apply_grad(to_add(wide), local_step=_never_stale()))
-            rewrite.sent.append(Sent(travelling, 1, placement.variable))
-        mean = added(_divide(accumulator.take_grad(_pushes(rewrite)), rewrite), dtype)
-        mean.set_shape(shape)
-    return ShardedValue((mean,), placement, FULL_ROWS)
+    accumulator = tf.ConditionalAccumulator(
+        adding_dtype(dtype), shape=shape, reduction_type="SUM", shared_name=f"sum/{name}"
+    )
+    if rows is not None:
+        with tf.device(rewrite.worker_device):
+            travelling = compress(rewrite, rows)
+        wide = tf.cast(decompress(rewrite, travelling, rows.dtype), dtype)
+        rewrite.step_ops.append(accumulator.apply_grad(to_add(wide), local_step=_never_stale()))
+        rewrite.sent.append(Sent(travelling, 1, variable))
+    mean = added(_divide(accumulator.take_grad(_pushes(rewrite)), rewrite), dtype)
+    mean.set_shape(shape)
+    return mean
 
 
 def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> tuple[ShardedValue, ShardedValue]:
@@ -92,12 +104,12 @@ def _sparse(rewrite: Rewrite, gradient: RankGradient, placement: OnServers) -> t
 
 
 def _never_stale() -> tf.Tensor:
-    """A push with a step older than the accumulator's is dropped; in a synchronous step none is old."""
+    """Returns a step that no accumulator treats as old. It drops older pushes, but a synchronous step has none."""
     return tf.constant(tf.int64.max, tf.int64)
 
 
 def _pushes(rewrite: Rewrite) -> tf.Tensor | int:
-    """How many pushes are waited for; only by the one who leads, where that is not known before."""
+    """Returns how many pushes to wait for. If the leader is chosen in each step, only the leader waits."""
     if rewrite.coordination.leads is None:
         return rewrite.plan.pushes
     return only_if(rewrite.coordination.leads, tf.constant(rewrite.plan.pushes))

@@ -1,7 +1,8 @@
-"""Which replicas' gradients make a step, where it is complete without some of them (comm.ps.backup_workers).
+"""Admits replicas' gradients to a step that can complete without some of them (comm.ps.backup_workers).
 
-Server 0 knows how many steps are done and how many places of the next one are taken. Who has its gradients asks for a
-place; the first N-b get one, and the last of them leads: it updates, and tells everybody the new number of steps.
+Server 0 counts how many steps are done and how many places of the next step are taken. A replica that has computed its
+gradients asks for a place. The first N-b replicas get one, and the last of these leads: it updates the variables, and
+tells all replicas the new number of steps.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from parallax_runner.rewrite.distributed_graph import CLOSED, Admission
 from parallax_runner.rewrite.routes.ps.mutex import release_mutex
 from parallax_runner.rewrite.state import Rewrite
 
-# More than is ever freed: who takes so many places leaves none, also after an update that is under way.
+# More places than are ever freed. After these are taken none is left, even when an update in progress frees its places.
 ALL_PLACES = 2**40
 
 
 def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
-    """Lets this replica push what it has only if it is admitted; sets `admission` and `leads` of the coordination."""
+    """Makes this replica push its gradients only if it is admitted. Sets `admission` and `leads` of the
+    coordination."""
     begun = _local(rewrite, "begun")
     gradients = rewrite.gradients_by(Route.PS)
     computed = [tensor.op for one in gradients for tensor in one.tensors]
@@ -31,7 +33,7 @@ def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
             step = tf.raw_ops.ReadVariableOp(resource=begun, dtype=tf.int64)
         with tf.device(server_device(0)):
             steps_done, taken = _shared(rewrite, "steps_done"), _shared(rewrite, "taken")
-            step = tf.identity(step)  # here, before the mutex is asked for
+            step = tf.identity(step)  # copied to this server before the mutex is requested
             with tf.control_dependencies([step.op]):
                 held = tf.raw_ops.MutexLock(mutex=mutex)
             with tf.control_dependencies([held.op]):
@@ -60,7 +62,7 @@ def ask_for_admission(rewrite: Rewrite, mutex: tf.Tensor) -> None:
 
 
 def count_step(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """What the one who leads does under the mutex when the variables are updated: the next step may be asked for."""
+    """Returns the ops that the leader runs under the mutex after the update. They open the next step for admission."""
     with tf.device(server_device(0)), tf.name_scope("step_done/"):
         steps_done, taken = _shared(rewrite, "steps_done"), _shared(rewrite, "taken")
         with tf.control_dependencies([tf.group(*sorted(after, key=lambda op: op.name))]):
@@ -74,7 +76,8 @@ def count_step(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Op
 
 
 def _next_step(rewrite: Rewrite, begun: tf.Tensor) -> tf.Tensor:
-    """Of all numbers that this replica was told since it last looked, the newest; waits for the first of them."""
+    """Returns the newest number of steps that this replica has been told since its last call. Waits for at least
+    one."""
     with tf.device(server_device(0)):
         queue = _queue(rewrite, rewrite.rank)
         first = queue.dequeue()

@@ -1,4 +1,4 @@
-"""Pass: the gradients of a worker's replicas become one before they are pushed, so that they travel once."""
+"""Pass: sum the gradients of a worker's replicas before they are pushed, so that they travel once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from parallax_runner.rewrite.state import RankGradient, Rewrite
 
 @rewrite_pass(reads=["gradients"], writes=["pushes"])
 def aggregate_within_worker(rewrite: Rewrite) -> None:
-    """Adds up what the replicas of this worker would push; the first of them pushes it for all."""
-    # Only for the last replica: only now is everybody's gradient merged.
+    """Sums what the replicas of this worker would push. The first replica pushes the sum for all."""
+    # Runs only for the last replica, when the gradients of all replicas are merged.
     if not rewrite.plan.aggregates_locally or rewrite is not rewrite.siblings[-1]:
         return
     first, *others = rewrite.siblings

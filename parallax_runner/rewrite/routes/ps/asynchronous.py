@@ -1,4 +1,4 @@
-"""Passes of asynchronous training: each replica applies its own gradients, without waiting for any other."""
+"""Passes for asynchronous training: each replica applies its own gradients without waiting for others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @rewrite_pass(writes=["counters"])
 def share_counters(rewrite: Rewrite) -> None:
-    """Moves variables that count updates (global_step, Adam's beta powers) to server 0, one for all replicas."""
+    """Moves variables that count updates (global_step, Adam's beta powers) to server 0. All replicas share them."""
     for name in rewrite.plan.counters:
         handle = rewrite.op(name)
         handle._set_attr("shared_name", tf.AttrValue(s=f"counter/{name}".encode()))
@@ -57,17 +57,19 @@ def update_at_once(rewrite: Rewrite) -> None:
 
 
 def _push(rewrite: Rewrite) -> dict[str, ShardedValue]:
-    """This replica's gradients, on the servers that own the rows."""
+    """Sends this replica's gradients to the servers that own the rows."""
     pushed: dict[str, ShardedValue] = {}
     for gradient in rewrite.gradients_by(Route.PS):
         placement = on_servers(rewrite, gradient.variables[0])
         with tf.name_scope(f"push/{gradient.name}/"):
             if gradient.indices is None:
-                (shard,) = placement.shards
-                part = _sent(rewrite, before_widening(rewrite, gradient.values), placement, shard)
-                with tf.device(shard.device):
-                    wide = tf.cast(part, gradient.values.dtype)
-                pushed[gradient.values.name] = ShardedValue((wide,), placement, FULL_ROWS)
+                narrow = before_widening(rewrite, gradient.values)
+                wide = []
+                for shard in placement.shards:
+                    part = _sent(rewrite, shard.take(narrow) if placement.is_cut else narrow, placement, shard)
+                    with tf.device(shard.device):
+                        wide.append(tf.cast(part, gradient.values.dtype))
+                pushed[gradient.values.name] = ShardedValue(tuple(wide), placement, FULL_ROWS)
                 continue
             values, ids = [], []
             parts = split_by_owner(gradient.values, gradient.indices, len(placement.shards))
@@ -88,7 +90,8 @@ def _sent(rewrite: Rewrite, tensor: tf.Tensor, placement: OnServers, shard: Shar
 
 
 def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operation]) -> set[tf.Operation]:
-    """What the update does with variables on servers: only while this replica holds the mutex."""
+    """Returns the ops of the update that use variables on servers. They may run only while this replica holds the
+    mutex."""
     shared = {shard.handle.op for placement in rewrite.placements.values() for shard in placement.shards}
     shared |= {rewrite.op(name) for name in rewrite.counters}
     own = (rewrite.region | update.server_ops) & step
@@ -96,7 +99,7 @@ def shared_by_all(rewrite: Rewrite, update: ShardedUpdate, step: set[tf.Operatio
 
 
 def _observe_staleness(rewrite: Rewrite, held: tf.Tensor) -> list[tf.Operation]:
-    """Sets the staleness: how many pushes of others came between the start of this step and its own push."""
+    """Sets the staleness: the number of pushes by other replicas between the start of this step and its own push."""
     with tf.device(server_device(0)):
         name = f"pushes/{rewrite.plan.fingerprint[:16]}"
         pushes = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)

@@ -1,4 +1,4 @@
-"""Pass: the step of a synchronous parameter server that is complete without `comm.ps.backup_workers` of the workers."""
+"""Pass: build the step of a synchronous parameter server that completes without `comm.ps.backup_workers` workers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
     writes=["train_op", "step_ops", "sent", "initializers", "coordination", "pushes", "stands_for"],
 )
 def update_with_backup(rewrite: Rewrite) -> None:
-    """Lets the replicas that are admitted push, and the last of them update.
+    """Makes the admitted replicas push, and the last admitted replica update.
 
-    All replicas have the same ops. The sums are taken only by the one who leads, and what reads or writes shared
-    variables behind them waits for the mutex, so on the others all of that is dead.
+    All replicas have the same ops. Only the leader takes the sums. The ops that then read or write shared variables
+    wait for the mutex, so on other replicas all of them are dead.
     """
     if not rewrite.plan.options.backup_workers or not rewrite.plan.by_route(Route.PS):
         return
@@ -43,10 +43,11 @@ def update_with_backup(rewrite: Rewrite) -> None:
 
 
 def _refuse_own_updates(rewrite: Rewrite, ops: set[tf.Operation], held: tf.Tensor) -> None:
-    """Raises PlanError where a variable that each worker has for itself is written only by the one who leads."""
+    """Raises PlanError if only the leader would write a variable of which each worker has its own copy."""
     for op in sorted(ops & rewrite.region, key=lambda op: op.name):
         if is_write(op) and held.op in edit.ancestors([op]):
             raise PlanError(
-                f"comm.ps.backup_workers={rewrite.plan.options.backup_workers}: «{op.name}» updates a variable of each "
-                "worker's own after the update on the servers, which one worker runs: let it be before, or choose 0"
+                f"comm.ps.backup_workers={rewrite.plan.options.backup_workers}: «{op.name}» updates each worker's "
+                "own variable after the update on the servers, which only one worker runs. Run it before that update, "
+                "or set 0"
             )

@@ -1,4 +1,4 @@
-"""Which side of the border between workers and servers casts: the one that makes what travels smaller."""
+"""Decides whether the worker or the server casts a tensor: the one for which fewer bytes are sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | None:
-    """The smaller dtype to which all readers outside the update region cast these tensors, if they agree on one."""
+    """Returns the smaller dtype to which all readers outside the update region cast these tensors, or None."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers:
         return None
     found = {dtype for tensor in tensors for dtype in _wanted(rewrite, tensor)}
@@ -22,14 +22,14 @@ def narrow_dtype(rewrite: Rewrite, tensors: Iterable[tf.Tensor]) -> tf.DType | N
 
 
 def connect_casts(rewrite: Rewrite, tensor: tf.Tensor, narrow: tf.Tensor) -> None:
-    """Lets the readers of the casts of `tensor` read `narrow`, which has been cast already."""
+    """Makes the readers of casts of `tensor` read `narrow`, which is already cast."""
     for cast in _readers(rewrite, tensor):
         edit.reconnect(cast.outputs[0], narrow, where=lambda _: True)
         rewrite.stands_for[cast.outputs[0].name] = narrow
 
 
 def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
-    """What `tensor` was cast from, where that is smaller; otherwise itself."""
+    """Returns the tensor from which `tensor` was cast if that is smaller, otherwise `tensor`."""
     if not rewrite.plan.options.ps.boundary_between_workers_and_servers or tensor.op.type != "Cast":
         return tensor
     source = tensor.op.inputs[0]
@@ -37,12 +37,12 @@ def before_widening(rewrite: Rewrite, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _wanted(rewrite: Rewrite, tensor: tf.Tensor) -> set[tf.DType]:
-    """The dtypes in which a tensor is read: of casts what they cast to."""
+    """Returns the dtypes in which a tensor is read. For a cast, that is the dtype of its result."""
     return {(op.outputs[0] if op.type == "Cast" else tensor).dtype for op in _readers(rewrite, tensor)}
 
 
 def _readers(rewrite: Rewrite, tensor: tf.Tensor) -> list[tf.Operation]:
-    """The consumers of a tensor outside the update region, in place of an Identity its own."""
+    """Returns the consumers of a tensor outside the update region. The consumers of an Identity replace it."""
     found = []
     for op in sorted(tensor.consumers(), key=lambda op: op.name):
         if op not in rewrite.region:

@@ -1,7 +1,7 @@
-"""One mutex on server 0, which a push holds while it reads and writes variables, and a checkpoint too.
+"""A mutex on server 0, held by a push while it reads and writes variables, and by a checkpoint.
 
-So pushes do not interleave: no update is lost, a variable and its slots contain the same pushes, and how many pushes
-came between a replica's pull and its own is a plain number (docs/design/0018-asynchrony.md).
+It keeps pushes from interleaving: no update is lost, and a variable and its slots contain the same pushes. It also
+makes the number of pushes between a replica's pull and its own push well defined (docs/design/0018-asynchrony.md).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def make_mutex(rewrite: Rewrite) -> tf.Tensor:
-    """The lock's handle; one for all replicas of a plan."""
+    """Returns the handle of the mutex, which all replicas of a plan share."""
     with tf.device(server_device(0)):
         return tf.raw_ops.MutexV2(shared_name=f"turn/{rewrite.plan.fingerprint[:16]}")
 
 
 def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operation]) -> tf.Tensor:
-    """Lets `guarded` ops of a step run only while it holds the lock; returns the lock that is held, to be given back.
+    """Makes the `guarded` ops of a step run only while the step holds the mutex. Returns the lock, to be released.
 
-    The lock is asked for when all that these ops need from elsewhere has arrived where they are, and what is computed
-    between them is computed on server 0: who holds it waits for no worker, which may be busy with something else.
+    The mutex is requested when all outside inputs of these ops have arrived on their devices. Ops between guarded ops
+    run on server 0. So the holder of the mutex never waits for a worker, which may be busy.
     """
     inside = _depending_on(guarded, step)
     between = (inside & edit.ancestors(guarded)) - guarded
@@ -38,7 +38,7 @@ def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operat
     by_device: dict[str, tf.Operation] = {}
     for op in sorted(guarded, key=lambda op: op.name):
         if op.device not in by_device:
-            # One message a device, however many ops wait for it there.
+            # One message per device, however many ops wait for it there.
             with tf.device(op.device or None), tf.control_dependencies([held.op]):
                 by_device[op.device] = tf.no_op()
         op._add_control_input(by_device[op.device])
@@ -46,10 +46,10 @@ def hold_mutex(mutex: tf.Tensor, guarded: set[tf.Operation], step: set[tf.Operat
 
 
 def _bring_together(ops: set[tf.Operation], inside: set[tf.Operation]) -> list[tf.Operation]:
-    """Gives `ops` what they need from outside as tensors on their own devices; returns, for each device, an op behind
-    which all of it is there.
+    """Copies the outside inputs of `ops` to the ops' devices. Returns for each device an op that runs when all are
+    there.
 
-    A tensor and the word that it is there would otherwise be two messages, and the word may be the first.
+    Otherwise a tensor and the signal of its arrival would be two messages, and the signal might arrive first.
     """
     here: dict[tuple[str, str], tf.Tensor] = {}
     needs: dict[str, set[tf.Operation]] = {}
@@ -82,13 +82,13 @@ def _on_device(tensor: tf.Tensor, device: str) -> tf.Tensor:
 
 
 def release_mutex(held: tf.Tensor, after: Iterable[tf.Operation]) -> tf.Operation:
-    """Gives the lock back when all of `after` have run."""
+    """Releases the mutex when all of `after` have run."""
     with tf.device(server_device(0)), tf.control_dependencies([_group(after)]):
         return tf.raw_ops.ConsumeMutexLock(mutex_lock=held)
 
 
 def _depending_on(guarded: set[tf.Operation], step: set[tf.Operation]) -> set[tf.Operation]:
-    """Ops of the step that cannot run before one of `guarded` has."""
+    """Returns the ops of the step that cannot run before one of `guarded`."""
     found: set[tf.Operation] = set()
     for op in edit.in_order(step):
         needs = [tensor.op for tensor in op.inputs] + list(op.control_inputs)

@@ -1,4 +1,4 @@
-"""Variables on servers, in shards of rows: their placement, and how rows and whole variables are read from there."""
+"""The placement of variables that are on servers in shards of rows, and reads of rows and whole variables."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 @dataclass(frozen=True, eq=False)
 class OnServers(Placement):
-    """Shards on servers. All ranks use the same ones; the chief updates them."""
+    """Shards on servers. All ranks use the same shards, and the chief updates them."""
 
     @property
     def all_rows(self) -> int:
-        """Those of all shards."""
+        """The number of rows of all shards together."""
         return sum(shard.rows for shard in self.shards)
 
     @property
@@ -37,7 +37,7 @@ class OnServers(Placement):
 
     @property
     def is_on_servers(self) -> bool:
-        """They are."""
+        """True."""
         return True
 
     def look_up(self, update: ShardedUpdate, op: tf.Operation, ids: tf.Tensor) -> tf.Tensor:
@@ -52,7 +52,7 @@ class OnServers(Placement):
     def total(self, update: ShardedUpdate, op: tf.Operation, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Adds up the servers' partial sums."""
         total = tf.add_n(list(parts)) if self.is_cut else parts[0]
-        # Who does not take the sum from the servers receives it: then this reads what is received.
+        # A rank that does not take the sum from the servers receives it. This then reads the received value.
         whole = tf.identity(update.cross(total, self.variable, op.name))
         update.rewrite.stands_for[op.outputs[0].name] = whole
         return whole
@@ -71,11 +71,11 @@ class OnServers(Placement):
         return tf.gather(tf.concat(value.parts, axis=0), update.by_ascending_id(value))
 
     def all_ids(self, rewrite: Rewrite, places: Sequence[tf.Tensor], *, name: str) -> tf.Tensor:
-        """The ids, shard after shard."""
+        """Returns the ids, ordered by shard."""
         return tf.concat([shard.ids_at(part) for shard, part in zip(self.shards, places, strict=True)], axis=0)
 
     def pieces(self, rewrite: Rewrite, variable: Variable) -> list[Piece]:
-        """Each shard is a piece that all ranks share."""
+        """Returns one piece for each shard, which all ranks share."""
         found = []
         for shard in self.shards:
             first = tuple(variable.offset[:1])
@@ -86,15 +86,18 @@ class OnServers(Placement):
 
 
 def on_servers(rewrite: Rewrite, variable: str) -> OnServers:
-    """Where a variable on the ps route is."""
+    """Returns the placement of a variable on the ps route."""
     placement = rewrite.placement_of(variable)
     assert isinstance(placement, OnServers), variable
     return placement
 
 
 def shard_handle(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: PlannedShard, *, op_name: str) -> tf.Tensor:
-    """The handle of a shard of a variable on its server, which knows it by its rows: a variable that is resharded while
-    its server lives has old and new shards side by side (rewrite/routes/ps/reshard.py)."""
+    """Returns the handle of a shard of a variable, on its server.
+
+    The shared name contains the shard's rows, so old and new shards can exist side by side while a variable is
+    resharded (rewrite/routes/ps/reshard.py).
+    """
     with tf.device(server_device(shard.server)):
         return tf.raw_ops.VarHandleOp(
             dtype=dtype,
@@ -105,7 +108,7 @@ def shard_handle(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: Plan
 
 
 def read(rewrite: Rewrite, placement: OnServers, *, narrow: tf.DType | None = None) -> tf.Tensor:
-    """The whole variable, brought together from its shards, each cast to `narrow` first if that is given."""
+    """Returns the whole variable, joined from its shards. Each shard is cast to `narrow` first, if given."""
     dtype = placement.shards[0].dtype
     parts = []
     for shard in placement.shards:
@@ -117,7 +120,7 @@ def read(rewrite: Rewrite, placement: OnServers, *, narrow: tf.DType | None = No
 
 
 def in_row_order(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The whole variable [rows, ...] of all its shards' rows."""
+    """Returns the whole variable [rows, ...], given the rows of all shards."""
     if len(parts) == 1:
         return parts[0]
     counts = tf.stack([tf.shape(part)[0] for part in parts])
@@ -136,10 +139,10 @@ def gather(
     narrow: tf.DType | None = None,
     is_exact: bool = False,
 ) -> tf.Tensor:
-    """Rows of a sharded variable: each distinct id asks its owner once, then rows are spread to where ids stand.
+    """Looks up rows of a sharded variable. Each distinct id is sent once to its owner.
 
-    With `narrow` they are cast before they travel; `is_exact`: they travel as they are, whatever the plan says of
-    compression.
+    With `narrow`, rows are cast before they are sent. With `is_exact`, rows are never compressed, whatever the plan
+    says.
     """
     dtype = narrow or placement.shards[0].dtype
     distinct, position = tf.unique(tf.reshape(ids, [-1]))
@@ -160,7 +163,7 @@ def gather(
 
 
 def partition_ids(ids: tf.Tensor, shards: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """ids [n] by the shard that owns them, and the positions in `ids` where each shard's stand."""
+    """Splits ids [n] by the shard that owns them. Returns each shard's ids and their positions in `ids`."""
     if shards == 1:
         return [ids], [tf.range(tf.size(ids))]
     owner = tf.cast(ids % shards, tf.int32)
@@ -171,7 +174,7 @@ def partition_ids(ids: tf.Tensor, shards: int) -> tuple[list[tf.Tensor], list[tf
 
 
 def split_by_owner(values: tf.Tensor, ids: tf.Tensor, shards: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Rows and ids of each shard, in the order in which they come."""
+    """Returns the rows and ids of each shard, in their original order."""
     if shards == 1:
         return [(values, ids)]
     parts, positions = partition_ids(ids, shards)

@@ -1,6 +1,6 @@
-"""Pass: each replica keeps a copy of the dense variables that are on servers, and reads that.
+"""Pass: give each replica a copy of the dense variables that are on servers, and make it read the copy.
 
-The copies of a worker are refreshed at the end of its step, by one read of the servers for all of its replicas.
+At the end of its step, a worker refreshes the copies by one read of the servers for all of its replicas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from parallax_runner.rewrite.state import Rewrite
 @rewrite_pass(reads=["placements", "pulled", "updated"], writes=["initializers", "step_ops", "sent", "stands_for"])
 def replicate_dense_variables(rewrite: Rewrite) -> None:
     """Gives the replicas of a worker copies of each dense variable on servers (original Parallax: «mirror»)."""
-    # Only for the last replica: the first one's read is for all, and all of them must have done theirs.
+    # Runs only for the last replica. The first replica's read serves all, and the passes before this one must have run
+    # for all replicas.
     if not rewrite.plan.options.ps.replicate_variables or rewrite is not rewrite.siblings[-1]:
         return
     for planned in rewrite.plan.by_route(Route.PS):
@@ -36,7 +37,7 @@ def _replicate(replicas: list[Rewrite], planned: VariablePlan) -> None:
         handle, read = _read_copy(replica, planned)
         with tf.device(handle.device):
             replica.initializers.copies.append(tf.raw_ops.AssignVariableOp(resource=handle, value=initial))
-            # What this step reads is what it began with.
+            # A step reads the values with which it began.
             with tf.control_dependencies([read.op]):
                 replica.step_ops.append(tf.raw_ops.AssignVariableOp(resource=handle, value=fresh))
 
@@ -46,7 +47,7 @@ def _read_servers(rewrite: Rewrite, planned: VariablePlan) -> tf.Tensor:
 
 
 def _read_copy(replica: Rewrite, planned: VariablePlan) -> tuple[tf.Tensor, tf.Tensor]:
-    """Makes a replica's copy, and lets all that pulled the variable read it; returns its handle and that read."""
+    """Makes a replica's copy, and redirects all readers of the variable to it. Returns its handle and the read."""
     pulled = replica.pulled[planned.name]
     name = f"{replica.prefix}{planned.name}/copy"
     with tf.device(replica.op(planned.name).device):

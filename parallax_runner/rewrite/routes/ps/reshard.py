@@ -1,7 +1,8 @@
-"""Reshards the variables of a running cluster: rows go from the servers that have them to those of another plan.
+"""Reshards the variables of a running cluster: moves rows to the servers of another plan.
 
-Variables live in servers, not in sessions: between two sessions on one cluster they keep their values. So only what the
-new plan has elsewhere, or in other shards, is to be moved, from server to server; what ranks keep stays where it is.
+Variables live in servers, not in sessions, so they keep their values between two sessions on one cluster. Only rows
+that the new plan has on other servers or in other shards move, directly from server to server. Variables on ranks stay
+where they are.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from parallax_runner.graph.devices import server_device
 from parallax_runner.plan.plan import Plan, Route, Shard
 from parallax_runner.rewrite.routes.ps.on_servers import shard_handle
 
-# Of a message: many servers send to one at the same time, and each part is in memory twice.
+# The size of one message. Many servers may send to one at the same time, and each chunk is in memory twice.
 CHUNK_BYTES = 16 * 2**20
 
 
 def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
-    """The op that takes variables on servers, and their slots, from the shards of one plan to those of another.
+    """Returns the op that moves variables on servers, and their slots, from the shards of one plan to those of another.
 
-    The chief runs it while no rank is in a step. It also gives back the memory of shards that are no longer wanted.
-    `graph` is a rank's for the plan `after`; both plans are of one graph, and differ only in shards and their servers.
+    The chief runs it while no rank is in a step. It also frees the memory of old shards. `graph` is a rank's graph for
+    the plan `after`. Both plans must be for the same graph and differ only in shards and their servers.
     """
     shards_before = {planned.name: planned.shards for planned in before.by_route(Route.PS)}
     done: list[tf.Operation] = []
@@ -31,7 +32,7 @@ def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
         for planned in after.by_route(Route.PS):
             old, new = shards_before[planned.name], planned.shards
             for name in (planned.name, *planned.slots):
-                # One after the other: then there is never more than one of them twice.
+                # One after the other, so that at most one variable is in memory twice.
                 with tf.control_dependencies(done):
                     filled = [_fill(graph, name, planned.shape, old, shard) for shard in new if shard not in old]
                 with tf.control_dependencies([*done, *filled]):
@@ -41,7 +42,7 @@ def reshard(graph: tf.Graph, before: Plan, after: Plan) -> tf.Operation:
 
 
 def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shard], shard: Shard) -> tf.Operation:
-    """Makes a new shard of what the old ones have of it, in parts of CHUNK_BYTES, one after the other."""
+    """Makes a new shard from the old shards' rows, in chunks of CHUNK_BYTES, one after the other."""
     dtype = graph.get_operation_by_name(name).get_attr("dtype")
     handle = shard_handle(name, dtype, shape, shard, op_name="filled")
     row_bytes = dtype.size * math.prod(shape[1:])
@@ -67,7 +68,7 @@ def _fill(graph: tf.Graph, name: str, shape: tuple[int, ...], old: Sequence[Shar
 
 
 def _common_rows(one: Shard, other: Shard) -> range:
-    """The rows that both have."""
+    """Returns the rows that both shards have."""
     mine, theirs = _rows(one), _rows(other)
     step = math.lcm(one.step, other.step)
     first = next((row for row in mine[: step // one.step] if row in theirs), None)
@@ -79,7 +80,7 @@ def _rows(shard: Shard) -> range:
 
 
 def _places(rows: range, shard: Shard) -> range:
-    """Where rows that a shard has stand in it."""
+    """Returns the places of rows in a shard that has them."""
     step = rows.step // shard.step
     first = (rows.start - shard.offset) // shard.step
     return range(first, first + (len(rows) - 1) * step + 1, step)
@@ -89,7 +90,7 @@ def _read(name: str, dtype: tf.DType, shape: tuple[int, ...], shard: Shard) -> t
     with tf.device(server_device(shard.server)):
         handle = shard_handle(name, dtype, shape, shard, op_name="source")
         value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-        # What is read, or sliced, shares its memory with the variable, which is soon to go.
+        # A read or a slice shares its memory with the variable, which is freed soon.
         return value if shape else tf.raw_ops.DeepCopy(x=value)
 
 

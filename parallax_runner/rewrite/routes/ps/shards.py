@@ -1,10 +1,10 @@
 """Pass: put variables of the ps route on servers, in shards of rows, and read them from there.
 
-Row i of a variable in n shards is in shard i mod n: words are often numbered by frequency, and ranges of rows would
-give one server all the frequent ones (docs/design/0031-rows-modulo-shards.md).
+Row i of a variable in n shards is in shard i mod n. Words are often numbered by frequency, so contiguous ranges would
+put all frequent rows on one server (docs/design/0031-rows-modulo-shards.md).
 
-Variables are split by surgery on handles: the model is not built again, so any variable can be split (made by
-`get_variable`, `tf.Variable` or a layer), row i stays row i, and initial values do not depend on the number of
+Variables are split by replacing their handles, without building the model again. So any variable can be split, made by
+`get_variable`, `tf.Variable` or a layer. Row i stays row i, and initial values do not depend on the number of
 partitions (docs/design/0004-partitioning.md).
 """
 
@@ -28,7 +28,7 @@ from parallax_runner.rewrite.state import Rewrite
 
 @rewrite_pass(writes=["placements", "initializers", "sent", "stands_for", "pulled"])
 def shard_variables(rewrite: Rewrite) -> None:
-    """Creates the shards of every variable on the ps route and of its slots, and redirects what reads them."""
+    """Creates the shards of every variable on the ps route and of its slots, and redirects their reads."""
     variables = {variable.name: variable for variable in rewrite.single.variables}
     for planned in rewrite.plan.by_route(Route.PS):
         for name in (planned.name, *planned.slots):
@@ -49,7 +49,7 @@ def _make_shards(rewrite: Rewrite, name: str, planned: VariablePlan) -> OnServer
 
 
 def _initialize(placement: OnServers, initializer: tf.Operation) -> list[tf.Operation]:
-    """Assigns each shard its rows of the whole initial value, drawn once as for one device."""
+    """Assigns each shard its rows of the whole initial value, which is drawn once as on one device."""
     value = initializer.inputs[1]
     ops = []
     for shard in placement.shards:
@@ -63,7 +63,7 @@ def _redirect_reads(rewrite: Rewrite, placement: OnServers, name: str, shape: tu
     handle = rewrite.op(name).outputs[0]
     looks_up_there = rewrite.plan.options.ps.boundary_between_workers_and_servers
     replaced = set() if looks_up_there else _look_up_on_worker(rewrite, handle)
-    # Reads that wait for nothing may share one value: it travels once.
+    # Reads that wait for nothing share one value, which is sent once.
     plain = []
     for op in sorted(set(handle.consumers()) - replaced, key=lambda op: op.name):
         if op.type == "ReadVariableOp" and not op.control_inputs:
@@ -78,7 +78,7 @@ def _redirect_reads(rewrite: Rewrite, placement: OnServers, name: str, shape: tu
 
 
 def _look_up_on_worker(rewrite: Rewrite, handle: tf.Tensor) -> set[tf.Operation]:
-    """Lets lookups outside the update region take rows from a read of the whole variable; returns these lookups."""
+    """Makes lookups outside the update region gather rows from a read of the whole variable. Returns these lookups."""
     lookups = {op for op in handle.consumers() if op.type == "ResourceGather" and op not in rewrite.region}
     for op in sorted(lookups, key=lambda op: op.name):
         with tf.control_dependencies(op.control_inputs), tf.name_scope(f"whole/{op.name}/"):
@@ -92,26 +92,28 @@ def _look_up_on_worker(rewrite: Rewrite, handle: tf.Tensor) -> set[tf.Operation]
 def _answer(
     rewrite: Rewrite, op: tf.Operation, placement: OnServers, shape: tuple[int, ...], narrow: tf.DType | None
 ) -> tf.Tensor:
-    """What the shards give for an op that reads the variable, cast to `narrow` where they stand."""
+    """Returns the result of an op that reads the variable, computed from the shards and cast to `narrow` on their
+    servers."""
     if op.type == "ResourceGather":
         return gather(rewrite, placement, op.inputs[1], shape, narrow=narrow)
     if op.type == "VariableShape":
         return tf.constant(shape, op.outputs[0].dtype)
     if op.type == "VarIsInitializedOp":
-        # KnownIds where another variable starts from this one's value: its initial value is the same, and there.
+        # This op exists if another variable is initialized from this one. False makes it take the initial value
+        # instead.
         return tf.constant(False)
     return read(rewrite, placement, narrow=narrow)
 
 
 def _redirect(rewrite: Rewrite, ops: list[tf.Operation], answer: Callable[[tf.DType | None], tf.Tensor]) -> tf.Tensor:
-    """Lets all that reads the output of these ops read `answer`'s; returns what travels for it in a step."""
+    """Makes all readers of these ops read the result of `answer`. Returns the tensor that is sent for it in a step."""
     narrow = narrow_dtype(rewrite, [op.outputs[0] for op in ops])
     travelling = answer(narrow)
     whole = travelling if narrow is None else answer(None)
     for op in ops:
         if narrow is not None:
             connect_casts(rewrite, op.outputs[0], travelling)
-        # In the update region the chief alone reads, between aggregating and updating (sharded_update.py).
+        # In the update region only the chief reads, between aggregating and updating (sharded_update.py).
         stays = op in rewrite.region and op.type in ("ReadVariableOp", "ResourceGather")
         edit.reconnect(op.outputs[0], whole, where=_outside(rewrite.region if stays else frozenset()))
         rewrite.stands_for[op.outputs[0].name] = whole

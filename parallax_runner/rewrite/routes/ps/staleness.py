@@ -1,7 +1,7 @@
-"""How far replicas that do not wait for one another may be apart, and how all of them end.
+"""Bounds how many steps replicas that do not wait for one another may be apart.
 
-Bounded staleness (Ho and others, NIPS 2013, «stale synchronous parallel»): every replica has a queue of permits on
-server 0, k at first; it takes one for each step, and gets one when the slowest replica has done another step.
+This is bounded staleness (Ho and others, NIPS 2013, «stale synchronous parallel»). Every replica has a queue on server
+0 with k permits at first. It takes a permit for each step, and gets one when the slowest replica has done another step.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from parallax_runner.rewrite.state import Rewrite
 
 
 def count_round(rewrite: Rewrite, *, after: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """Counts this replica's step and, where it was the slowest's, gives everybody a permit. Runs under the mutex.
+    """Counts this replica's step. If this replica was the slowest, gives every replica a permit. Runs under the mutex.
 
-    Sets `may_start` of the coordination, which takes a permit. Nothing at all where the plan has no bound.
+    Sets `may_start` of the coordination, which takes a permit. Does nothing if the plan has no bound.
     """
     plan = rewrite.plan
     if plan.options.staleness is None:

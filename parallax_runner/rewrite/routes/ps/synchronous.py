@@ -1,6 +1,6 @@
-"""Pass: the step of a synchronous parameter server.
+"""Pass: build the step of a synchronous parameter server.
 
-Every rank pushes; the chief takes the aggregates, updates on the servers and lets the others go on.
+Every rank pushes. The chief takes the aggregates, runs the update on the servers and then releases the others.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 def update_on_servers(rewrite: Rewrite) -> None:
     """Moves the updates of variables on the ps route to the servers that hold them.
 
-    All ranks make the same ops, under the same names; then the chief keeps those that run on servers, and the others
-    wait where the chief's would have run.
+    All ranks make the same ops, under the same names. Then only the chief keeps the ops on servers. The others wait for
+    the chief instead.
     """
     if not rewrite.plan.options.waits_for_all or not rewrite.plan.by_route(Route.PS):
         return
@@ -48,9 +48,10 @@ def update_on_servers(rewrite: Rewrite) -> None:
 
 
 def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
-    """What a rank other than the chief has to run of the train op: all but what runs on servers.
+    """Returns the ops of the train op that a rank other than the chief runs: all except ops on servers.
 
-    That includes its own writes (global_step, dense updates) that the train op reaches only through ops on servers.
+    They include the rank's own writes (global_step, dense updates) that the train op reaches only through ops on
+    servers.
     """
     copies = update.copies.get(rewrite.train_op)
     needed = edit.ancestors(copies or [rewrite.train_op])
@@ -59,9 +60,11 @@ def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
 
 
 def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
-    """What such a rank runs beside it, so that a session may ask for it: of a sum on servers what stands for it.
+    """Yields the ops that such a rank also runs so that a session may fetch them. A sum on servers is replaced by its
+    stand-in.
 
-    Only numbers travel for what may never be asked for: what needs more of the servers than the step does is left out.
+    A fetch may never come, so only single numbers are sent for it. Ops that need larger values from servers than the
+    step itself needs are left out.
     """
     travels = _needed_without(roots, update.server_ops)
     large = [op for op in update.crossings if op not in travels and not is_number(op.outputs[0].shape)]
@@ -76,7 +79,7 @@ def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.O
 
 
 def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
-    """The ops that need one of `starts`, themselves included, other than through what servers do."""
+    """Returns `starts` and the ops that depend on them other than through ops on servers."""
     found: set[tf.Operation] = set()
     stack = list(starts)
     while stack:
@@ -89,7 +92,7 @@ def _behind(starts: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> se
 
 
 def _needed_without(roots: Iterable[tf.Operation], server_ops: set[tf.Operation]) -> set[tf.Operation]:
-    """What the roots need of ops that are not the chief's alone."""
+    """Returns the ops that the roots need, without ops that only the chief runs."""
     found: set[tf.Operation] = set()
     stack = list(roots)
     while stack:

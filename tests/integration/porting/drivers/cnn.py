@@ -9,7 +9,7 @@ BATCH, SIZE, CLASSES = 8, 16, 5
 
 
 class Builder(object):
-    """Adds layers, each on top of the one before."""
+    """Adds layers, each on top of the previous one."""
 
     def __init__(self, images):
         self.top, self.count = images, 0
@@ -45,7 +45,7 @@ class Builder(object):
 
 
 def cached_inputs():
-    """Images and labels that are drawn once, and stay on the device."""
+    """Returns images and labels that are drawn once and stay on the device."""
     draw = np.random.RandomState(1)
     images = tf.constant(draw.normal(127.0, 60.0, [BATCH, SIZE, SIZE, 3]), tf.float32)
     labels = tf.constant(draw.randint(0, CLASSES, BATCH), tf.int32)

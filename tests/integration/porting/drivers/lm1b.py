@@ -1,4 +1,5 @@
-"""A language model: LSTM with projection, sampled softmax, fed words and states, a partitioner, an average of weights."""
+"""A language model: LSTM with projection, sampled softmax, fed words and states, a partitioner, an average of
+weights."""
 
 import numpy as np
 import parallax
@@ -10,7 +11,7 @@ BATCH, LENGTH = 16, 6
 
 
 class LSTM(object):
-    """Weights of one layer with a projection; called with inputs and state, it gives output and state."""
+    """The weights of one layer with a projection; a call with inputs and state returns output and state."""
 
     def __init__(self, inputs, units, projection):
         init = tf.uniform_unit_scaling_initializer()
@@ -76,7 +77,7 @@ class Model(object):
 
 
 def batches(reader):
-    """Endless (words, next words, weights): each word is followed by one of a few."""
+    """Yields (words, next words, weights) endlessly: each word is followed by one of a few."""
     draw = np.random.RandomState(reader)
     while True:
         words = np.zeros([BATCH, LENGTH + 1], np.int32)

@@ -21,7 +21,7 @@ def path_of(name):
 
 
 def write_corpus(folder):
-    """Writes vocabularies and sentences where there are none: the target is the source in other words, backwards."""
+    """Writes vocabularies and sentences if there are none: the target is the source in other words, backwards."""
     if tf.gfile.Exists(folder):
         return
     tf.gfile.MakeDirs(folder)
@@ -43,7 +43,7 @@ def make_tables():
 
 
 def get_iterator(source_table, target_table):
-    """Pairs of sentences of about one length, this replica's share of them."""
+    """Returns pairs of sentences of similar length, this replica's share of them."""
     eos_of_source = tf.cast(source_table.lookup(tf.constant(EOS)), tf.int32)
     sos = tf.cast(target_table.lookup(tf.constant(SOS)), tf.int32)
     eos = tf.cast(target_table.lookup(tf.constant(EOS)), tf.int32)

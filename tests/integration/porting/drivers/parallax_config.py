@@ -1,4 +1,4 @@
-"""The flags that all drivers share, and the configuration that they make: TensorFlow 1 and the original Parallax."""
+"""The flags that all drivers share, and their configuration: TensorFlow 1 and the original Parallax."""
 
 import parallax
 import tensorflow as tf

@@ -1,4 +1,5 @@
-"""Sentence vectors: an encoder, decoders of the sentence before and behind; records through TensorFlow 1's queues."""
+"""Sentence vectors: an encoder, decoders of the previous and the next sentence; records through TensorFlow 1's
+queues."""
 
 import os
 
@@ -12,7 +13,7 @@ SENTENCES = ["encode", "decode_pre", "decode_post"]
 
 
 def write_records(folder):
-    """Writes the data where it is not there yet: in each example three sentences, each of a few of the words."""
+    """Writes the data if it is not there yet: each example has three sentences, each with a few of the words."""
     if tf.gfile.Exists(folder):
         return
     tf.gfile.MakeDirs(folder)
@@ -29,7 +30,7 @@ def write_records(folder):
 
 
 def prefetch(reader, files, num_shards, shard_id):
-    """A queue of serialized examples that threads fill from this replica's files."""
+    """Returns a queue of serialized examples that threads fill from this replica's files."""
     own = tf.strided_slice(files, [shard_id], [len(files)], [num_shards])
     names = tf.train.string_input_producer(own, shuffle=False, capacity=16, name="filename_queue")
     queue = tf.RandomShuffleQueue(
@@ -46,7 +47,7 @@ def prefetch(reader, files, num_shards, shard_id):
 
 
 def parse(serialized):
-    """For each of the three sentences (ids, mask)."""
+    """Returns (ids, mask) for each of the three sentences."""
     features = tf.parse_example(serialized, features={name: tf.VarLenFeature(tf.int64) for name in SENTENCES})
 
     def dense(sparse):
@@ -80,7 +81,7 @@ class Model(object):
         tf.summary.scalar("losses/total", self.total_loss)
 
     def decode(self, name, ids, mask, reuse):
-        """Adds the loss of one decoder, which sees the words before each that it guesses."""
+        """Adds the loss of one decoder, which sees the words before each word that it predicts."""
         cell = tf.nn.rnn_cell.GRUCell(UNITS)
         inputs = tf.pad(tf.nn.embedding_lookup(self.embedding, ids)[:, :-1, :], [[0, 0], [1, 0], [0, 0]])
         with tf.variable_scope(name, initializer=self.init) as scope:

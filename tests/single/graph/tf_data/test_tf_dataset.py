@@ -212,7 +212,7 @@ def test_what_is_known_of_it() -> None:
     data = TfDataset(shuffled(), in_order())
     assert (data.global_batch, data.pass_steps, data.train_size, data.validation_size) == (4, 5, 20, 22)
     assert data.features["id"].shape == () and data.features["id"].dtype == "int64"
-    assert data.notes == ("2 examples are left out of each pass over the data: they make no whole batch",)
+    assert data.notes == ("2 examples are left out of each pass over the data: they do not fill a batch",)
     assert TfDataset(filtered()).pass_steps == TfDataset(mapped_after_batching()).pass_steps == 5
     assert TfDataset(in_order(), mapped_after_batching()).validation_size == 22
     assert TfDataset(endless()).is_endless
@@ -282,7 +282,7 @@ def test_a_global_seed_is_a_seed() -> None:
 @pytest.mark.parametrize(
     ("dataset", "told"),
     [
-        (lambda: tf.data.Dataset.range(9), r"let \.batch\(N\) be the last step"),
+        (lambda: tf.data.Dataset.range(9), r"make \.batch\(N\) the last transformation"),
         (lambda: tf.data.Dataset.range(9).batch(4).unbatch().batch(4).filter(lambda x: True), "drop_remainder=True"),
         (lambda: tf.data.Dataset.from_tensor_slices(["a", "b"]).batch(2), "turn it into numbers"),
         (lambda: tf.data.Dataset.range(2).batch(4), "less than one batch of 4"),

@@ -199,7 +199,7 @@ def test_what_is_no_feature_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["labels", "sample_weight"])
 def test_labels_beside_a_step_are_refused(key: str) -> None:
-    with pytest.raises(CaptureError, match=rf"model\.{key} goes with a Keras model"):
+    with pytest.raises(CaptureError, match=rf"model\.{key} needs a Keras model"):
         captured(step_of(squares), {key: "y"})
 
 
@@ -272,7 +272,7 @@ def test_a_step_that_returns_no_loss_is_refused(returned: Any) -> None:
 
 @pytest.mark.parametrize("made", [None, 3, keras.layers.Dense])
 def test_what_is_neither_a_model_nor_a_step_is_refused(made: Any) -> None:
-    with pytest.raises(CaptureError, match=r"must return a compiled keras\.Model, or a function"):
+    with pytest.raises(CaptureError, match=r"must return a compiled keras\.Model, a function"):
         captured(lambda: made, {})
 
 

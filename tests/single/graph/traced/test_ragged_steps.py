@@ -131,5 +131,5 @@ def test_a_graph_of_tensorflow_1_is_refused() -> None:
         "train": {"seed": 1},
         "run_dir": "unused",
     }
-    with pytest.raises(ConfigError, match=r"which must be dense, and «words» is ragged: let it take none"):
+    with pytest.raises(ConfigError, match=r"which must be dense, but «words» is ragged"):
         build_graph(from_plain(config), TfDataset(dataset()))

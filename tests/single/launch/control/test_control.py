@@ -57,7 +57,7 @@ def test_hello_reports_and_done_arrive_in_order(control: ControlServer) -> None:
 
 def test_the_protocols_own_words_are_no_reports(control: ControlServer) -> None:
     client = quiet(ControlClient.connect(role="worker", index=0))
-    with pytest.raises(ValueError, match="protocol's own"):
+    with pytest.raises(ValueError, match="reserved for the protocol"):
         client.report("done")
 
 
@@ -200,9 +200,9 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
     [
         (b"nonsense\n", r"not a control message: b'nonsense\\n'"),
         (b"[" * 100_000 + b"\n", "not a control message: b'\\[\\[\\["),
-        (b'{"kind": "last_step", "step": 1e999}\n', "'last_step' without a proper 'step'"),
-        (b'{"kind": "address"}\n', "'address' without a proper 'address'"),
-        (b'{"kind": "alive", "doing": 3}\n', "'alive' without a proper 'doing'"),
+        (b'{"kind": "last_step", "step": 1e999}\n', "'last_step' without a valid 'step'"),
+        (b'{"kind": "address"}\n', "'address' without a valid 'address'"),
+        (b'{"kind": "alive", "doing": 3}\n', "'alive' without a valid 'doing'"),
         (b"x" * 3000, "a line of more than 2000 bytes"),
     ],
 )
@@ -244,7 +244,7 @@ def hung_up(control: ControlServer, line: bytes) -> bool:
 
 def test_without_a_driver_the_child_says_how_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(wire.CONTROL_ADDRESS, raising=False)
-    with pytest.raises(LaunchError, match=r"started by the driver, `python -m parallax_runner`"):
+    with pytest.raises(LaunchError, match=r"the driver \(`python -m parallax_runner`\) must start a server"):
         ControlClient.connect(role="server", index=0)
 
 

@@ -350,7 +350,7 @@ def test_addresses_that_are_none(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["tcp://me:secret@host:1", "redis://:secret@host:1/runs"])
 def test_a_password_in_an_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"everybody on this host can read.*PARALLAX_REDIS_PASSWORD"):
+    with pytest.raises(ConfigError, match=r"every user of this host can read.*PARALLAX_REDIS_PASSWORD"):
         split_address(address)
 
 

@@ -77,7 +77,7 @@ def test_it_is_told_again_after_twice_the_time_and_when_steps_go_on() -> None:
     "doing",
     [
         *("starting", "saving step 5", "validation after step 5", "exporting the model", "comparing with one device"),
-        *("waiting after step 5 for how to go on", "cutting variables anew after step 5"),
+        *("waiting for the driver's order after step 5", "resharding variables after step 5"),
         "waiting for the other workers' scripts",
     ],
 )

@@ -86,7 +86,8 @@ def test_its_passes_are_checked_with_all_others(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_module_without_a_rewriting_half_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     brought(monkeypatch, "something else")
-    with pytest.raises(PlanError, match=r"package_outside.rewriting.REWRITING is 'something else', no RouteRewriting"):
+    message = r"package_outside.rewriting.REWRITING is 'something else', expected a RouteRewriting"
+    with pytest.raises(PlanError, match=message):
         all_passes()
 
 

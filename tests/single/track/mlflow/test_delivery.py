@@ -281,7 +281,7 @@ def refusal(journal: Journal, caplog: pytest.LogCaptureFixture) -> str:
     foreign = FakeStore()
     sent_path(journal.path).unlink()
     give_away(journal.path)
-    with pytest.raises(Refused, match="belongs to another user, and is not sent") as refused:
+    with pytest.raises(Refused, match="belongs to another user, so it is not sent") as refused:
         send(journal.path, foreign)
     assert foreign.calls == [], "not even a run is made"
     assert str(refused.value).partition(":")[0] in said
@@ -301,7 +301,7 @@ def test_a_journal_names_nothing_outside_of_its_folder(
         journal.append("tags", tags={"a": "b"})
         journal.append(kind, **({"event": "model"} if kind == "event" else {}), **fields)
         journal.append_end("finished")
-        assert refusal(journal, caplog).startswith(f"{name} is outside of the run's folder")
+        assert refusal(journal, caplog).startswith(f"{name} is outside the run's folder")
         journal.path.unlink()
 
 
@@ -375,7 +375,7 @@ def test_a_link_in_a_folder_of_another_user_stops_the_journal(run_dir: Path) -> 
     journal.append("artifact", path="plots", folder=None)
     journal.append_end("finished")
     give_away(journal.path)
-    with pytest.raises(Refused, match="belongs to another user, and is not sent"):
+    with pytest.raises(Refused, match="belongs to another user, so it is not sent"):
         send(journal.path, store)
     assert store.names == ["open"]
 
@@ -384,7 +384,7 @@ def test_an_event_that_is_not_known_calls_nothing(run_dir: Path, caplog: pytest.
     journal = new_journal(run_dir)
     journal.append("event", event="store", fields={})
     assert send(journal.path, FakeStore()) == []
-    assert "knows no event 'store'" in caplog.text
+    assert "unknown event 'store'" in caplog.text
 
 
 def test_links_in_a_folder_do_not_choose_what_is_written(run_dir: Path) -> None:

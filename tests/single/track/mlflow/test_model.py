@@ -121,7 +121,7 @@ def test_the_users_own_project_is_not_taken_for_the_models(
 
 
 def test_one_that_is_gone_is_refused(client: MlflowClient, run_id: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is not there any more"):
+    with pytest.raises(ValueError, match="does not exist"):
         send(client, run_id, {"saved_model": str(tmp_path / "saved_model")})
 
 
