@@ -64,6 +64,4 @@ def _hindrance(request: PlanRequest) -> str | None:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:
         return "all workers are on one machine, where it is slower (comm.lookahead=1 forces it)"
-    if request.options.lookahead is Lookahead.AUTO and request.by_gloo:
-        return "a run whose ranks exchange by Gloo has hung with it (comm.lookahead=1 forces it)"
     return None
