@@ -1,7 +1,7 @@
-"""Runs the jobs of a sweep as jobs of Slurm: what `hydra/launcher=submitit_slurm` does here.
+"""Runs the jobs of a sweep as Slurm jobs, for `hydra/launcher=submitit_slurm`.
 
-submitit submits them. Each job writes its end into the ledger. submitit would ask `sacct`, which many clusters lack,
-and would wait for ever for a job that was killed.
+submitit submits the jobs, and each job records its end in the ledger. submitit's own way to wait needs `sacct`, which
+many clusters lack, and never returns if a job was killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from parallax_runner.sweep.signals import Noted, handled
 from parallax_runner.sweep.slurm_queue import Queue, cancel
 
 TARGET = f"{SlurmLauncher.__module__}.{SlurmLauncher.__qualname__}"
-# What a job of a sweep that runs under cluster=slurm asks for, unless hydra.launcher says otherwise.
+# The keys of cluster=slurm that set the size of a job's allocation, unless hydra.launcher sets it.
 SIZES = ("nodes", "tasks_per_node")
 ASK_SECS = 2.0
 TICK_SECS = 0.2
@@ -45,7 +45,7 @@ noted = Noted()
 
 @contextmanager
 def on_slurm() -> Iterator[None]:
-    """Hydra makes a LedgerLauncher where the configuration names submitit's, and signals are noted."""
+    """Makes Hydra create a LedgerLauncher in place of submitit's launcher, and records signals."""
     noted.signal = None
     Plugins.instance().class_name_to_class[TARGET] = LedgerLauncher
     with handled(noted):
@@ -53,13 +53,13 @@ def on_slurm() -> Iterator[None]:
 
 
 class LedgerLauncher(SlurmLauncher):
-    """Submits what has not finished, and waits until Slurm has ended all of it."""
+    """Submits the jobs that have not finished, and waits until Slurm has ended all of them."""
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """One result a job, whatever came of it.
+        """Returns one result per job, also for a job that failed.
 
-        Raises SystemExit where Slurm takes no job, where the sweep or one of its jobs was stopped, and under
-        `sweep.fail_fast` after a job that failed.
+        Raises SystemExit if Slurm refuses a job, if the sweep or one of its jobs was stopped, and, with
+        `sweep.fail_fast`, after a job has failed.
         """
         assert self.config is not None
         ledger = Ledger(Path(str(self.config.hydra.sweep.dir)))
@@ -83,7 +83,7 @@ class LedgerLauncher(SlurmLauncher):
         ]
 
     def _composed(self, overrides: Sequence[str], number: int) -> tuple[Job, dict[str, int]]:
-        """A job, and the size of its allocation where its configuration says one."""
+        """Returns a job, and the size of its allocation if its configuration has one."""
         composed = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
         with read_write(composed), open_dict(composed):
             composed.hydra.job.id, composed.hydra.job.num = str(number), number
@@ -98,13 +98,13 @@ class LedgerLauncher(SlurmLauncher):
     def _submit(
         self, overrides: dict[int, list[str]], first: int, sizes: Sequence[dict[str, int]]
     ) -> dict[int, submitit.Job[Any]]:
-        """Hands jobs to Slurm, those of one size as an array."""
+        """Submits jobs to Slurm. Jobs of the same size form one job array."""
         made: dict[int, submitit.Job[Any]] = {}
         order = sorted(overrides, key=lambda n: (sorted(sizes[n].items()), n))
         for size, group in groupby(order, key=lambda n: sizes[n]):
             numbers = list(group)
             state = Singleton.get_state()
-            # What SlurmLauncher.__call__ takes.
+            # The arguments of SlurmLauncher.__call__.
             of_jobs = [(overrides[n], "hydra.sweep.dir", first + n, f"job_id_for_{first + n}", state) for n in numbers]
             try:
                 made |= zip(numbers, self._executor(size).map_array(self, *zip(*of_jobs, strict=True)), strict=True)
@@ -139,7 +139,7 @@ class LedgerLauncher(SlurmLauncher):
 
 
 def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Iterator[int]:
-    """The numbers of the jobs, as Slurm ends them. Ends them all once a signal has come."""
+    """Yields the number of each job when Slurm has ended it. After a signal, cancels all jobs."""
     waiting = {n: slurm_job.job_id for n, slurm_job in submitted.items()}
     is_stopping = False
     while waiting:
@@ -157,8 +157,11 @@ def _until_ended(submitted: dict[int, submitit.Job[Any]], ledger: Ledger) -> Ite
 
 
 def _end_of(job: Job, slurm_job: submitit.Job[Any], ledger: Ledger, *, fail_fast: bool) -> Standing:
-    """How a job that Slurm has ended stands in the ledger. A job that left nothing there was killed or could not start:
-    it has failed, unless the sweep had ended before it began."""
+    """Returns the state of a job that Slurm has ended.
+
+    A job without an entry in the ledger was killed or could not start. It counts as failed, unless the sweep was
+    stopped before the job began.
+    """
     own, account = slurm_job.job_id, ledger.read()
     found = account.standings.get(job.name)
     has_begun = found is not None and found.slurm_job == own

@@ -1,4 +1,4 @@
-"""Which of a user's jobs Slurm has not ended yet, as `squeue` tells without accounting; and how to end them."""
+"""Finds out which of the user's Slurm jobs have not ended, with `squeue`, which needs no accounting; cancels jobs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ ANSWER_SECS = 60.0
 
 
 class Queue:
-    """Asks Slurm once, when the first answer is needed."""
+    """The user's jobs in Slurm's queue. Slurm is asked once, on first use."""
 
     def may_have(self, job: str) -> bool:
-        """Whether a job, `12` or `12_3`, waits or runs. True also where nobody can say that it has ended, as while the
-        controller starts again, or on a machine without Slurm."""
+        """Whether a job such as `12` or `12_3` waits or runs.
+
+        True also if `squeue` gives no answer, for example while Slurm's controller restarts.
+        """
         return self._jobs is None or job in self._jobs
 
     @cached_property
@@ -28,6 +30,6 @@ class Queue:
 
 
 def cancel(jobs: Iterable[str]) -> None:
-    """Ends jobs: one that runs gets SIGTERM, and may save a checkpoint."""
+    """Cancels jobs. A running job gets SIGTERM and can save a checkpoint."""
     if words := list(jobs):
         subprocess.run(["scancel", *words], capture_output=True)
