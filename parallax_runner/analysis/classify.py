@@ -114,8 +114,8 @@ def _immovable_ops(
 ) -> dict[str, str]:
     """Returns, by variable, an op that can use the variable or its slot only in the process that holds the variable.
 
-    The op belongs to a step. It either takes the handle itself (a branch, a loop or a function), or is an update for
-    which a forward pass of the same step waits.
+    The op belongs to a step. The op either takes the handle itself (a branch, a loop or a function), or is an update
+    for which a forward pass of the same step waits.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])

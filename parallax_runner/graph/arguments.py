@@ -71,7 +71,7 @@ def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _names(message: str, key: str, value: Any) -> bool:
-    """Returns whether a message contains both the name and the value. A name alone may refer to something else."""
+    """Returns whether a message contains both the name and the value. A name alone could refer to something else."""
     is_plain = isinstance(value, int | float | str)
     found = [re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|\.\w)", message) for word in (key, str(value))]
     return is_plain and all(found)

@@ -46,7 +46,7 @@ def load_dataset(config: RunConfig) -> Dataset:
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
-    """Returns the result of a data function as a `Dataset`. The function may also return a `tf.data.Dataset`, or a pair
+    """Returns the result of a data function as a `Dataset`. The function can also return a `tf.data.Dataset`, or a pair
     of `tf.data.Dataset`s for training and validation."""
     tensorflow = sys.modules.get("tensorflow")
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)

@@ -25,7 +25,7 @@ from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
 from parallax_runner.process.user_code import must_not_exit
 
-# TensorFlow 2 warns on each import that its version 1 interface is deprecated.
+# In each run, TensorFlow 2 warns that its version 1 interface is deprecated.
 tf.logging.set_verbosity(tf.logging.ERROR)
 AGGREGATION = "VARIABLE_AGGREGATION_"
 # The attribute of Keras' global state that holds the generator for layers without a generator of their own.
@@ -55,7 +55,7 @@ def capture(
         }
         features_given = _Features(placeholders)
         returned = checked(called(lambda: build(features_given), sorted(placeholders), features_given))
-        # A separate op makes the name denote a value even if the model's output is a reference.
+        # With a separate op, the name refers to a value even if the model's output is a reference.
         outputs = {
             name: tf.identity(tensor, name=f"outputs/{name}") for name, tensor in returned.get("outputs", {}).items()
         }
@@ -222,7 +222,7 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 
 
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
-    """Yields the variables. A piece of a variable whose other pieces are missing becomes a variable of its own.
+    """Yields the variables. If other pieces of a variable are missing, each existing piece becomes a separate variable.
 
     TensorFlow gives wrong names to the slots of partitioned variables that are created inside a variable scope.
     """

@@ -20,7 +20,7 @@ class ModelGraph(tf.Graph):
 
 
 def _without_tasks(scope: Any) -> Any:
-    """Replaces a `replica_device_setter` by a scope that places nothing on servers and keeps the worker's device.
+    """Replaces a `replica_device_setter` with a scope that places nothing on servers and keeps the worker's device.
 
     Other scopes are returned unchanged.
     """

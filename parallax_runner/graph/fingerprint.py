@@ -16,7 +16,7 @@ from parallax_runner.files.whole import write_whole
 from parallax_runner.graph import edit
 
 FILE_NAME = "graph_outline.json.gz"
-# Length of each digest in an outline: short, but enough to tell two values apart.
+# Length of each digest in an outline: short, but long enough to distinguish two values.
 _DIGEST_CHARS = 6
 # The op's name, its type, and digests of its device, its inputs and each of its attributes, sorted by name.
 OutlineOp = tuple[str, str, tuple[str, ...]]

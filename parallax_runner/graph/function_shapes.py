@@ -11,7 +11,7 @@ OF_ARGUMENT = "_output_shapes"
 def forget_shapes(graph_def: tf.GraphDef) -> None:
     """Removes the recorded argument shapes from the functions of `graph_def`, in place.
 
-    A rank may call a function with a part of the model's tensor. If the recorded shape contradicts the call, TensorFlow
+    A rank can call a function with a part of the model's tensor. If the recorded shape contradicts the call, TensorFlow
     skips some optimizations of that rank's graph. That rank's results are then rounded differently from the results of
     the other ranks.
     """

@@ -1,4 +1,4 @@
-"""Records every gradient that TensorFlow makes while a graph is built.
+"""Records every gradient that TensorFlow creates while a graph is built.
 
 Walking back from an update op cannot distinguish the model's own clipping from an op in the backward pass. The boundary
 between the two is therefore recorded when it is created: `tf.gradients`, `Optimizer.compute_gradients` and `minimize`
@@ -74,8 +74,7 @@ def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def variable_name(x: Any) -> str | None:
-    """Returns the name of the op that holds the variable if `x` is a variable or a read of a variable, otherwise
-    None."""
+    """Returns the name of the variable's op if `x` is a variable or the value read from a variable, otherwise None."""
     if resource_variable_ops.is_resource_variable(x):
         return x.handle.op.name
     if isinstance(x, tf.Variable):

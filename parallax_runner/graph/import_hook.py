@@ -46,7 +46,8 @@ def _record_gradients(module: Any) -> None:
         importlib.import_module("parallax_runner.graph.gradients_hook").install()
         return module._GradientsHelper(*args, **kwargs)
 
-    # gradients_hook takes a function with `__wrapped__` for its own wrapper, and wraps the `unhooked` function.
+    # gradients_hook treats a function with `__wrapped__` as its own wrapper. Otherwise it wraps the `unhooked`
+    # function.
     del first_call.__wrapped__
     first_call.unhooked = original  # type: ignore[attr-defined]
     module._GradientsHelper = first_call

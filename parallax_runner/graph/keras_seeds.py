@@ -1,7 +1,7 @@
 """Derives seeds of Keras initializers from the graph's seed, unless the script has seeded or used Python's generator.
 
 For an initializer without a seed, Keras draws a seed from Python's generator and stores the seed in the graph as a
-constant. `tf_upgrade_v2` replaces the initializers of TensorFlow 1, which follow the graph's seed, by Keras
+constant. `tf_upgrade_v2` replaces the initializers of TensorFlow 1, which follow the graph's seed, with Keras
 initializers. Python's generator itself is not changed.
 """
 

@@ -12,8 +12,7 @@ HANDED_ON = frozenset({"Cast", "Identity"})
 
 
 def known_number(tensor: tf.Tensor) -> int | None:
-    """Returns the value of a tensor that always holds the same single integer, or None if it is unknown or there are
-    several."""
+    """Returns the value of a tensor that always holds the same single integer, otherwise None."""
     found = known_numbers(tensor)
     return found[0] if found is not None and len(found) == 1 else None
 

@@ -88,9 +88,10 @@ def step_sums(metrics: Mapping[str, Metric]) -> StepSums | None:
 
 
 def named_in_graph(sums: StepSums | None, tensors: Sequence[Any], name: str) -> MetricSums | None:
-    """Adds the sums to the default graph as separate ops whose names start with `name`, and returns these names.
+    """Adds the sums to the default graph as separate ops whose names start with `name`.
 
-    The ops read `tensors`, which replace the tensors of `sums`. Passes that change a step keep these names.
+    Returns the metrics with the names of these ops. The ops read `tensors`, which replace the tensors of `sums`. Passes
+    that change a step keep the names.
     """
     if sums is None:
         return None

@@ -1,4 +1,4 @@
-"""Renames everything that TensorFlow matches by name, so that one `tf.Graph` can hold two copies of a graph."""
+"""Renames everything that TensorFlow matches by name. One `tf.Graph` can then contain two copies of a graph."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
 
 
 def _function_name(prefix: str, name: str) -> str:
-    # The prefix is appended, because TensorFlow treats names that start with two underscores specially: it then decides
-    # for itself whether to inline the function.
+    # The prefix is appended to the name, because TensorFlow itself decides whether to inline a function whose name
+    # starts with two underscores.
     return f"{name}_{prefix.rstrip('/')}"
 
 

@@ -1,4 +1,5 @@
-"""Captures a script's graph. The script does not name its loss and train op, so the gradients show what one step is.
+"""Captures a script's graph. The script does not name its loss and train op, so the gradients determine what one step
+is.
 
 Every op that depends on a recorded gradient and writes a variable is an update. A step runs all updates and the ops
 that wait for updates, such as the group that the script calls its train op. Fetching any of these ops runs a step.

@@ -41,9 +41,9 @@ class Shard:
 class RouteCost:
     """The costs of a variable in a step on one route.
 
-    The bytes are counted as in `sent_bytes_per_step`. The seconds are spent on the links, waiting for messages, and
-    processing received data (adding, merging, updating). `before_secs` is the part of their sum that is spent before
-    the values are available. The rest is spent after the gradient is available.
+    The bytes are counted as in `sent_bytes_per_step`. The time is spent on the links, on waiting for messages, and on
+    processing received data (adding, merging, updating). `before_secs` is the part of the sum that is spent before the
+    values are available. The rest is spent after the gradient is available.
     """
 
     route: str
@@ -139,11 +139,11 @@ class Plan:
     """The whole plan. `plan.json` has the same fields, but the fields of `options` are on the top level.
 
     `workers` is the number of worker processes, and each runs `replicas_per_worker` replicas of the single-device
-    graph. `servers` is 0 if no route needs a server. `counters` are variables that count updates. They are on server 0
-    if steps do not wait for all workers. `rows_measured` is the date on which fractions and bytes of sparse variables
-    were measured, or None if they are bounds. `predicted` contains the predicted times of a step, and `constants`
-    states the source of the model's constants. `moved` contains the ops that do not run on the device named by the
-    model's scopes.
+    graph. `servers` is 0 if no route needs a server. `counters` are variables that count updates. These variables are
+    on server 0 if steps do not wait for all workers. `rows_measured` is the date on which fractions and bytes of sparse
+    variables were measured, or None if they are bounds. `predicted` contains the predicted times of a step, and
+    `constants` states the source of the model's constants. `moved` contains the ops that do not run on the device named
+    by the model's scopes.
     """
 
     comm: str

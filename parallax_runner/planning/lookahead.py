@@ -11,8 +11,8 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Returns whether a variable's rows are requested ahead. This must be enabled, and the ids must be known by
-    then."""
+    """Returns whether a variable's rows are requested ahead. Rows are requested ahead if lookahead is enabled and the
+    ids are known one step ahead."""
     return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
 
 

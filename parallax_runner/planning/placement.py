@@ -80,8 +80,8 @@ def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
 def rows_matter(plan: Plan) -> bool:
     """Returns whether the measured use of rows could improve the balance of servers.
 
-    That requires several variables on servers. In addition, it requires a sparse variable that is unevenly distributed,
-    or a dense variable that could have a server of its own.
+    A better balance requires several variables on servers. In addition, it requires a sparse variable that is unevenly
+    distributed, or a dense variable that could have a server of its own.
     """
     served = [variable for variable in plan.variables if variable.shards]
     counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]

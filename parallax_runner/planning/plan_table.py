@@ -60,7 +60,7 @@ def placed_on(variable: VariablePlan, workers: int) -> str:
 def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:
     """Returns the predicted bytes.
 
-    They are marked «≤» if they depend on the number of distinct ids, or «≈» if that number was measured.
+    The number is marked «≤» if it depends on the number of distinct ids, or «≈» if the number of ids was measured.
     """
     if variable.sent_bytes_per_step is None:
         return "unknown"

@@ -1,4 +1,4 @@
-"""Makes a plan: the route of each variable (from the preset of `comm` or from a choice), shards, and notes."""
+"""Creates a plan: the route of each variable (from the preset of `comm` or from a choice), shards, and notes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SLOWER_BY_GLOO = (
 
 
 def make_plan(request: PlanRequest) -> Plan:
-    """Makes the requested plan.
+    """Creates the requested plan.
 
     Raises PlanError if a variable would have more shards than rows (never with Cut.BY_BYTES), or if a route is unknown.
     """

@@ -1,4 +1,5 @@
-"""The routes that a choice of `comm` gives to dense and to sparse gradients. They are in `comm.routes` in its file."""
+"""The routes that a choice of `comm` gives to dense and to sparse gradients. A choice's file contains these routes in
+`comm.routes`."""
 
 from __future__ import annotations
 

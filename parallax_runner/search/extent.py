@@ -15,8 +15,8 @@ PIECES_PER_SERVER = 64
 def may_change(config: RunConfig, plan: Plan) -> bool:
     """Returns whether the number of pieces can change while a run's processes are running.
 
-    This requires steps that wait for all ranks, because then no rank uses a variable between two steps. It also
-    requires our own training loop rather than a script's loop.
+    The change requires steps that wait for all ranks, because then no rank uses a variable between two steps. The
+    change also requires our own training loop rather than a script's loop.
     """
     return (
         config.partition.name == "search"

@@ -15,7 +15,7 @@ from parallax_runner.search.trial import Choice, Curve, Trial
 LEAST_POINTS = 3
 # Real times deviate from any curve of this form by this fraction of a step's time. The deviations of two numbers of
 # pieces are similar if the numbers are less than this many doublings apart. One reason for deviations is that fewer
-# connections are in use below one piece per server.
+# connections are used if there is less than one piece per server.
 MISFIT_SHARE, MISFIT_DOUBLINGS = 0.08, 1.0
 DRAWS = 300
 SEED = 1

@@ -49,7 +49,8 @@ def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, 
 
 
 def load(made_for: Mapping[str, Any], path: Path) -> Record:
-    """Loads an earlier search. Returns an empty record if there is none, or if it is for another graph or cluster."""
+    """Loads an earlier search. Returns an empty record if there is no earlier search, or if the earlier search is for
+    another graph or cluster."""
     try:
         fields = json.loads(read_regular(path))
         if fields["made_for"] != made_for:

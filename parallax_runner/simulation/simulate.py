@@ -29,8 +29,8 @@ MOST_IN_A_ROW = 64
 class Point:
     """One way to communicate on a number of workers.
 
-    The milliseconds are for a step, and the throughput is for all workers together. `efficiency` is the throughput as a
-    fraction of `workers` times one device's throughput. `routes` contains the number of variables on each route.
+    The milliseconds are for one step, and the throughput is for all workers together. `efficiency` is the throughput as
+    a fraction of `workers` times one device's throughput. `routes` contains the number of variables on each route.
     """
 
     comm: str

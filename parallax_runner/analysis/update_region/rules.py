@@ -157,7 +157,7 @@ def _densifies(op: tf.Operation, operands: Sequence[Operand]) -> bool:
 
 
 def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
-    """Returns the list's rows if the op looks them up in all rows by the list's ids, otherwise None."""
+    """Returns the rows of a list if the op looks up these rows in all rows by the list's ids, otherwise None."""
     if op.type != "GatherV2" or op.get_attr("batch_dims") != 0 or known_number(op.inputs[2]) != 0:
         return None
     params, ids, _ = operands

@@ -38,7 +38,7 @@ class SliceDivision:
 
 
 def slice_division(op: tf.Operation) -> SliceDivision | None:
-    """Returns the input positions of an op that divides this way, or None for any other op."""
+    """Returns the input positions of an op that divides in this way, or None for any other op."""
     if op.type not in IF_TYPES or len(op.outputs) != 3 or len(op.inputs) != 6:
         return None
     union, plain = branches(op)
@@ -58,7 +58,7 @@ def slice_division(op: tf.Operation) -> SliceDivision | None:
 
 
 def _asks(condition: tf.Tensor, of: tf.Tensor) -> bool:
-    """Returns whether the condition is true if any element of a tensor is true."""
+    """Returns whether the condition tests if any element of the tensor `of` is true."""
     return condition.op.type == "Any" and condition.shape.rank == 0 and condition.op.inputs[0] is of
 
 

@@ -55,7 +55,7 @@ class TfDataset:
         """Initializes the data set.
 
         `pass_steps` is the number of whole batches in a pass, and `validation_size` the number of examples in
-        `validation`. If either is None, TensorFlow's own count is used; if TensorFlow cannot determine the count, the
+        `validation`. If either is None, TensorFlow's own count is used. If TensorFlow cannot determine the count, the
         data is read once and counted. If `is_counted` is False, data of unknown length, such as a generator, is treated
         as endless.
 
@@ -192,7 +192,7 @@ class Batches:
 
     @functools.cached_property
     def _counted(self) -> tuple[int, int]:
-        """The number of examples in a pass, and the number of examples in whole batches.
+        """The number of examples in a pass, and the number of these examples that are in whole batches.
 
         Reads a pass if TensorFlow cannot determine these numbers.
         """

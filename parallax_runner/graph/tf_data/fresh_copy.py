@@ -80,10 +80,10 @@ def graph_of(dataset: Any) -> Any:
 
 
 def _renew(graph_def: Any) -> None:
-    """Replaces the resources in which data sets keep state by new resources.
+    """Replaces the resources in which data sets keep state with new resources.
 
-    Each op creates its own resource. Ops with the same resource originally came from one data set that is read in two
-    places, and are therefore merged again.
+    Each op creates its own resource. Ops with the same resource are merged again, because they came from one data set
+    that is read in two places.
     """
     names = {node.name: node for node in graph_def.node}
     owners: dict[tuple[str, bytes], str] = {}

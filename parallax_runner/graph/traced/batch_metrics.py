@@ -1,4 +1,4 @@
-"""Metrics of one batch: Keras accumulates metrics over an epoch, but here every step starts them again.
+"""Metrics of one batch: Keras accumulates metrics over an epoch, but here the metrics start again in every step.
 
 Keras reports the loss as a mean that a variable accumulates, but a distributed step reports the loss of its own batch.
 Metric variables therefore become values of the step: each update computes the next value, and each read returns the
@@ -78,8 +78,8 @@ def _starts_at_zero(metric: TracedVariable) -> bool:
 
 
 def _only_adds(op: Any, reads: set[Any]) -> bool:
-    """Returns whether an op keeps a metric variable, or adds a value to the variable that depends on none of
-    `reads`."""
+    """Returns whether an op keeps a metric variable, or adds a value that depends on none of `reads` to the
+    variable."""
     if op.type == "ReadVariableOp":
         return True
     value = op.inputs[1]

@@ -125,7 +125,7 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
 def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the placeholders for an evaluation.
 
-    These are the placeholders of training, or new placeholders if the evaluation accepts batches of any size.
+    The result is the placeholders of training, or new placeholders if the evaluation accepts batches of any size.
     """
     shapes = {name: inner.shape for name, inner in evaluated.inputs.items()}
     if all(shape.as_list() == placeholders[name].shape.as_list() for name, shape in shapes.items()):

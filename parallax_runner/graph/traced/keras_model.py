@@ -54,7 +54,7 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
     if (model.steps_per_execution or 1) > 1:
         log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
     _build(model, as_batch(_symbols(features)))
-    model.reset_metrics()  # as fit does, because metrics can hold counts from earlier evaluations
+    model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
 
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
         batch = as_batch(tensors)

@@ -1,4 +1,4 @@
-"""Replaces reads of whole tables by lookups of rows.
+"""Replaces reads of whole tables with lookups of rows.
 
 Keras reads a whole variable and gathers rows from the value. A lookup in the variable returns the same rows without
 reading the whole table. Shapes of variables become constants.

@@ -27,8 +27,8 @@ class Touched:
 
 
 def touched_rows(variable: VariableInfo, workers: int, measured: Measured | None) -> Touched | None:
-    """Returns the touched rows. For a dense variable these are all rows. Returns None if they are neither measured nor
-    bounded."""
+    """Returns the number of touched rows. In a dense variable, all rows are touched. Returns None if the number is
+    neither measured nor bounded."""
     rows = float(variable.shape[0]) if variable.shape else 1.0
     if variable.gradient is not GradientKind.SPARSE:
         return Touched(rows, rows, is_bound=False)

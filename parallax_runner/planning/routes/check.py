@@ -12,7 +12,7 @@ AUTO = "auto"
 
 
 def check_routes(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if `comm` names an unknown route, or sets an option that none of its routes uses."""
+    """Raises ConfigError if `comm` names an unknown route, or sets an option that none of the routes of `comm` uses."""
     _check_names(config, origins)
     has_servers = uses_servers(config)
     for key in origins.given("comm.ps"):

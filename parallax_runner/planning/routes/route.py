@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Paid(NamedTuple):
     """The seconds that one variable costs in a step.
 
-    They are spent on the busiest link, waiting for messages, and processing received data. `before_secs` is the part of
-    their sum that is spent before the values are available.
+    The time is spent on the busiest link, on waiting for messages, and on processing received data. `before_secs` is
+    the part of the sum that is spent before the values are available.
     """
 
     link_secs: float
@@ -34,7 +34,7 @@ class Paid(NamedTuple):
 class PaidOnce(NamedTuple):
     """The seconds in a step that a route costs once, for any number of variables.
 
-    They are spent before the values are available, and after the gradients are available.
+    `before_secs` are spent before the values are available, and `after_secs` after the gradients are available.
     """
 
     before_secs: float = 0.0
