@@ -14,7 +14,8 @@ from parallax_runner.graph.boundary import Boundary
 # Ops that remove repeated ids are allowed too, because the rewrite bypasses them
 # (rewrite/every_route/skip_deduplication.py).
 ROW_BY_ROW = ELEMENTWISE | {"Cast", "Identity", "NoOp", "ResourceGather"}
-# An update reads a few numbers, such as a learning rate. A tensor with more numbers is not carried to the next step.
+# An update reads a few numbers, such as a learning rate. A tensor with more numbers than this is not carried to the
+# next step.
 MAX_CARRIED_NUMBERS = 4096
 
 

@@ -76,8 +76,9 @@ class Begin:
         self._given: States | None = None
 
     def note(self) -> None:
-        """Records the states at that moment, or restores the states of the script's first process."""
-        # TensorFlow imports this module, and the module draws a number when it is imported.
+        """Records the states after TensorFlow and this package were imported, or restores the states of the script's
+        first process."""
+        # TensorFlow imports rich.style, and rich.style draws a number when it is imported.
         importlib.import_module("rich.style")
         if self._given is not None:
             restore(self._given)
@@ -86,7 +87,7 @@ class Begin:
     def take_over(self, given: States) -> None:
         """Makes this process start with the states of another process.
 
-        If that moment has already passed, the states are restored at once.
+        If this process has already recorded its states, the given states are restored at once.
         """
         self._given = given
         if self._states is not None:

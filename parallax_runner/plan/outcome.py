@@ -34,7 +34,7 @@ class VariableOutcome:
 class Outcome:
     """Milliseconds and bytes of a step, predicted by the model and measured by the run, or None if unknown.
 
-    The bytes are the bytes that a rank's share of a step sends, measured from the shapes of the exchanged tensors. Each
+    The bytes are sent by a rank's share of a step, and are measured from the shapes of the exchanged tensors. Each
     entry of `variables` contains the bytes of one variable. `measured_other_bytes` cannot be assigned to a single
     variable. `rows_measured` and `constants` are the plan's values.
     """

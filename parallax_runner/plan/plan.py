@@ -136,7 +136,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole plan. `plan.json` has the same fields, but the fields of `options` are on the top level.
+    """The whole plan. `plan.json` has the same fields, but the fields of `options` are at the top level.
 
     `workers` is the number of worker processes, and each runs `replicas_per_worker` replicas of the single-device
     graph. `servers` is 0 if no route needs a server. `counters` are variables that count updates. These variables are
@@ -203,7 +203,7 @@ def save(plan: Plan, path: Path) -> None:
 
 
 def to_json(plan: Plan) -> str:
-    """Returns the plan as JSON for `of_json`, with the options on the top level."""
+    """Returns the plan as JSON for `of_json`, with the options at the top level."""
     first = ("comm", "workers", "servers")
     flat = {**{name: getattr(plan, name) for name in first}, "average_sparse": plan.options.average_sparse}
     for name, value in dataclasses.asdict(plan).items():

@@ -173,8 +173,8 @@ def balance(
 
     A server's load is the larger of two fractions: of all bytes held, and of all bytes served in a step. No server
     holds or serves more than twice the mean plus the largest item. Items are ordered once by bytes served and once by
-    the larger fraction, and the better result is used. If both results are equal, the result with the more even serving
-    is used.
+    the larger fraction, and the better result is used. If both results are equal, the result that distributes served
+    bytes more evenly is used.
     """
     wanted = list(named) or [None] * len(held_bytes)
     items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))

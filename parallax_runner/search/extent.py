@@ -33,10 +33,9 @@ def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
     Returns None if there are no such variables. The range starts with one piece per server, which is the smallest
     number that uses all servers (as in the original Parallax, with one server per host).
 
-    The number is the number of pieces of the largest variable, and smaller variables get fewer pieces. `plan` is made
-    for one piece. If the plan has more pieces, a script's own partitioner requested them, and smaller numbers are not
-    tried. Raises PlanError if the largest variable has fewer than `least` rows, or if the script requests more than
-    `most` pieces.
+    The numbers apply to the largest variable, and smaller variables get fewer pieces. `plan` is made for one piece. If
+    the plan has more pieces, a script's own partitioner requested them, and smaller numbers are not tried. Raises
+    PlanError if the largest variable has fewer than `least` rows, or if the script requests more than `most` pieces.
     """
     cut = _cut(plan)
     if not cut:

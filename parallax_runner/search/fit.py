@@ -96,7 +96,7 @@ def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.nda
 def _measured(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns three arrays: the terms [trials, 3], the seconds [trials], and the covariance [trials, trials].
 
-    The covariance is the covariance of the deviations from the curve.
+    The covariance is for the deviations from the curve.
     """
     rows = np.array([_terms(trial.partitions) for trial in trials])
     secs = np.array([trial.secs for trial in trials])

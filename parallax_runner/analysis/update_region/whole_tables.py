@@ -125,7 +125,8 @@ def whole_tables(
     """Returns the ops in a step for which all rows would be sent between shards and a worker if the variable were
     sharded.
 
-    The result is a dict by variable, for variables with only sparse gradients. Rows of the variables' slots count too.
+    The result is a dict by variable, for variables with only sparse gradients. The rows of the variables' slots are
+    included.
     """
     by_name = {variable.name: variable for variable in variables}
     sparse = {gradient.variable for gradient in boundary.gradients} - _dense(boundary)

@@ -1,7 +1,7 @@
 """Predicts the seconds that a variable costs in a step on each route that it can take.
 
-Bytes come from `traffic.py`. A route is chosen by the sum of its costs, as if nothing overlapped. A step's time is its
-critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the computation that
+`traffic.py` computes the bytes. A route is chosen by the sum of its costs, as if nothing overlapped. A step's time is
+its critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the computation that
 does not wait for them. Ranks and servers work in parallel, so the busiest host determines the time for each kind of
 work. The volumes follow Parallax (EuroSys 2019), section 3.
 """

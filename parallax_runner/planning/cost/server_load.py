@@ -16,10 +16,10 @@ from parallax_runner.planning.placement import place, served_bytes
 class ServerLoad:
     """The load of the busiest server.
 
-    `busiest_share` is the busiest server's fraction of all servers' work, by kind of gradient. A missing kind is shared
-    equally. `shards` is the number of shards of each variable, which are sent separately. If both kinds are placed
-    together, both have the same `busiest_share`: a fraction of their total work. The costs of variables then add up to
-    the work of the busiest server.
+    `busiest_share` is the busiest server's fraction of all servers' work, by kind of gradient. If a kind is missing,
+    its work is shared equally. `shards` is the number of shards of each variable, which are sent separately. If both
+    kinds are placed together, both have the same `busiest_share`: a fraction of their total work. The costs of
+    variables then add up to the work of the busiest server.
     """
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)
@@ -36,8 +36,7 @@ class ServerLoad:
         together: bool,
         ps: PsOptions | None = None,
     ) -> ServerLoad:
-        """Returns the load from variables that are placed as in a plan, with their numbers of pieces
-        (`planning/cut.py`).
+        """Returns the load of variables that are placed as in a plan, with their numbers of pieces (`planning/cut.py`).
 
         Variables are placed `together`, as with comm=ps. Otherwise each kind is placed as if servers held nothing else.
         """
