@@ -179,7 +179,8 @@ def _import_as(name: str, folder: Path) -> None:
 
 
 def _find(group: str, content: Mapping[str, Any]) -> Any:
-    """Returns the function or class that a group names. Raises ConfigError if it cannot be imported."""
+    """Returns the function or class that a group names. Raises ConfigError if the function or class cannot be
+    imported."""
     from hydra._internal.utils import _locate
 
     target = content["_target_"]

@@ -31,8 +31,8 @@ States = dict[str, Any]
 
 
 def states() -> States:
-    """Returns the states of both generators as JSON values. NumPy's state is left out unless it is a Mersenne
-    Twister's."""
+    """Returns the states of both generators as JSON values. NumPy's state is left out if its generator is not a
+    Mersenne Twister."""
     found: States = {PYTHON: _python_state()}
     legacy = np.random.get_state()
     if isinstance(legacy, tuple):

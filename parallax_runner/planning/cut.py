@@ -67,7 +67,7 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 
 
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
-    """Returns the variables with fewer pieces for smaller variables, which gives all shards about equal bytes.
+    """Gives smaller variables fewer pieces. All shards then have about equal bytes.
 
     The largest of the most finely cut variables keeps its number of pieces. A variable never gets more pieces than it
     has rows, or fewer pieces than the minimum in `least`, which a script sets.

@@ -80,7 +80,7 @@ def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
 def rows_matter(plan: Plan) -> bool:
     """Returns whether the measured use of rows could improve the balance of servers.
 
-    A better balance requires several variables on servers. In addition, it requires a sparse variable that is unevenly
+    A better balance requires several variables on servers. It also requires a sparse variable that is unevenly
     distributed, or a dense variable that could have a server of its own.
     """
     served = [variable for variable in plan.variables if variable.shards]

@@ -39,7 +39,7 @@ class FreshCopies:
     """Makes copies of `dataset`. Raises DataError if the data set is too large to be serialized."""
 
     def __init__(self, dataset: Any, what: str) -> None:
-        self._dataset = dataset  # this reference keeps the Python functions alive that the data set calls
+        self._dataset = dataset  # keeps alive the Python functions that the data set calls
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
