@@ -1,1 +1,1 @@
-"""Analyses the variables of a graph: dense or sparse gradients, optimizer slots, and what the update does."""
+"""Analyzes the variables of a graph: dense or sparse gradients, optimizer slots, and the effects of the update."""

@@ -1,4 +1,4 @@
-"""Reads a captured graph's gradients and update ops into `VariableInfo`s."""
+"""Derives `VariableInfo`s from a captured graph's gradients and update ops."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from parallax_runner.graph.script_graph import min_partitions
 from parallax_runner.graph.seeds import draws
 from parallax_runner.graph.single_device_graph import Gradient, SingleDeviceGraph
 
-# Linear ops: duplicate rows may be summed before or after them with the same result.
+# Linear ops: duplicate rows can be summed before or after these ops with the same result.
 LINEAR_OPS = frozenset({"Identity", "Neg", "Cast", "Mul", "RealDiv"})
-# Ops that may use a variable on a server, besides updates (rewrite/routes/ps/shards.py).
+# Ops that can use a variable on a server, in addition to updates (rewrite/routes/ps/shards.py).
 SERVER_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp"})
-# An update at positions with several indices each. A piece of the variable cannot tell which are its own.
+# An update at positions that have several indices each. The positions in one piece of a variable cannot be picked out.
 BY_PLACE = "ResourceScatterNd"
-# Ops at which an optimizer itself merges duplicates, or that add the rows one by one.
+# Ops at which an optimizer itself merges duplicate rows, and ops that add the rows one by one.
 MERGING_OPS = frozenset({"UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub"})
-# Ops that take the next element of this process's data.
+# Ops that take the next element of the data in their own process.
 CONSUMERS = ("IteratorGetNext", "QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage")
 
 
 def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
-    """Returns what planning needs to know about each variable that is not a slot, in the order of creation.
+    """Returns the information that planning needs about each variable that is not a slot, in creation order.
 
-    Raises PlanError if the update of a variable reads something that differs by rank.
+    Raises PlanError if the update of a variable reads a value that differs by rank.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -54,7 +54,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     effects = Effects.of(graph)
 
     def differs_by_rank(op: tf.Operation) -> bool:
-        # rewrite/every_route/fed_alike.py makes sure that all ranks feed such a number alike.
+        # rewrite/every_route/fed_alike.py makes sure that all ranks feed the same number.
         is_alike = is_fed_scalar(op, single.features.values())
         return (draws_or_consumes(op) and not is_alike) or effects.draws(op)
 
@@ -112,10 +112,10 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
 def _immovable_ops(
     graph: tf.Graph, boundary: Boundary, single: SingleDeviceGraph, owners: dict[str, str]
 ) -> dict[str, str]:
-    """Returns, by variable, an op of the step that can use the variable or its slot only in the process that holds it.
+    """Returns, by variable, an op that can use the variable or its slot only in the process that holds the variable.
 
-    Such an op takes the handle itself (a branch, a loop, a function), or is an update that a forward pass of the same
-    step waits for.
+    The op belongs to a step. The op either takes the handle itself (a branch, a loop or a function), or is an update
+    for which a forward pass of the same step waits.
     """
     outputs = [single.loss, *single.fetched_in_training, *single.fetched_in_validation]
     needed = edit.ancestors([graph.get_operation_by_name(single.train_op), *_ops(graph, outputs)])
@@ -139,7 +139,7 @@ def _rows_written(graph: tf.Graph, boundary: Boundary, name: str, owners: Mappin
 
 
 def _table(name: str, owners: Mapping[str, str]) -> list[str]:
-    """A variable and its slots."""
+    """Returns the names of a variable and its slots."""
     return [name, *(slot for slot, owner in owners.items() if owner == name)]
 
 
@@ -157,7 +157,8 @@ def _kind(gradients: list[Gradient]) -> GradientKind:
 def _rows(graph: tf.Graph, gradients: list[Gradient]) -> int | None:
     if not gradients or any(gradient.indices is None for gradient in gradients):
         return None
-    # Capture hides the number of rows from the model (gradients_hook.py), but the original tensor still has it.
+    # Capture hides the number of rows from the model (gradients_hook.py), but the original tensor still has that
+    # number.
     raw = [graph.get_tensor_by_name(gradient.indices or "").op.inputs[0] for gradient in gradients]
     counts = [tensor.shape.num_elements() for tensor in raw]
     return None if None in counts else sum(count for count in counts if count is not None)
@@ -208,15 +209,18 @@ def _written_by_each_rank(
     names: frozenset[str],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """Returns the variables without gradient to which a step writes a value that differs by rank, such as a mean of its
-    losses. The dict values name the writing op."""
+    """Returns the variables without gradient to which a step writes a value that differs by rank.
+
+    An example is a mean of the step's losses. The dict values name the writing op.
+    """
     found: dict[str, str] = {}
     writes = [op for op in step if is_write(op) and edit.handle_of(op) and edit.handle_of(op)[0].name not in updated]
     before = -1
-    while len(found) > before:  # a variable may be written from another one
+    while len(found) > before:  # a variable can be written from the value of another variable
         before = len(found)
         for op in sorted(writes, key=lambda op: op.name):
-            # Starts at the write itself: it may read a raw gradient, which depends on the rank's backward pass.
+            # The search starts at the write itself, because the write can read a raw gradient, which depends on the
+            # rank's backward pass.
             sources = edit.ancestors([op], stop_at=names, control=False)
             if any(differs_by_rank(source) or source.name in found for source in sources):
                 found.setdefault(edit.handle_of(op)[0].name, f"(which «{op.name}» writes)")
@@ -224,7 +228,8 @@ def _written_by_each_rank(
 
 
 def draws_or_consumes(op: tf.Operation) -> bool:
-    """Returns whether the op's output depends on the rank that runs it: on its data or its random draws."""
+    """Returns whether the op's output depends on the rank that runs the op, because of the rank's data or random
+    draws."""
     attributes = op.node_def.attr
     return (
         op.type == "Placeholder"

@@ -1,4 +1,4 @@
-"""The times in a step's computing at which a variable's values are first needed and its gradient is complete."""
+"""The times during a step's computation at which a variable's values are first needed and its gradient is complete."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from parallax_runner.graph.heavy_ops import heavy_ops, weight
 
 
 class Moments:
-    """Times as fractions of the computing that leads to all gradients, weighted by floating-point operations."""
+    """Times as fractions of the computation that leads to all gradients, weighted by floating-point operations."""
 
     def __init__(self, gradients: Iterable[tf.Operation]) -> None:
         self._all = edit.ancestors(gradients)
         self._weights = {op: weight(op) for op in heavy_ops(self._all)}
 
     def needed_at(self, handle: tf.Operation) -> float:
-        """Returns the fraction that can be computed without the variable; 0 if no gradient needs it, or if there are no
-        heavy ops."""
+        """Returns the fraction that can be computed without the variable.
+
+        Returns 0 if no gradient needs the variable, or if there are no heavy ops.
+        """
         users = edit.descendants(handle.outputs, within=self._all)
         return self._share(self._weights.keys() - users) if users and self._weights else 0.0
 
     def appear_at(self, gradients: Mapping[str, Sequence[tf.Operation]]) -> dict[str, float]:
-        """Returns, for each variable with a gradient, the fraction that is computed when its last gradient is complete.
+        """Returns, for each variable with a gradient, the fraction that has been computed when its last gradient is
+        complete.
 
-        A step is assumed to compute sequentially, as ranks do (rewrite/schedule/send_early.py): first everything for
-        the variable whose gradients need least, then what the next one needs in addition.
+        A step is assumed to compute sequentially, as ranks do (rewrite/schedule/send_early.py). It first computes
+        everything for the variable whose gradients need the fewest heavy ops, and then the additional ops for the next
+        variable.
         """
         needed = {name: edit.ancestors(ops) & self._weights.keys() for name, ops in gradients.items() if ops}
         found: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Checks that every device that a model names will exist."""
+"""Checks that every device named by a model will exist."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def check_devices(
 ) -> tuple[tuple[int, str, str], ...]:
     """Raises PlanError for the first op in the scope of a device that will not exist.
 
-    `tasks` is the number of tasks of each job, empty if workers form no cluster. `worker` is the number of devices of
-    each kind («CPU», «GPU») of a worker, and `replicas` how many of them run a replica each. A server has one CPU. With
-    `soft`, ops move away from missing devices of existing tasks. Returns these moves as (number of ops, from, to).
+    `tasks` gives the number of tasks for each job, and is empty if the workers form no cluster. `worker` gives the
+    number of devices of each kind («CPU», «GPU») in a worker, and `replicas` the number of these devices that run a
+    replica each. A server has one CPU. With `soft`, ops are moved away from missing devices of existing tasks, and
+    these moves are returned as (number of ops, from, to).
     """
     moved: Counter[tuple[str, str]] = Counter()
     for name, device in scopes_of(single.meta_graph.graph_def):
@@ -43,7 +44,7 @@ def check_devices(
 
 
 def _device_in_place(device: tf.DeviceSpec, there: Mapping[str, int], replicas: int) -> str:
-    """Returns the device where TensorFlow puts an op that names this job and task, but no device."""
+    """Returns the device on which TensorFlow places an op that names this job and task, but no device."""
     kind = "GPU" if there.get("GPU") else "CPU"
     own = device.replace(device_type=kind, device_index=0).to_string()
     return own if device.job == PS or replicas == 1 else f"{own} to {replicas - 1}, its replica's own"

@@ -1,5 +1,5 @@
-"""The side effects of an op: writes and random draws, also inside the functions that it calls (branches, loops,
-`tf.function`)."""
+"""The side effects of an op: writes and random draws, including those inside the functions that the op calls (branches,
+loops, `tf.function`)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from parallax_runner.graph import edit, seeds
 
 @dataclass
 class Effects:
-    """The side effects of the ops of one graph. `functions` are the graph's functions by name."""
+    """The side effects of the ops in one graph. `functions` contains the graph's functions by name."""
 
     functions: dict[str, function_pb2.FunctionDef] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: tf.Graph) -> Effects:
-        """Returns the effects of a graph's ops."""
+        """Returns the effects of the ops in a graph."""
         return cls({one.signature.name: one for one in graph.as_graph_def().library.function})
 
     def written_by(self, op: tf.Operation) -> list[str]:
-        """Returns the names of the variables that an op writes, or may write inside a function."""
+        """Returns the names of the variables that an op writes, or that it can write inside a function."""
         handles = [handle.name for handle in map(edit.handle_behind, op.inputs) if handle is not None]
         if edit.is_write(op):
             return handles[:1]
@@ -41,7 +41,7 @@ class Effects:
     def _inside(self, node: tf.NodeDef, above: frozenset[str] = frozenset()) -> Iterator[tf.NodeDef]:
         called = {value.func.name for value in node.attr.values() if value.HasField("func")}
         called |= {func.name for value in node.attr.values() for func in value.list.func}
-        called |= {node.op}  # a function may be an op's type
+        called |= {node.op}  # an op's type can be the name of a function
         for name in sorted(called & self.functions.keys() - above):
             for inner in self.functions[name].node_def:
                 yield inner

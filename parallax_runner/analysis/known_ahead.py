@@ -1,4 +1,4 @@
-"""Finds variables whose rows are known one step ahead, because their ids depend on the next batch alone."""
+"""Finds variables whose rows are known one step ahead, because their ids depend only on the next batch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from parallax_runner.graph.handed_on import sources
 from parallax_runner.graph.single_device_graph import Gradient
 
 FED = "Placeholder"
-DRAWS_BY = "seed2"  # the attribute of stateful random ops
-ANY_LENGTH = "PlaceholderWithDefault"  # around a raw gradient's ids (graph/gradients_hook.py)
+DRAWS_BY = "seed2"  # the attribute that marks stateful random ops
+ANY_LENGTH = "PlaceholderWithDefault"  # the op around a raw gradient's ids (graph/gradients_hook.py)
 
 
 def unknown_ahead(
     graph: tf.Graph, boundary: Boundary, table: Sequence[str], step: Collection[tf.Operation], features: Collection[str]
 ) -> str | None:
-    """Returns why the rows of a variable and its slots cannot be requested before the step begins, or None if they can.
+    """Returns the reason why rows cannot be requested before the step begins, or None if they can be requested.
 
-    `table` has the variable first, then its slots. `step` are the ops of a step, and `features` the tensors of the
-    data.
+    `table` contains the variable first, then its slots. `step` contains the ops of a step, and `features` the names of
+    the data's tensors.
     """
     lookups = [
         op
@@ -48,12 +48,12 @@ def lead_to(ids: tf.Tensor) -> set[tf.Operation]:
 
 
 def draws(op: tf.Operation) -> bool:
-    """Returns whether an op is a stateful random op: a copy with the same seed would repeat its draws."""
+    """Returns whether an op is a stateful random op. A copy of the op with the same seed would repeat its draws."""
     return DRAWS_BY in op.node_def.attr and not op.node_def.attr[DRAWS_BY].HasField("placeholder")
 
 
 def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
-    """Returns why the ids of a lookup are not known before its step, or None."""
+    """Returns the reason why the ids of a lookup are not known before its step, or None if they are known."""
     if op.control_inputs:
         return f"its lookup «{op.name}» waits for «{op.control_inputs[0].name}»"
     for needed in sorted(lead_to(op.inputs[1]), key=lambda one: one.name):
@@ -64,7 +64,7 @@ def _hindrance(op: tf.Operation, features: Collection[str]) -> str | None:
 
 
 def _written_elsewhere(graph: tf.Graph, boundary: Boundary, table: Sequence[str], ids: frozenset[str]) -> str | None:
-    """Returns a sentence about an update that writes rows with other ids than those of the gradient, or None."""
+    """Returns a sentence about an update that writes rows with ids other than the gradient's ids, or None."""
     for name in table:
         for op in graph.get_operation_by_name(name).outputs[0].consumers():
             if op in boundary.region and edit.is_write(op) and not (op.type.startswith(BY_IDS) and _by(op) <= ids):

@@ -1,4 +1,4 @@
-"""Finds out whether an update treats each row alone, so that some rows can be updated later than others."""
+"""Determines whether an update treats each row separately. Some rows can then be updated later than others."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from parallax_runner.analysis.update_region.elementwise import ELEMENTWISE
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 
-# Ops that remove repeated ids are allowed too: rewriting bypasses them (rewrite/every_route/skip_deduplication.py).
+# Ops that remove repeated ids are allowed too, because the rewrite bypasses them
+# (rewrite/every_route/skip_deduplication.py).
 ROW_BY_ROW = ELEMENTWISE | {"Cast", "Identity", "NoOp", "ResourceGather"}
-# An update reads a few numbers, such as a learning rate. A tensor with more is not carried to the next step.
+# An update reads a few numbers, such as a learning rate. A tensor with more numbers than this is not carried to the
+# next step.
 MAX_CARRIED_NUMBERS = 4096
 
 
 def tied_rows(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> str | None:
-    """Says why the update of a variable needs all rows of a step at once; None if it treats each row alone.
+    """Returns the reason why an update needs all rows of a step at once, or None if it treats each row separately.
 
-    `table` is the variable followed by its slots.
+    `table` contains the variable, followed by its slots.
     """
     gradients = [one for one in boundary.gradients if one.variable == table[0]]
     starts = {name for one in gradients for name in (one.values, one.indices) if name is not None}
@@ -46,7 +48,7 @@ def _writes(graph: tf.Graph, boundary: Boundary, table: Sequence[str]) -> set[tf
 
 
 def _between(starts: set[str], writes: set[tf.Operation]) -> set[tf.Operation]:
-    """Finds the ops on the way from the tensors named `starts` to `writes`."""
+    """Returns the ops on the paths from the tensors named in `starts` to `writes`."""
     found: set[tf.Operation] = set()
     for op in edit.in_order(edit.ancestors(writes, stop_at=frozenset(starts))):
         reads = any(tensor.name in starts or tensor.op in found for tensor in op.inputs)
@@ -66,6 +68,6 @@ def _removes_repeated_ids(op: tf.Operation, starts: set[str]) -> bool:
 
 
 def _can_be_carried(tensor: tf.Tensor) -> bool:
-    """Returns whether the tensor is a variable's handle, or small enough to be carried to the next step."""
+    """Returns whether the tensor is a variable's handle, or is small enough to be carried to the next step."""
     count = tensor.shape.num_elements()
     return tensor.dtype == tf.resource or (count is not None and count <= MAX_CARRIED_NUMBERS)

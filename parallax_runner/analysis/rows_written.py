@@ -1,4 +1,4 @@
-"""Determines which rows of a variable an update writes: those that a step touches, or all."""
+"""Determines which rows of a variable an update writes: the rows that a step touches, or all rows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 
 BY_IDS = ("ResourceScatter", "ResourceSparseApply")
-# It writes at positions with several indices each.
+# An op of this type writes at positions that have several indices each.
 BY_PLACE = "ResourceScatterNd"
 
 
 def rows_written(
     graph: tf.Graph, boundary: Boundary, variable: str, slots: Iterable[str], *, reads: frozenset[str]
 ) -> RowsWritten:
-    """Returns TOUCHED if the update region writes a variable and its slots only at ids from its sparse gradient, else
-    ALL.
+    """Returns TOUCHED if the update region writes a variable and its slots only at ids from its sparse gradient,
+    otherwise ALL.
 
     Any op that takes the handle and is not in `reads`, such as a branch, counts as a write.
     """
@@ -32,7 +32,7 @@ def rows_written(
 
 
 def _is_by(op: tf.Operation, ids: frozenset[str]) -> bool:
-    """Returns whether an op writes at ids that come from these tensors."""
+    """Returns whether an op writes at ids that come from the tensors named in `ids`."""
     if not op.type.startswith(BY_IDS) or op.type.startswith(BY_PLACE):
         return False
     names = [argument.name for argument in op.op_def.input_arg]

@@ -1,4 +1,4 @@
-"""Finds the variable that each optimizer slot belongs to from the update's data flow, not from names."""
+"""Determines the variable to which each optimizer slot belongs. Uses the data flow of the update instead of names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.observers import is_number
 from parallax_runner.graph.single_device_graph import Variable
 
-# Ops whose output elements do not belong to single positions of the input.
+# Ops whose output elements cannot be assigned to single positions of the input.
 MIXES_PLACES = frozenset(
     {"All", "Any", "EuclideanNorm", "L2Loss", "Max", "Mean", "Min", "Prod", "Rank", "Shape", "ShapeN", "Size", "Sum"}
 )
@@ -22,7 +22,8 @@ READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
 @dataclass
 class Sources:
-    """The elementwise sources of a write: gradients (as names of their variables) and variables that are read."""
+    """The elementwise sources of a write: gradients (by the names of their variables), and variables whose values are
+    read."""
 
     gradients: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
@@ -34,11 +35,12 @@ def slot_owners(
     variables: Iterable[Variable],
     differs_by_rank: Callable[[tf.Operation], bool],
 ) -> dict[str, str]:
-    """Returns the variable that each optimizer slot belongs to.
+    """Returns the variable to which each optimizer slot belongs.
 
-    A slot shares a fused apply op with its variable. Otherwise, the update region writes values to it that come,
-    element by element, from the gradient of one variable of the same shape, from the values of that variable (an
-    average of weights), or from its slots. A scalar that all elements share, such as a global norm, is ignored.
+    A slot shares a fused apply op with its variable, or the update region writes values to the slot that come, element
+    by element, from one of these sources: the gradient of one variable with the same shape, the values of that variable
+    (an average of weights), or that variable's slots. A scalar that all elements share, such as a global norm, is
+    ignored.
     """
     by_name = {variable.name: variable for variable in variables}
     trained = {gradient.variable for gradient in boundary.gradients}
@@ -53,7 +55,8 @@ def slot_owners(
             owners.update({slot: handles[0] for slot in handles[1:] if slot not in trained})
             continue
         sources = _sources(op, boundary, is_scalar=is_number(tf.TensorShape(by_name[handles[0]].shape)))
-        # An average of weights that depends on a rank's data or draws, or that a forward pass waits for, is not a slot.
+        # An average of weights is not a slot if it depends on a rank's data or draws, or if a forward pass waits for
+        # it.
         is_own = op in before_gradients or any(
             differs_by_rank(source) for source in edit.ancestors([op], stop_at=boundary.tensors, control=False)
         )
@@ -68,7 +71,7 @@ def slot_owners(
 
     candidates = {name: sources.gradients | (sources.read & trained) for name, sources in found.items()}
     before = -1
-    while len(owners) > before:  # a slot may be written from another slot
+    while len(owners) > before:  # a slot can be written from another slot
         before = len(owners)
         for name, sources in found.items():
             behind = candidates[name] | {owners[slot] for slot in sources.read - {name} if slot in owners}
@@ -79,7 +82,8 @@ def slot_owners(
 
 
 def _sources(write: tf.Operation, boundary: Boundary, *, is_scalar: bool) -> Sources:
-    """Returns the sources of the values that an op of the region writes to a variable, a scalar if `is_scalar`."""
+    """Returns the sources of the values that an op in the region writes to a variable. `is_scalar` is set for a
+    scalar."""
     of_gradients: dict[str, set[str]] = {}
     for gradient in boundary.gradients:
         for name in (gradient.values, gradient.indices):

@@ -1,4 +1,4 @@
-"""Checks that a validation depends only on one batch and the variables, and that its ops write nothing."""
+"""Checks that a validation depends only on variables and one batch, and that its ops write nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
-# Writes to tables, queues and accumulators.
+# Writes to lookup tables, queues and accumulators.
 _WRITES_RESOURCE = re.compile(r"LookupTable(Insert|Import|Remove)|QueueEnqueue|AccumulatorApplyGradient")
 _REMEDY = (
     "Each rank computes it for each of its batches, and the mean is reported: return the loss of one batch, "
@@ -22,8 +22,8 @@ _REMEDY = (
 
 
 def check_validation_loss(single: SingleDeviceGraph) -> None:
-    """Raises PlanError if the validation loss or a validation metric accumulates over batches, as values of
-    `tf.metrics` do."""
+    """Raises PlanError if the validation loss or a validation metric accumulates over batches. For example, values from
+    `tf.metrics` accumulate."""
     for tensor in single.fetched_in_validation:
         _check(single, tensor, "validation_loss" if tensor == single.validation_loss else "metric")
 
@@ -51,7 +51,7 @@ def _metric_variables(meta_graph: tf.MetaGraphDef) -> set[str]:
 
 
 def _needed(graph_def: tf.GraphDef, tensor: str) -> Iterable[tf.NodeDef]:
-    """Returns the nodes that a tensor depends on, in the order of the graph."""
+    """Returns the nodes on which a tensor depends, in graph order."""
     nodes = {node.name: node for node in graph_def.node}
     needed: set[str] = set()
     stack = [tensor]

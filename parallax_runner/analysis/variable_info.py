@@ -1,4 +1,4 @@
-"""The result of analysis: what planning needs to know about a variable, without TensorFlow."""
+"""The result of the analysis: the information about a variable that planning needs, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class GradientKind(StrEnum):
-    """The kind of gradient that the backward pass makes for a variable."""
+    """The kind of gradient that the backward pass computes for a variable."""
 
     DENSE = "dense"
     SPARSE = "sparse"
@@ -16,7 +16,7 @@ class GradientKind(StrEnum):
 
 
 class RowsWritten(StrEnum):
-    """The rows of a variable and its slots that an update writes; NOTHING if it has no gradient."""
+    """The rows that an update writes to a variable and its slots. NOTHING if the variable has no gradient."""
 
     TOUCHED = "touched"
     ALL = "all"
@@ -25,7 +25,7 @@ class RowsWritten(StrEnum):
 
 @dataclass(frozen=True)
 class WholeTable:
-    """The op for which a step transfers all rows of a sharded variable, and the bytes of that transfer."""
+    """The op for which a step transfers all rows of a sharded variable, and the size of that transfer in bytes."""
 
     op: str
     size_bytes: int
@@ -33,22 +33,24 @@ class WholeTable:
 
 @dataclass(frozen=True)
 class VariableInfo:
-    """A variable, or a piece of one that the user's partitioner split, with the optimizer slots that follow it.
+    """A variable, or a piece of a variable that the user's partitioner split, with the optimizer slots that belong to
+    it.
 
-    `gradient_rows` is the number of ids (including duplicates) that a rank looks up in a step, or None if it is not
-    known before running. `pieces` is the number of pieces into which the user's partitioner split the variable
-    `full_name`, 1 without one. `immovable_op` names the first op, if any, that keeps the variable from being placed on
-    a server. `nonlinear_op` names the first op whose result on the sparse gradient depends on merging duplicate ids.
-    `counts` is set for a variable such as global_step, which is updated without a gradient, and equally on every
-    replica.
+    `gradient_rows` is the number of ids (including duplicates) that a rank looks up in a step, or None if it is unknown
+    before the graph runs. `pieces` is the number of pieces into which the user's partitioner split the variable
+    `full_name`, or 1 without a partitioner. `immovable_op` names the first op, if any, that prevents placing the
+    variable on a server. `nonlinear_op` names the first op whose result for the sparse gradient depends on whether
+    duplicate ids have been merged. `counts` is set for a variable such as global_step, which is updated without a
+    gradient and equally on every replica.
 
-    `min_partitions` is the number that a script's `get_partitioner` wants, or None without one. `server` is the server
-    that the variable's device scope names, or None. `needed_at` and `appears_at` are the times in a step's computing (0
-    to 1) at which its values are first used and its gradient is complete. `rows_written` says which rows the update
-    writes. `whole_tables` are the ops for which a worker needs or sends all rows although the gradient is sparse.
-    `is_updated_in_parts` says that the update for a dense gradient can run on each shard of the rows alone.
-    `unknown_ahead` says why its rows cannot be requested one step ahead, or is None if they can. `tied_rows` says why
-    its update needs all rows of a step at once, or is None if it does not.
+    `min_partitions` is the number that a script requests through `get_partitioner`, or None without `get_partitioner`.
+    `server` is the server that the variable's device scope names, or None. `needed_at` and `appears_at` are the times
+    in a step's computation (0 to 1) at which the variable's values are first used and its gradient is complete.
+    `rows_written` states which rows the update writes. `whole_tables` contains the ops for which a worker needs or
+    sends all rows although the gradient is sparse. `is_updated_in_parts` is set if the update for a dense gradient can
+    run separately on each shard. `unknown_ahead` is the reason why the variable's rows cannot be requested one step
+    ahead, or None if they can be requested. `tied_rows` is the reason why the update needs all rows of a step at once,
+    or None if it does not.
     """
 
     name: str
@@ -75,10 +77,10 @@ class VariableInfo:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the values, without slots."""
+        """The size of the values in bytes, without slots."""
         return math.prod(self.shape) * self.itemsize
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row (all of a scalar)."""
+        """The size of one row in bytes. For a scalar, this is the size of the whole value."""
         return math.prod(self.shape[1:]) * self.itemsize

@@ -1,4 +1,4 @@
-"""Shows constants as a table."""
+"""Shows the constants of the cost model as a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from parallax_runner.planning.cost.constants import EXCHANGES, Constants
 
 
 def constants_table(constants: Constants) -> Table:
-    """Returns a table with a row for each exchange, then one for each kind of work; ± is the relative standard error of
-    the fit."""
+    """Returns a table with a row for each exchange, followed by a row for each kind of work.
+
+    The number after ± is the relative standard error of the fit.
+    """
     table = Table(title=f"constants of the cost model: {constants.source}", title_justify="left")
     for column in ("", "overhead", "latency per round", "each", "speed"):
         table.add_column(column, justify="right" if column else "left")

@@ -16,12 +16,14 @@ VOLUMES: dict[str, Volume] = {name: volume for route in all_routes() for name, v
 
 
 def fit(samples: Sequence[Sample], *, source: str) -> Constants:
-    """Returns the non-negative constants with the least squared relative errors. Constants that were not measured keep
-    their defaults.
+    """Returns the non-negative constants with the least squared relative errors.
 
-    Errors are relative, because times range from microseconds to tenths of a second and vary in proportion. The latency
-    per round is separated from the overhead if several numbers of ranks were measured; otherwise it keeps its default.
-    The time per tensor is separated if several tensors were in flight together.
+    Constants that were not measured keep their defaults.
+
+    Errors are relative, because times range from microseconds to tenths of a second, and their variation is
+    proportional to the time. The latency per round is separated from the overhead if several numbers of ranks were
+    measured. Otherwise the latency keeps its default. The time per tensor is separated if several tensors were in
+    flight together.
     """
     spread: dict[str, float] = {}
     exchanges = {name: _exchange(name, samples, spread) for name in EXCHANGES}
@@ -60,7 +62,7 @@ def _exchange(name: str, samples: Sequence[Sample], spread: dict[str, float]) ->
     known = np.zeros(len(own))
     if len(set(rounds)) > 1:
         columns["latency_secs"] = rounds
-    else:  # latency is at most half of the fastest sample
+    else:  # latency is assumed to be at most half of the fastest sample
         known = np.minimum(default.latency_secs * rounds, secs.min() / 2)
     found = _least_squares(columns, secs - known, secs, name, spread)
     return Exchange(**{"latency_secs": float((known / rounds)[0]), "each_secs": 0.0} | found)

@@ -1,15 +1,16 @@
-"""The samples that a calibration measures on ranks, and that the fit uses."""
+"""The samples that a calibration measures on ranks and that the fit uses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 EXCHANGE_BYTES = (4_096, 65_536, 524_288, 4_194_304, 16_777_216)
-# Numbers of tensors in flight together, each of the smallest size. A plan's alltoalls are always one tensor.
+# Numbers of tensors that are in flight together. Each tensor has the smallest size. In a plan, an alltoall always has
+# one tensor.
 TENSORS = (8, 32)
-# (rows, width) of float32 updates.
+# The updated rows of float32 values, as (number of rows, width).
 UPDATES = ((256, 16), (256, 256), (4096, 16), (4096, 64), (4096, 256))
-# Numbers of distinct ids, among twice as many ids.
+# Numbers of distinct ids. The list of ids is twice as long.
 ASKED = (256, 4096, 16_384)
 REPEATS = 12
 WARM_UP = 3
@@ -17,9 +18,11 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """The seconds of one exchange or of one piece of work. In an exchange, `ranks` ranks pass on `bytes` each, in
-    `tensors` tensors at once, among themselves or to `servers` servers. Work is on `rows` rows of `bytes` in all (0
-    rows for a whole tensor)."""
+    """The seconds for one exchange or for one piece of work.
+
+    In an exchange, each of `ranks` ranks passes on `bytes` in `tensors` tensors at once, to other ranks or to `servers`
+    servers. A piece of work processes `rows` rows with `bytes` in total (0 rows for a whole tensor).
+    """
 
     kind: str
     ranks: int

@@ -1,1 +1,1 @@
-"""The captured user's graph, which every later stage reads and none changes."""
+"""The graph captured from the user's model. Every later stage reads this graph, and none changes it."""

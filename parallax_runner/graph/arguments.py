@@ -26,7 +26,8 @@ def check_names(
 ) -> None:
     """Raises ConfigError if the group has an argument that its function does not take.
 
-    `given` are the names of parameters that the caller passes by position. A function with `**kwargs` accepts any name.
+    `given` lists the names of the parameters that the caller passes by position. A function with `**kwargs` accepts any
+    name.
     """
     signature = _signature(function)
     if signature is None or _takes_any(signature):
@@ -39,7 +40,8 @@ def check_names(
 
 
 def check_call(group: str, content: Mapping[str, Any], function: Callable[..., Any], *, given: int = 0) -> None:
-    """Raises ConfigError if the function cannot be called with `given` positional arguments and those of the group."""
+    """Raises ConfigError if the function cannot be called with `given` positional arguments and the group's
+    arguments."""
     signature = _signature(function)
     if signature is None or "_args_" in content:
         return
@@ -53,7 +55,7 @@ def check_call(group: str, content: Mapping[str, Any], function: Callable[..., A
 
 @contextmanager
 def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
-    """Turns an error whose message has the name and value of an argument into a ConfigError about this argument."""
+    """Turns an error whose message contains an argument's name and value into a ConfigError about that argument."""
     try:
         yield
     except Exception as error:
@@ -69,7 +71,7 @@ def blamed(group: str, content: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _names(message: str, key: str, value: Any) -> bool:
-    """Returns whether a message contains both the name and the value; a name alone may refer to something else."""
+    """Returns whether a message contains both the name and the value. A name alone could refer to something else."""
     is_plain = isinstance(value, int | float | str)
     found = [re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|\.\w)", message) for word in (key, str(value))]
     return is_plain and all(found)

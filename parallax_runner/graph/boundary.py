@@ -1,8 +1,8 @@
-"""The border between the backward pass and the ops that use its result.
+"""The boundary between the backward pass and the ops that use its gradients.
 
-The *update region* is everything an update needs except the raw gradients and their inputs: post-processing such as
-clipping, the update ops, and whatever else the train op needs. Only consumers in that region read aggregated gradients;
-those inside the backward pass keep the raw ones.
+The *update region* is everything that an update needs except the raw gradients and their inputs: post-processing such
+as clipping, the update ops, and the other ops that the train op needs. Only consumers in that region read aggregated
+gradients. Consumers inside the backward pass keep reading the raw gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parallax_runner.graph.single_device_graph import Gradient
 
 @dataclass(frozen=True)
 class Boundary:
-    """The gradients that reach the train op, and the update region, whose ops run on their aggregate."""
+    """The gradients that reach the train op, and the update region, whose ops run on the aggregated gradients."""
 
     gradients: tuple[Gradient, ...]
     region: frozenset[tf.Operation]
@@ -30,7 +30,7 @@ class Boundary:
 
 
 def find_boundary(graph: tf.Graph, train_op: str, recorded: Iterable[Gradient]) -> Boundary:
-    """Keeps the recorded gradients that an op of the update region consumes.
+    """Keeps the recorded gradients that an op in the update region consumes.
 
     A gradient that only a later backward pass reads (a gradient penalty) is an intermediate value, not a raw gradient.
     """

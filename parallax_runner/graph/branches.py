@@ -1,4 +1,4 @@
-"""The two branches of a functional `If`, for stages that have to look into them."""
+"""The two branches of a functional `If`, for stages that analyze the ops inside the branches."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Branch:
         return self.nodes.get(tensor.split(":")[0])
 
     def inputs(self, tensor: str) -> list[str]:
-        """Returns the sources of the inputs of the node that produces a tensor; empty for an argument."""
+        """Returns the sources of the inputs of the node that produces a tensor, or an empty list for an argument."""
         node = self.node(tensor)
         return [] if node is None else [self.source(each) for each in node.input if not each.startswith("^")]
 
     def type_of(self, tensor: str) -> str:
-        """Returns the op type of the node that produces a tensor; empty for an argument."""
+        """Returns the op type of the node that produces a tensor, or an empty string for an argument."""
         node = self.node(tensor)
         return "" if node is None else node.op
 

@@ -1,4 +1,4 @@
-"""The first stages, shared by driver and workers: loading the data, and building the model's graph."""
+"""The first stages, which the driver and the workers share: loading the data and building the model's graph."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def load_dataset(config: RunConfig) -> Dataset:
 
 
 def _as_dataset(made: Any, config: RunConfig) -> Dataset:
-    """Returns the result of a data function as a `Dataset`. The result may also be a `tf.data.Dataset`, or a pair of
-    them for training and validation."""
+    """Returns the result of a data function as a `Dataset`. The function can also return a `tf.data.Dataset`, or a pair
+    of `tf.data.Dataset`s for training and validation."""
     tensorflow = sys.modules.get("tensorflow")
     train, validation = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if tensorflow is None or not isinstance(train, tensorflow.data.Dataset):
@@ -66,7 +66,7 @@ def _as_dataset(made: Any, config: RunConfig) -> Dataset:
 
 
 def build_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGraph:
-    """Builds the graph of one replica with the model's function; it is the same in every process."""
+    """Builds the graph of one replica with the model's function. The graph is the same in every process."""
     return _build(config, dataset, config.data["batch_size"])
 
 
@@ -76,7 +76,7 @@ def build_serving_graph(config: RunConfig, dataset: Dataset) -> SingleDeviceGrap
 
 
 class Source(Protocol):
-    """The source of a run's data and graph."""
+    """Loads a run's data and builds its graph."""
 
     def load_dataset(self, config: RunConfig) -> Dataset:
         """Loads the data."""
@@ -92,7 +92,7 @@ class Source(Protocol):
 
 
 class _Model:
-    """The source that the configuration itself names: a model's function, and data."""
+    """The source that the configuration itself names: a model's function and a data function."""
 
     load_dataset = staticmethod(load_dataset)
     build_graph = staticmethod(build_graph)
@@ -140,7 +140,8 @@ def _build(config: RunConfig, dataset: Dataset, batch_size: int | None) -> Singl
 
 
 def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
-    """Raises ConfigError for a feature that is not dense: a TensorFlow 1 graph has one placeholder for each feature."""
+    """Raises ConfigError for a feature that is not dense, because a TensorFlow 1 graph has one placeholder per
+    feature."""
     for name, feature in dataset.features.items():
         if feature.kind != "dense":
             raise ConfigError(
@@ -153,13 +154,13 @@ def _refuse_all_but_dense(config: RunConfig, dataset: Dataset) -> None:
 def _reach_models() -> None:
     """Makes the project's models importable as `models`.
 
-    If the folder that a run was started in has its own package `models`, that is searched first and the project's
-    models are added to its path.
+    If the folder in which a run was started has its own package `models`, that package is searched first, and the
+    folder of the project's models is appended to its path.
     """
     own = models_dir()
     # If this import fails, looking up the model reports the error.
     with suppress(Exception), must_not_exit(MODELS, ConfigError):
-        if importlib.util.find_spec(MODELS) is None:  # a wheel has them inside parallax_runner
+        if importlib.util.find_spec(MODELS) is None:  # a wheel contains the models inside parallax_runner
             _import_as(MODELS, own)
         models = importlib.import_module(MODELS)
         path = models.__dict__.setdefault("__path__", [])
@@ -178,7 +179,8 @@ def _import_as(name: str, folder: Path) -> None:
 
 
 def _find(group: str, content: Mapping[str, Any]) -> Any:
-    """Returns the function or class that a group names. Raises ConfigError if it cannot be imported."""
+    """Returns the function or class that a group names. Raises ConfigError if the function or class cannot be
+    imported."""
     from hydra._internal.utils import _locate
 
     target = content["_target_"]
@@ -195,7 +197,8 @@ def _find(group: str, content: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _native_output_to(path: Path) -> Iterator[None]:
-    """Sends what TensorFlow's C++ code prints on import to a log file instead of the user's terminal."""
+    """Redirects the output that TensorFlow's C++ code prints on import to a log file, so the user's terminal stays
+    clean."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -211,7 +214,7 @@ def _native_output_to(path: Path) -> Iterator[None]:
 
 
 def _unwrapped(call: Callable[[], Any]) -> Any:
-    """Returns or raises what `call` does, without the exception that Hydra wraps around an error of the function."""
+    """Calls `call` and passes on its result or error. Removes the exception that Hydra wraps around an error."""
     from hydra.errors import InstantiationException
 
     try:

@@ -25,10 +25,10 @@ from parallax_runner.graph.returned import checked
 from parallax_runner.graph.single_device_graph import Gradient, MetricSums, SingleDeviceGraph, Variable
 from parallax_runner.process.user_code import must_not_exit
 
-# TensorFlow 2 warns at each run that its version 1 interface is deprecated.
+# In each run, TensorFlow 2 warns that its version 1 interface is deprecated.
 tf.logging.set_verbosity(tf.logging.ERROR)
 AGGREGATION = "VARIABLE_AGGREGATION_"
-# The attribute of Keras' global state that holds the generator of layers without one of their own.
+# The attribute of Keras' global state that holds the generator for layers without a generator of their own.
 KERAS_SEEDS = "global_seed_generator"
 
 
@@ -40,9 +40,9 @@ def capture(
 ) -> SingleDeviceGraph:
     """Builds a model's graph for one replica.
 
-    `features` gives the shape (batch first, None for any size) and dtype of each placeholder that `build` receives.
-    During the build, the generators of Python, NumPy and TensorFlow are seeded with `seed`, and Keras numbers its
-    layers from the start. Every build in every process therefore gives the same graph.
+    `features` gives the shape (batch dimension first, None for any size) and dtype of each placeholder that `build`
+    receives. During the build, the generators of Python, NumPy and TensorFlow are seeded with `seed`, and Keras starts
+    numbering its layers from the beginning. Every build in every process therefore creates the same graph.
 
     Raises CaptureError if the result is not a training graph that can be distributed.
     """
@@ -55,7 +55,7 @@ def capture(
         }
         features_given = _Features(placeholders)
         returned = checked(called(lambda: build(features_given), sorted(placeholders), features_given))
-        # A separate op, so that the name denotes a value even if the model's output is a reference.
+        # With a separate op, the name refers to a value even if the model's output is a reference.
         outputs = {
             name: tf.identity(tensor, name=f"outputs/{name}") for name, tensor in returned.get("outputs", {}).items()
         }
@@ -74,7 +74,8 @@ def capture(
 
 
 def _metrics_of(returned: Mapping[str, Any]) -> tuple[MetricSums | None, MetricSums | None]:
-    """Returns the metrics of training and of validation. They are the same if the model has no `validation_metrics`."""
+    """Returns the metrics for training and for validation. They are the same if the model has no
+    `validation_metrics`."""
     found = []
     for key in ("metrics", "validation_metrics"):
         sums = step_sums(checked_metrics(returned.get(key, {}), key))
@@ -136,9 +137,10 @@ def from_graph(
 def _refuse_updates_behind(
     graph: tf.Graph, train_op: str, meta_graph: tf.MetaGraphDef, variables: Iterable[Variable]
 ) -> None:
-    """Raises CaptureError if the train op's gradients wait for an update by other gradients outside the train op.
+    """Raises CaptureError if the train op's gradients wait for an update that uses other gradients and is outside the
+    train op.
 
-    A step would run that update with each rank's own gradients.
+    A step would run that update with each rank's own gradients instead of aggregated gradients.
     """
     gradients = recorded_in(meta_graph, variables)
     names = frozenset(name for one in gradients for name in (one.values, one.indices) if name)
@@ -165,8 +167,8 @@ def _refuse_what_nobody_feeds(graph: tf.Graph, fetched: list[str], features: Col
 def called(function: Callable[[], Any], names: list[str], features: _Features | None = None) -> Any:
     """Calls a model's function and returns its result.
 
-    Raises CaptureError with the line at which it failed. If the function read a feature that does not exist, the error
-    lists the `names` of the existing ones.
+    Raises CaptureError with the line at which the function failed. If the function read a feature that does not exist,
+    the error lists the existing features (`names`).
     """
     try:
         with must_not_exit("the model's function", CaptureError):
@@ -188,7 +190,7 @@ def called(function: Callable[[], Any], names: list[str], features: _Features | 
 
 
 class _Features(dict[str, tf.Tensor]):
-    """The placeholders by name. It remembers a requested name that does not exist."""
+    """The placeholders by name. If the model requests a name that does not exist, the name is stored in `missing`."""
 
     missing: str | None = None
 
@@ -198,7 +200,7 @@ class _Features(dict[str, tf.Tensor]):
 
 
 def begin_afresh() -> None:
-    """Resets Keras, if it is imported, so that it numbers layers and draws seeds as in a new process."""
+    """Resets Keras if Keras is imported. Keras then numbers layers and draws seeds as in a new process."""
     naming = sys.modules.get("keras.src.utils.naming")
     if naming is not None:
         naming.reset_uids()
@@ -220,7 +222,7 @@ def variables_of(meta_graph: tf.MetaGraphDef) -> tuple[Variable, ...]:
 
 
 def _as_one(variables: Iterable[Variable]) -> Iterator[Variable]:
-    """Yields the variables. A piece of a variable whose other pieces are missing becomes a variable of its own.
+    """Yields the variables. If other pieces of a variable are missing, each existing piece becomes a separate variable.
 
     TensorFlow gives wrong names to the slots of partitioned variables that are created inside a variable scope.
     """

@@ -1,4 +1,4 @@
-"""The component tensors of ragged and sparse features, and the rows of batches of any kind."""
+"""The component tensors of ragged and sparse features, and the rows of batches with any kind of feature."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from parallax_runner.data.dataset import Feature
 
-# By feature, the tf.TypeSpec of its batches.
+# Maps each feature's name to the tf.TypeSpec of its batches.
 Specs = Mapping[str, Any]
-# The same, or (shape, dtype) for a dense feature.
+# Like `Specs`, but a dense feature can also be given as (shape, dtype).
 Given = Mapping[str, Any]
 
 
@@ -44,8 +44,10 @@ def of_any_size(spec: Any) -> Any:
 
 
 def components(name: str, batch: Any) -> dict[str, Any]:
-    """Returns the component tensors of a batch under the names that `Feature` gives them; their types if `batch` is a
-    type."""
+    """Returns the component tensors of a batch under the names that `Feature` gives them.
+
+    If `batch` is a type, returns the types of the components.
+    """
     spec = batch if isinstance(batch, tf.TypeSpec) else tf.type_spec_from_value(batch)
     inner = feature_of(spec).components
     if not inner:
@@ -60,14 +62,14 @@ def with_long_splits(batch: Any) -> Any:
 
 
 def count_rows(batch: Any) -> Any:
-    """Returns the number of examples of a batch, an int64 scalar."""
+    """Returns the number of examples in a batch as an int64 scalar."""
     if isinstance(batch, tf.SparseTensor):
         return batch.dense_shape[0]
     return tf.cast(batch.nrows(), tf.int64) if isinstance(batch, tf.RaggedTensor) else tf.shape(batch, tf.int64)[0]
 
 
 def rows(batch: Any, start: int = 0, stop: int | None = None, step: int = 1) -> Any:
-    """Returns `batch[start:stop:step]`, also of a sparse batch. Bounds must not be negative."""
+    """Returns `batch[start:stop:step]`, and supports sparse batches too. Bounds must not be negative."""
     if not isinstance(batch, tf.SparseTensor):
         return batch[start:stop:step]
     end = count_rows(batch) if stop is None else tf.minimum(count_rows(batch), stop)

@@ -1,4 +1,5 @@
-"""Keeps `replica_device_setter` in a model's function from naming cluster tasks: the plan places the variables."""
+"""Prevents `replica_device_setter` in a model's function from naming cluster tasks, because the plan places
+variables."""
 
 from __future__ import annotations
 
@@ -10,16 +11,19 @@ from tensorflow.python.training import device_setter
 
 
 class ModelGraph(tf.Graph):
-    """The graph that a model's function builds. Other device scopes keep their meaning (docs/design/0023)."""
+    """The graph that a model's function builds. Device scopes other than `replica_device_setter` keep their meaning
+    (docs/design/0023)."""
 
     def device(self, device_name_or_function: Any) -> AbstractContextManager[None]:
-        """Overrides TensorFlow's method, which is called for each scope."""
+        """Overrides TensorFlow's method, which TensorFlow calls for each scope."""
         return super().device(_without_tasks(device_name_or_function))
 
 
 def _without_tasks(scope: Any) -> Any:
-    """Replaces a `replica_device_setter` by a scope that places nothing on servers and keeps the worker's device. Other
-    scopes are returned unchanged."""
+    """Replaces a `replica_device_setter` with a scope that places nothing on servers and keeps the worker's device.
+
+    Other scopes are returned unchanged.
+    """
     chooser = getattr(scope, "__self__", None)
     if not isinstance(chooser, device_setter._ReplicaDeviceChooser):
         return scope

@@ -1,4 +1,4 @@
-"""The device scopes of a model. A scope names a device of any worker, or a task of the cluster."""
+"""The device scopes of a model. A scope names a device that every worker has, or a task of the cluster."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PS, WORKER = "ps", "worker"
 
 
 def server_device(server: int) -> str:
-    """Returns the device of a server's variables."""
+    """Returns the device on which a server's variables are placed."""
     return f"/job:{PS}/task:{server}/device:CPU:0"
 
 
 def scopes_of(graph_def: tf.GraphDef) -> Iterator[tuple[str, tf.DeviceSpec]]:
-    """Yields (name, device) of every op in a device scope, also inside functions."""
+    """Yields (name, device) for every op in a device scope, including ops inside functions."""
     for node in _nodes(graph_def):
         if node.device:
             yield node.name, tf.DeviceSpec.from_string(node.device)
@@ -31,7 +31,7 @@ def named_server(device: str) -> int | None:
 
 
 def named_workers(graph_def: tf.GraphDef) -> set[int]:
-    """Returns the worker tasks that device scopes name."""
+    """Returns the worker tasks named by device scopes."""
     return {spec.task for _, spec in scopes_of(graph_def) if spec.job == WORKER and spec.task is not None}
 
 
@@ -45,7 +45,7 @@ def without_devices(graph_def: tf.GraphDef) -> tf.GraphDef:
 
 
 def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
-    """Returns the same graph for a process outside any cluster: scopes keep the device, but lose the job and task."""
+    """Returns the same graph for a process outside any cluster. Scopes keep the device, but lose the job and task."""
     meta_graph = tf.MetaGraphDef()
     meta_graph.CopyFrom(single.meta_graph)
     for node in _nodes(meta_graph.graph_def):
@@ -55,7 +55,7 @@ def without_tasks(single: SingleDeviceGraph) -> SingleDeviceGraph:
 
 
 def leave_devices(graph_def: tf.GraphDef, missing: Collection[str]) -> None:
-    """Removes the `missing` devices from scopes. The job and task of these scopes stay."""
+    """Removes the `missing` devices from scopes. These scopes keep their job and task."""
     for node in _nodes(graph_def):
         device = tf.DeviceSpec.from_string(node.device)
         if node.device and device.to_string() in missing:

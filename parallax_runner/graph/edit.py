@@ -1,4 +1,4 @@
-"""Reads and reconnects a `tf.Graph`: producers, consumers and their order."""
+"""Reads and reconnects a `tf.Graph`: its producers and consumers, and the order of its ops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Op: TypeAlias = tf.Operation
 
 # Ops between a variable and its use in a branch or loop of TensorFlow 1.
 HANDED_ON = frozenset({"Enter", "Identity", "Switch"})
-# Ops that run a Python function, which exists only in the process that created it.
+# Types of ops that run a Python function. The function exists only in the process that created the op.
 PYTHON_TYPES = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
@@ -31,7 +31,7 @@ def ancestors(starts: Iterable[Op], *, stop_at: frozenset[str] = frozenset(), co
 
 
 def descendants(starts: Iterable[tf.Tensor], *, within: set[Op]) -> set[Op]:
-    """Returns all ops of `within` that depend on one of the tensors by data edges."""
+    """Returns all ops in `within` that depend on one of the tensors through data edges."""
     found: set[Op] = set()
     stack = [op for tensor in starts for op in tensor.consumers()]
     while stack:
@@ -64,7 +64,7 @@ def in_order(ops: set[Op]) -> list[Op]:
 
 
 def reconnect(old: tf.Tensor, new: tf.Tensor, *, where: Callable[[Op], bool]) -> int:
-    """Makes every consumer of `old` that satisfies `where` read `new`; returns how many inputs changed."""
+    """Makes every consumer of `old` that satisfies `where` read `new`. Returns the number of changed inputs."""
     changed = 0
     for op in set(old.consumers()):
         if where(op):
@@ -73,7 +73,7 @@ def reconnect(old: tf.Tensor, new: tf.Tensor, *, where: Callable[[Op], bool]) ->
 
 
 def reconnect_inputs(op: Op, replacements: dict[str, tf.Tensor]) -> int:
-    """Replaces the inputs of `op` that are named in `replacements`; returns how many changed."""
+    """Replaces the inputs of `op` that are named in `replacements`. Returns the number of changed inputs."""
     changed = 0
     for index, tensor in enumerate(op.inputs):
         if tensor.name in replacements:
@@ -94,7 +94,7 @@ def handle_of(op: Op) -> list[Op]:
 
 
 def handle_behind(tensor: tf.Tensor) -> Op | None:
-    """Returns the `VarHandleOp` that a tensor comes from, also in a branch or loop, or None if it is not a handle."""
+    """Returns the `VarHandleOp` that a tensor comes from, even in a branch or loop. Returns None if there is none."""
     op = tensor.op
     while op.type in HANDED_ON:
         op = op.inputs[0].op
@@ -114,8 +114,10 @@ def writes(op_type: str) -> bool:
 
 
 def is_plain(op: Op) -> bool:
-    """Returns whether equal inputs give equal outputs in any process: no state, random draws, Python or function
-    calls."""
+    """Returns whether equal inputs give equal outputs in any process.
+
+    Such an op has no state, draws no random numbers, and calls neither Python code nor graph functions.
+    """
     calls = any(attr.HasField("func") or attr.list.func for attr in op.node_def.attr.values())
     return not (op.op_def.is_stateful or calls or op.type in PYTHON_TYPES)
 

@@ -1,4 +1,5 @@
-"""The scalars that a script feeds besides data, such as a learning rate, a number of steps or a training flag."""
+"""The scalars that a script feeds in addition to data, such as a learning rate, a number of steps or a training
+flag."""
 
 from __future__ import annotations
 
@@ -10,5 +11,5 @@ FED = ("Placeholder", "PlaceholderWithDefault")
 
 
 def is_fed_scalar(op: tf.Operation, features: Container[str]) -> bool:
-    """Returns whether the op is a scalar placeholder that is not one of the data's `features` (names of tensors)."""
+    """Returns whether the op is a scalar placeholder that is not among the data's `features` (tensor names)."""
     return op.type in FED and op.outputs[0].shape.rank == 0 and op.outputs[0].name not in features

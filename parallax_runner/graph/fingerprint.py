@@ -1,4 +1,4 @@
-"""A fingerprint that tells whether two processes built the same graph, and an outline that names the first
+"""A fingerprint that shows whether two processes built the same graph, and an outline that locates the first
 difference."""
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from parallax_runner.files.whole import write_whole
 from parallax_runner.graph import edit
 
 FILE_NAME = "graph_outline.json.gz"
-# Length of each digest in an outline: short, but enough to tell two values apart.
+# Length of each digest in an outline: short, but long enough to distinguish two values.
 _DIGEST_CHARS = 6
 # The op's name, its type, and digests of its device, its inputs and each of its attributes, sorted by name.
 OutlineOp = tuple[str, str, tuple[str, ...]]
 
 
 def fingerprint_of(graph_def: tf.GraphDef) -> str:
-    """Returns a hash of ops, edges, constants and functions that is equal for two builds. Seeds of ops are left out.
+    """Returns a hash of ops, edges, constants and functions that is equal for two builds of the same model.
 
-    Names of shared resources, functions, function arguments, custom gradients and Python callbacks are left out too,
-    because they contain a per-process counter.
+    The hash excludes the seeds of ops. It also excludes the names of shared resources, functions, function arguments,
+    custom gradients and Python callbacks, because these names contain a per-process counter.
     """
     return _Digests(graph_def).of_nodes(graph_def.node, {}, [])
 
 
 class Outline:
-    """All ops of a graph with short digests. It tells in which op two graphs with different fingerprints differ."""
+    """All ops of a graph with short digests. Shows in which op two graphs with different fingerprints differ."""
 
     def __init__(self, ops: Iterable[OutlineOp]) -> None:
         self._ops = list(ops)
@@ -45,7 +45,8 @@ class Outline:
 
     @staticmethod
     def load(path: Path) -> Outline:
-        """Loads what `save` wrote. Raises OSError or ValueError if the file cannot be read or is incomplete."""
+        """Loads the file that `save` wrote. Raises OSError or ValueError if the file cannot be read or is
+        incomplete."""
         try:
             text = gzip.decompress(path.read_bytes()).decode()
         except (EOFError, zlib.error) as error:
@@ -58,8 +59,10 @@ class Outline:
         write_whole(path, gzip.compress(json.dumps(self._ops).encode()))
 
     def first_difference(self, graph_def: tf.GraphDef) -> str | None:
-        """Describes the first op, in creation order, in which another graph differs from this one. None if they are
-        equal."""
+        """Describes the first op, in creation order, in which another graph differs from this graph.
+
+        Returns None if the graphs are equal.
+        """
         nodes, normal = list(graph_def.node), _Digests(graph_def)
         for number, (there, node) in enumerate(zip(self._ops, nodes, strict=False), 1):
             here = _outline_op(normal.normal(node, {}))
@@ -104,7 +107,7 @@ def _attributes(node: tf.NodeDef) -> set[str]:
 
 
 class _Digests:
-    """The nodes and functions of one graph in a form that is equal for two builds."""
+    """The nodes and functions of one graph in a form that is equal for two builds of the same model."""
 
     def __init__(self, graph_def: tf.GraphDef) -> None:
         self._functions = {function.signature.name: function for function in graph_def.library.function}
@@ -118,7 +121,7 @@ class _Digests:
         return total.hexdigest()
 
     def normal(self, node: tf.NodeDef, arguments: Mapping[str, str]) -> tf.NodeDef:
-        """Returns a copy of a node that is equal for two builds."""
+        """Returns a copy of a node that is equal for two builds of the same model."""
         copy = tf.NodeDef()
         copy.CopyFrom(node)
         copy.input[:] = [arguments.get(tensor, tensor) for tensor in node.input]

@@ -1,4 +1,4 @@
-"""Removes the shapes that functions of a graph record for their arguments."""
+"""Removes the shapes that a graph's functions record for their arguments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ OF_ARGUMENT = "_output_shapes"
 def forget_shapes(graph_def: tf.GraphDef) -> None:
     """Removes the recorded argument shapes from the functions of `graph_def`, in place.
 
-    A rank may call a function on a piece of the model's tensor. If the recorded shape contradicts the call, TensorFlow
-    skips some optimizations of that rank's graph, and its results are rounded differently from those of other ranks.
+    A rank can call a function with a part of the model's tensor. If the recorded shape contradicts the call, TensorFlow
+    skips some optimizations of that rank's graph. That rank's results are then rounded differently from the results of
+    the other ranks.
     """
     for function in graph_def.library.function:
         function.attr.pop(OF_FUNCTION, None)

@@ -1,9 +1,9 @@
 """The global generators of Python and NumPy, which draw equal numbers in all processes while the graph is built.
 
-For a configured model, they are seeded during the build. In a script, the process that the user started records the
-states when TensorFlow and this package have been imported, and changes nothing. A worker restores these states at the
-same place of the script. After the build it gets its own states back, so that workers do not continue with equal draws.
-A generator that the script itself has seeded keeps its state.
+For a configured model, the generators are seeded during the build. In a script, the process that the user started
+records the generators' states after TensorFlow and this package have been imported, and does not change the states. A
+worker restores these states at the same place in the script. After the build, the worker restores its own states;
+otherwise all workers would continue with equal draws. A generator that the script itself has seeded keeps its state.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ FILE_NAME = "generators.json"
 PYTHON, NUMPY = "random", "numpy.random"
 # The functions of each module that set the state of its generator.
 _SETTERS = {PYTHON: ("seed", "setstate"), NUMPY: ("seed", "set_state")}
-# Bound here because `Borrowed` replaces the functions in their modules to see what the script calls.
+# Stored here because `Borrowed` replaces the functions in their modules to detect the script's calls.
 _set_python, _set_numpy = random.setstate, np.random.set_state
 
 States = dict[str, Any]
 
 
 def states() -> States:
-    """Returns the states of both generators as JSON values. NumPy's is left out if it is not a Mersenne Twister."""
+    """Returns the states of both generators as JSON values. NumPy's state is left out if its generator is not a
+    Mersenne Twister."""
     found: States = {PYTHON: _python_state()}
     legacy = np.random.get_state()
     if isinstance(legacy, tuple):
@@ -57,7 +58,7 @@ def seed_generators(seed: int) -> None:
 
 @contextmanager
 def seeded_generators(seed: int) -> Iterator[None]:
-    """Seeds both generators for the block, and restores their states afterwards."""
+    """Seeds both generators for the `with` block, and restores their states afterwards."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     seed_generators(seed)
     try:
@@ -68,28 +69,32 @@ def seeded_generators(seed: int) -> Iterator[None]:
 
 
 class Begin:
-    """The generators' states at the moment when TensorFlow and this package have been imported."""
+    """The generators' states right after TensorFlow and this package have been imported."""
 
     def __init__(self) -> None:
         self._states: States | None = None
         self._given: States | None = None
 
     def note(self) -> None:
-        """Records the states at that moment, or restores those of the script's first process."""
-        # TensorFlow imports this module, which draws a number on import.
+        """Records the states after TensorFlow and this package were imported, or restores the states of the script's
+        first process."""
+        # TensorFlow imports rich.style, and rich.style draws a number when it is imported.
         importlib.import_module("rich.style")
         if self._given is not None:
             restore(self._given)
         self._states = states()
 
     def take_over(self, given: States) -> None:
-        """Makes this process begin with the states of another one. Restores them at once if the moment has passed."""
+        """Makes this process start with the states of another process.
+
+        If this process has already recorded its states, the given states are restored at once.
+        """
         self._given = given
         if self._states is not None:
             self.note()
 
     def is_untouched(self) -> bool:
-        """Returns whether Python's generator has been neither seeded nor drawn from since then."""
+        """Returns whether Python's generator has been neither seeded nor drawn from since its state was recorded."""
         return self._states is not None and _python_state() == self._states[PYTHON]
 
     def save(self, path: Path) -> None:

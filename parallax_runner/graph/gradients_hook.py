@@ -1,9 +1,9 @@
-"""Records every gradient that TensorFlow makes while a graph is built.
+"""Records every gradient that TensorFlow creates while a graph is built.
 
-Walking back from an update op cannot tell the model's own clipping from an op of the backward pass, so the border
-between the two is recorded when it is created: `tf.gradients`, `Optimizer.compute_gradients` and `minimize` all pass
-through one function of TensorFlow, which this module wraps when it is imported. Names go into a graph collection, so
-that they survive export and import.
+Walking back from an update op cannot distinguish the model's own clipping from an op in the backward pass. The boundary
+between the two is therefore recorded when it is created: `tf.gradients`, `Optimizer.compute_gradients` and `minimize`
+all call one TensorFlow function, which this module wraps on import. The gradients' names are stored in a graph
+collection, because collections survive export and import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOSSES = "parallax_runner/losses"
 def install() -> None:
     """Wraps TensorFlow's gradient function, once per process."""
     original = gradients_util._GradientsHelper
-    original = getattr(original, "unhooked", original)  # import_hook.py wrapped it before
+    original = getattr(original, "unhooked", original)  # the wrapper of import_hook.py keeps the original here
     if not hasattr(original, "__wrapped__"):
         gradients_util._GradientsHelper = _recording(original)
 
@@ -48,8 +48,8 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _recorded(x: Any, grad: Any) -> Any:
     variable = variable_name(x)
-    # Inside the body of a while loop or a function the same call is made again on another graph: those gradients are
-    # not the ones that leave the backward pass.
+    # TensorFlow makes the same call again on another graph inside the body of a while loop or a function. Those
+    # gradients do not leave the backward pass.
     if variable is None or grad is None or grad.graph.building_function:
         return grad
     if isinstance(grad, tf.IndexedSlices):
@@ -64,7 +64,8 @@ def _recorded(x: Any, grad: Any) -> Any:
 def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
     """Returns the same gradient with an unknown number of rows.
 
-    Merging changes that number, which post-processing such as `tf.clip_by_norm` would otherwise bake into the graph.
+    Merging changes that number. Post-processing such as `tf.clip_by_norm` would otherwise store the number in the
+    graph.
     """
     with tf.name_scope(f"{grad.values.op.name}/raw/"):
         values = tf.placeholder_with_default(grad.values, [None, *grad.values.shape[1:]], name="values")
@@ -73,7 +74,7 @@ def of_any_length(grad: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def variable_name(x: Any) -> str | None:
-    """Returns the name of the op that holds the variable that `x` is or reads, or None if `x` is neither."""
+    """Returns the name of the variable's op if `x` is a variable or the value read from a variable, otherwise None."""
     if resource_variable_ops.is_resource_variable(x):
         return x.handle.op.name
     if isinstance(x, tf.Variable):

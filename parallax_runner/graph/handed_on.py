@@ -1,18 +1,19 @@
-"""Traces ids through ops that keep their values, to tell which tensors hold the same ids."""
+"""Traces ids through ops that keep the ids' values, to find the tensors that hold the same ids."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-# Ops that pass on the values of their first input, and the op that passes on those of all inputs but the axis.
+# Ops that pass on the values of their first input, and the op that passes on the values of all inputs except the axis.
 OF_ONE = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
 OF_ALL = "ConcatV2"
-# The op whose first output has the distinct values of its input.
+# The op whose first output contains the distinct values of its input.
 DISTINCT = "Unique"
 
 
 def sources(ids: tf.Tensor) -> frozenset[str]:
-    """Returns the names of tensors that together have exactly these values, in any order and with any repetitions."""
+    """Returns the names of tensors that together contain exactly these values, in any order and with any
+    repetitions."""
     if ids.op.type in OF_ONE or (ids.op.type == DISTINCT and ids is ids.op.outputs[0]):
         return sources(ids.op.inputs[0])
     if ids.op.type == OF_ALL:

@@ -1,4 +1,4 @@
-"""Ops that take most of the time of a forward and backward pass, and their weights."""
+"""Ops that take most of the time in a forward and backward pass, and their weights."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ HEAVY_OPS = frozenset(
 
 
 def heavy_ops(ops: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Returns the ops that take most of the time."""
+    """Returns those of the given ops that take most of the time in a step."""
     return {op for op in ops if op.type in HEAVY_OPS}
 
 
 def weight(op: tf.Operation) -> float:
-    """Returns the multiplications and additions of a heavy op if TensorFlow can derive them from static shapes, else
-    1."""
+    """Returns the number of multiplications and additions in a heavy op, or 1 if TensorFlow cannot derive the number
+    from static shapes."""
     try:
         flops = framework_ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value
-    except ValueError:  # a shape is not known before it runs
+    except ValueError:  # a shape is unknown before the graph runs
         flops = None
     return float(flops or 1.0)

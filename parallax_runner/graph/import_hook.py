@@ -1,9 +1,9 @@
-"""Patches modules of TensorFlow and Keras in a script that imports this package and TensorFlow in any order.
+"""Patches TensorFlow and Keras modules in a script that imports this package and TensorFlow in any order.
 
-`gradients_hook` wraps TensorFlow's gradient function. It needs TensorFlow, whose import takes seconds that the command
-line cannot spare. It is therefore installed when TensorFlow's own gradients module is imported, or at once if that has
-already happened. The generators' states are recorded at the same moment. `keras_seeds` replaces the generator of Keras'
-seeds.
+`gradients_hook` wraps TensorFlow's gradient function. The hook needs TensorFlow, and importing TensorFlow takes
+seconds, which is too slow for the command line. The hook is therefore installed when TensorFlow's own gradients module
+is imported, or at once if that module is already imported. The generators' states are recorded at the same time.
+`keras_seeds` replaces the generator that draws Keras' seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KERAS_SEEDS = "keras.src.random.seed_generator"
 
 
 def install() -> None:
-    """Patches these modules now, or when they are imported. May be called more than once."""
+    """Patches these modules now, or when they are imported. Can be called more than once."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     waiting = dict(_CHANGES)
@@ -40,13 +40,14 @@ def install() -> None:
 def _record_gradients(module: Any) -> None:
     original = module._GradientsHelper
 
-    # TensorFlow is still being imported, so code that needs all of it waits for the first call.
+    # TensorFlow is still being imported, so code that needs the whole of TensorFlow waits for the first call.
     @functools.wraps(original)
     def first_call(*args: Any, **kwargs: Any) -> Any:
         importlib.import_module("parallax_runner.graph.gradients_hook").install()
         return module._GradientsHelper(*args, **kwargs)
 
-    # gradients_hook treats a function with `__wrapped__` as its own wrapper; it wraps the `unhooked` function.
+    # gradients_hook treats a function with `__wrapped__` as its own wrapper. Otherwise it wraps the `unhooked`
+    # function.
     del first_call.__wrapped__
     first_call.unhooked = original  # type: ignore[attr-defined]
     module._GradientsHelper = first_call
@@ -65,7 +66,7 @@ _CHANGES: dict[str, Callable[[Any], None]] = {GRADIENTS: _record_gradients, KERA
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules in the usual way, and has them patched after they are loaded."""
+    """Finds modules in the usual way, and patches them after they are loaded."""
 
     def __init__(self, waiting: dict[str, Callable[[Any], None]]) -> None:
         self._waiting = waiting

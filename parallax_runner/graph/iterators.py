@@ -1,21 +1,21 @@
-"""Finds the initializers of input pipelines in the graph: a model's function cannot run them itself."""
+"""Finds the initializers of input pipelines in the graph, because a model's function cannot run them itself."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-# Ops without a value at the time when variables are initialized.
+# Ops that have no value yet while variables are initialized.
 NOT_YET = frozenset({"Placeholder", "ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 LOOKUPS = frozenset({"LookupTableFind", "LookupTableFindV2"})
 
 
 def input_initializers(meta_graph: tf.MetaGraphDef) -> tuple[list[str], list[str]]:
-    """Returns two lists with names of ops that fill tables and initialize iterators.
+    """Returns two lists with the names of ops that fill tables or initialize iterators.
 
-    The ops of the first list run first. Those of the second look something up in a table and run afterwards.
+    The ops in the first list run first. The ops in the second list look up values in a table and run afterwards.
 
-    An iterator is left out if it has several initializers, or if its initializer must be fed or reads variables. The
-    user's code runs one of them.
+    An iterator is left out if it has several initializers, or if its initializer must be fed or reads variables. In
+    these cases the user's code runs an initializer.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     tables = meta_graph.collection_def[tf.GraphKeys.TABLE_INITIALIZERS].node_list.value

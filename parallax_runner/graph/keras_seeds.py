@@ -1,8 +1,8 @@
 """Derives seeds of Keras initializers from the graph's seed, unless the script has seeded or used Python's generator.
 
-Keras draws the seed of an initializer without one from Python's generator, and puts it into the graph as a constant.
-`tf_upgrade_v2` replaces the initializers of TensorFlow 1, which follow the graph's seed, by those of Keras. Python's
-generator itself is not changed.
+For an initializer without a seed, Keras draws a seed from Python's generator and stores the seed in the graph as a
+constant. `tf_upgrade_v2` replaces the initializers of TensorFlow 1, which follow the graph's seed, with Keras
+initializers. Python's generator itself is not changed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 
 def install(module: Any) -> None:
-    """Replaces the generator in the Keras module that draws seeds."""
+    """Replaces the generator with which the Keras module draws seeds."""
     module.python_random = _Draws(module.python_random)
 
 
 class _Draws:
-    """The replacement for the module `random` in Keras."""
+    """The replacement for Python's module `random` in Keras."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module, self._count = module, 0

@@ -1,4 +1,4 @@
-"""Integers that a graph computes but that are known before it runs: shapes, and elements of shapes."""
+"""Integers that a graph computes but that are known before the graph runs: shapes, and elements of shapes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ HANDED_ON = frozenset({"Cast", "Identity"})
 
 
 def known_number(tensor: tf.Tensor) -> int | None:
-    """Returns the only value that a tensor always has, or None if it is unknown or there are several."""
+    """Returns the value of a tensor that always holds the same single integer, otherwise None."""
     found = known_numbers(tensor)
     return found[0] if found is not None and len(found) == 1 else None
 
 
 def known_numbers(tensor: tf.Tensor) -> list[int] | None:
-    """Returns the integers that a tensor always has, in row-major order, or None if they are unknown."""
+    """Returns the integers that a tensor always holds, in row-major order, or None if the integers are unknown."""
     found = _value(tensor)
     return None if found is None else [int(number) for number in np.ravel(found)]
 

@@ -1,4 +1,4 @@
-"""Metrics of all kinds of models: sums over examples that are added across ranks, and functions of these sums."""
+"""Metrics of all kinds of models: sums over examples that are added up across ranks, and functions of these sums."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from parallax_runner.errors import CaptureError
 from parallax_runner.graph.returned import OUTPUT_NAME
 from parallax_runner.graph.single_device_graph import MetricSums
 
-# Computes a number from the sums, each a float64 array.
+# Computes a number from the sums. Each sum is a float64 array.
 Result = Callable[[Sequence[Any]], float]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric. `sums` are numeric tensors of one batch, of any shape. The sums of all batches of all ranks are added
-    up, and `result` computes the metric from them. `direction` says which values are better, or None if that is
-    unknown."""
+    """A metric of a model.
+
+    `sums` are numeric tensors of one batch, with any shape. The sums of all batches on all ranks are added up, and
+    `result` computes the metric from the totals. `direction` states which values are better, or is None if that is
+    unknown.
+    """
 
     sums: tuple[Any, ...]
     result: Result
     direction: Direction | None
 
     def __tf_flatten__(self) -> tuple[Any, Any]:
-        """Lets a traced function return metrics: TensorFlow takes the tensors out and puts its own in."""
+        """Lets a traced function return metrics: TensorFlow extracts the tensors and inserts its own."""
         return (self.result, self.direction), self.sums
 
     @classmethod
@@ -38,8 +41,11 @@ class Metric:
 
 @dataclass(frozen=True)
 class StepSums:
-    """The sums of several metrics. `tensors` belong to one graph, `results` turns their sums over batches into values
-    by name, and `directions` is by name too."""
+    """The sums of several metrics.
+
+    All `tensors` belong to one graph. `results` turns their sums over batches into values by metric name. `directions`
+    maps metric names to directions.
+    """
 
     tensors: tuple[Any, ...]
     results: Callable[[Sequence[Any]], dict[str, float]]
@@ -47,7 +53,7 @@ class StepSums:
 
 
 def checked_metrics(returned: Any, key: str = "metrics") -> dict[str, Metric]:
-    """Returns what a model returned as `key`. Raises CaptureError if that is not a dict of metrics by name."""
+    """Returns the model's value for `key`. Raises CaptureError unless the value is a dict of metrics by name."""
     if not isinstance(returned, Mapping):
         raise CaptureError(f"the model's {key} must be a dict of metrics by name, not {returned!r}")
     for name, metric in returned.items():
@@ -82,8 +88,11 @@ def step_sums(metrics: Mapping[str, Metric]) -> StepSums | None:
 
 
 def named_in_graph(sums: StepSums | None, tensors: Sequence[Any], name: str) -> MetricSums | None:
-    """Adds the sums to the default graph as separate ops below `name`; `tensors` replace those of the sums. Passes that
-    change a step keep these names."""
+    """Adds the sums to the default graph as separate ops whose names start with `name`.
+
+    Returns the metrics with the names of these ops. The ops read `tensors`, which replace the tensors of `sums`. Passes
+    that change a step keep the names.
+    """
     if sums is None:
         return None
     named = [tf.identity(tensor, name=f"{name}/{number}") for number, tensor in enumerate(tensors)]

@@ -1,17 +1,20 @@
-"""Renames everything that TensorFlow matches by name, so that one `tf.Graph` can hold two copies of a graph."""
+"""Renames everything that TensorFlow matches by name. One `tf.Graph` can then contain two copies of a graph."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-# The resource manager matches variables, queues, tables and iterators by the first, the executor loops by the second.
+# The resource manager finds variables, queues, tables and iterators by `shared_name`. The executor finds loops by
+# `frame_name`.
 NAMES_OF_STATE = ("shared_name", "frame_name")
 COLOCATED_WITH = b"loc:@"
 
 
 def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
-    """Returns a copy of `graph_def` with `prefix` in the names of functions, resources and loops. Import renames
-    ops."""
+    """Returns a copy of `graph_def` with `prefix` in the names of functions, resources and loops.
+
+    The prefix is not added to the names of ops, because import renames ops.
+    """
     apart = tf.GraphDef()
     apart.CopyFrom(graph_def)
     functions = {
@@ -33,15 +36,16 @@ def named_apart(graph_def: tf.GraphDef, prefix: str) -> tf.GraphDef:
 
 
 def _function_name(prefix: str, name: str) -> str:
-    # A suffix: two leading underscores mark functions that TensorFlow decides for itself whether to inline.
+    # The prefix is appended to the name, because TensorFlow itself decides whether to inline a function whose name
+    # starts with two underscores.
     return f"{name}_{prefix.rstrip('/')}"
 
 
 def _colocate_apart(node: tf.NodeDef, prefix: str, outside: set[str]) -> None:
-    """Adds the prefix to ops of the graph that an op inside a function is colocated with.
+    """Adds the prefix to the names of graph ops with which an op inside a function is colocated.
 
-    For example, gradients of a loop are colocated with the loop. Import renames colocations only of ops outside
-    functions.
+    For example, a loop's gradients are colocated with the loop. Import renames the colocations of ops outside functions
+    only.
     """
     if "_class" not in node.attr:
         return

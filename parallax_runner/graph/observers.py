@@ -1,7 +1,7 @@
-"""Ops of a script that read what a step computes from its gradients, such as a summary of the norm after clipping.
+"""Ops of a script that read values computed from gradients in a step, such as a summary of the norm after clipping.
 
-They are not part of the step, but they read values that exist only after aggregation. Fetching them needs the whole
-step, and values of all workers.
+Observers are not part of the step, but they read values that exist only after aggregation. Fetching an observer
+therefore requires the whole step, and values from all workers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 
-# Ops after these may be dead, or may run more than once in a step.
+# Ops that depend on these ops can be dead, or can run more than once in a step.
 CONTROL_FLOW = frozenset(
     f"{ref}{kind}"
     for ref in ("", "Ref")
@@ -22,14 +22,16 @@ CONTROL_FLOW = frozenset(
 
 
 def behind_aggregation(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
-    """Returns the ops of the update region that depend on a gradient."""
+    """Returns the ops in the update region that depend on a gradient."""
     tensors = [graph.get_tensor_by_name(name) for name in sorted(boundary.tensors)]
     return edit.descendants(tensors, within=set(boundary.region))
 
 
 def observers_of(graph: tf.Graph, boundary: Boundary) -> set[tf.Operation]:
-    """Returns the ops outside the update region that depend by data on what it computes from gradients, and write
-    nothing."""
+    """Returns the ops outside the update region that read values which the region computes from gradients.
+
+    The dependency is through data edges. Ops that write a variable are left out.
+    """
     leads_to_gradients = edit.ancestors(graph.get_tensor_by_name(name).op for name in boundary.tensors)
     outside = {
         op
@@ -45,8 +47,9 @@ def numbers_among(
 ) -> set[tf.Operation]:
     """Returns the observers whose values each worker can fetch in each step.
 
-    After aggregation they read only scalars: servers add up their own parts, so that only a scalar is sent. From the
-    rest of the graph they read only what a step needs too. They have no side effects such as printing.
+    After aggregation, these observers read only scalars, so each server can sum its own part and send one scalar. From
+    the rest of the graph, the observers read only values that a step needs too. The observers have no side effects such
+    as printing.
     """
     region, pure, numbers = set(region), set[tf.Operation](), set[tf.Operation]()
     for op in edit.in_order(observers):
@@ -67,12 +70,13 @@ def numbers_among(
 
 
 def is_number(shape: tf.TensorShape) -> bool:
-    """Returns whether a tensor of this shape has one element. Its rank does not matter: a norm may keep dimensions."""
+    """Returns whether a tensor with this shape has one element. The rank does not matter: a norm can keep its
+    dimensions."""
     return shape.num_elements() == 1
 
 
 def sums_to_number(op: tf.Operation) -> bool:
-    """Returns whether the op sums over its whole input, so that parts can be summed separately."""
+    """Returns whether the op sums over its whole input. Parts of the input can then be summed separately."""
     if op.type != "Sum" or op.outputs[0].shape.rank == 0:
         return op.type in ("L2Loss", "Sum")
     axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank

@@ -1,8 +1,8 @@
 """Converts the reference variables (`VariableV2`) of a graph to resource variables, once, at capture.
 
-A reference is an alias: an op that reads it, or an `Identity` of it, sees the memory as it is at that moment. A
-`ReadVariableOp` is a snapshot. Each read is therefore placed where the alias was read: after the updates that precede
-the consumer by data or control edges in the original graph.
+A reference is an alias: an op that reads the reference, or an `Identity` of the reference, sees the current content of
+the memory. A `ReadVariableOp` is a snapshot. Each read is therefore placed where the alias was read: after the updates
+that precede the consumer through data or control edges in the original graph.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ READERS = {
     "Shape": "VariableShape",
 }
 
-# v1 control flow: the handle goes into a branch or a frame, as for resource variables; the value comes out.
+# TensorFlow 1 control flow: the handle enters a branch or a frame, as for resource variables, and the value leaves it.
 HANDLES_IN = ("RefSwitch", "RefEnter")
 VALUES_OUT = ("RefMerge", "RefNextIteration", "RefExit")
 VALUES_IN = ("Switch", "Enter")
 
 
 def to_resources(meta_graph: tf.MetaGraphDef) -> tf.MetaGraphDef:
-    """Returns the same graph with resource variables under the same names, or the argument itself if it has no others.
+    """Returns the same graph with resource variables under the same names, or `meta_graph` itself if the graph has no
+    reference variables.
 
-    Node names, control edges, colocation, devices and slots stay the same. Update ops lose their outputs (`Assign:0`);
-    the consumers of these read the variable after the update instead. Inserted reads are called
+    Node names, control edges, colocation, devices and slots stay the same. Update ops lose their outputs (`Assign:0`).
+    Consumers of these outputs read the variable after the update instead. The inserted reads are named
     `<consumer>/read_<input>`.
 
-    Raises CaptureError if an op that takes a reference has no counterpart for resources, if it depends on a condition
+    Raises CaptureError if an op that takes a reference has no counterpart for resources, if a condition determines
     which variable is updated, or if the shape of a variable is not fully defined.
     """
     for node in (node for function in meta_graph.graph_def.library.function for node in function.node_def):
@@ -98,7 +99,7 @@ def _control(node: tf.NodeDef) -> list[str]:
 
 
 def _reference_inputs(node: tf.NodeDef) -> set[int]:
-    """Returns the positions at which the op is declared to take a reference; empty for unknown ops."""
+    """Returns the positions at which the op is declared to take a reference, or an empty set for unknown ops."""
     definition = op_def_registry.get(node.op)
     found: list[bool] = []
     for argument in definition.input_arg if definition else ():
@@ -107,7 +108,7 @@ def _reference_inputs(node: tf.NodeDef) -> set[int]:
 
 
 class _Conversion:
-    """One graph being converted. The source is only read; `handle` and `_value` add nodes to `_added`."""
+    """The conversion of one graph. The source graph is only read. `handle` and `_value` add nodes to `_added`."""
 
     def __init__(self, graph_def: tf.GraphDef) -> None:
         self._source = {node.name: node for node in graph_def.node}
@@ -119,10 +120,10 @@ class _Conversion:
         """Returns the nodes of the converted graph."""
         return [self._converted(node) for node in self._source.values()] + list(self._added.values())
 
-    # Classifying tensors. Aliases never pass through a merge, so these walks end.
+    # Classifying tensors. Aliases never pass through a merge, so these recursions end.
 
     def variable(self, tensor: str) -> str | None:
-        """Returns the variable whose memory the tensor shares, by reference or as a value."""
+        """Returns the variable whose memory the tensor shares as a reference or as a value."""
         node = self._source[_split(tensor)[0]]
         if node.op in VARIABLES:
             return node.name
@@ -138,7 +139,8 @@ class _Conversion:
         return any(argument.is_ref for argument in op_def_registry.get(node.op).output_arg)
 
     def _is_merged(self, tensor: str) -> bool:
-        """Returns whether the tensor was a reference to one of several variables. The conversion makes it a value."""
+        """Returns whether the tensor was a reference to one of several variables. The conversion turns the tensor into
+        a value."""
         node = self._source[_split(tensor)[0]]
         return node.op in VALUES_OUT or (node.op in (*HANDLES_IN, "RefIdentity") and self._is_merged(node.input[0]))
 
@@ -173,7 +175,8 @@ class _Conversion:
     # Converting nodes.
 
     def _target(self, node: tf.NodeDef) -> tuple[str, set[int]]:
-        """Returns the op that replaces the node's, and the positions of inputs that it takes as handles."""
+        """Returns the type of the op that replaces the node's op, and the positions of the inputs that it takes as
+        handles."""
         inputs = _data(node)
         if node.op in VARIABLES:
             return "VarHandleOp", set()
@@ -236,7 +239,7 @@ class _Conversion:
         new.op = target
 
     def _value(self, node: tf.NodeDef, position: int, tensor: str) -> str:
-        """Returns the input for a position that takes a value: the tensor itself, or a new read."""
+        """Returns the input for a position that takes a value: either the tensor itself or a new read."""
         order = self._reads.get((node.name, position))
         if order is None:
             return tensor
@@ -253,8 +256,8 @@ class _Conversion:
     # Placing reads.
 
     def _ordered_reads(self) -> Iterator[tuple[tuple[str, int], list[str]]]:
-        """Yields (node, position) of each input that needs its own read, and the control inputs that order it after
-        updates."""
+        """Yields (node, position) for each input that needs its own read, with the control inputs that order the read
+        after updates."""
         users, updates, consumers = defaultdict(list), defaultdict(list), defaultdict(list)
         for node in self._source.values():
             for name in node.input:
@@ -275,7 +278,7 @@ class _Conversion:
                     for update, later in after.items()
                     if node.name in later and node.name != update and producer not in later
                 ]
-                waits = node.op not in ("Merge", *VALUES_OUT)  # These run as soon as one input is available.
+                waits = node.op not in ("Merge", *VALUES_OUT)  # these ops run as soon as one input is available
                 if self._is_reference(tensor) or (missed and waits):
                     needs = {_split(name.removeprefix("^"))[0] for name in node.input if waits} - {producer}
                     late = sorted(need for need in needs if any(need in later for later in after.values()))

@@ -1,4 +1,4 @@
-"""Checks what a model's function returns: losses and outputs (metrics: metric.py)."""
+"""Checks the losses and outputs that a model's function returns. Metrics are checked in metric.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def checked(returned: Any) -> Mapping[str, Any]:
-    """Returns what the model's function returned. Raises CaptureError if that does not describe a training graph."""
+    """Returns the result of the model's function. Raises CaptureError unless the result describes a training graph."""
     if not isinstance(returned, Mapping) or "loss" not in returned or "train_op" not in returned:
         raise CaptureError(f"the model's function must return a dict with 'loss' and 'train_op', not {returned!r}")
     unknown = sorted(set(returned) - set(RETURNED))

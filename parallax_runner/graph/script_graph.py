@@ -1,7 +1,8 @@
-"""Captures a script's graph, whose loss and train op are not named: the gradients show what one step is.
+"""Captures a script's graph. The script does not name its loss and train op, so the gradients determine what one step
+is.
 
 Every op that depends on a recorded gradient and writes a variable is an update. A step runs all updates and the ops
-that wait for them, such as the group that the script calls its train op. Fetching any of these runs a step.
+that wait for updates, such as the group that the script calls its train op. Fetching any of these ops runs a step.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ PARTITIONERS = "parallax_runner/partitioners"
 
 
 def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
-    """Returns the `SingleDeviceGraph` of a script's graph. Its train op runs all updates; its loss is NaN if unknown.
+    """Returns the `SingleDeviceGraph` of a script's graph.
 
-    Raises CaptureError if no gradient was recorded, or if none updates a variable.
+    The train op runs all updates. The loss is NaN if the script's loss is unknown.
+
+    Raises CaptureError if no gradient was recorded, or if no recorded gradient updates a variable.
     """
     with graph.as_default():
         meta_graph = references.to_resources(tf.train.export_meta_graph())
@@ -73,7 +76,7 @@ def capture_script(graph: tf.Graph) -> SingleDeviceGraph:
 
 
 def updates_of(graph: tf.Graph, gradients: Iterable[Gradient]) -> set[tf.Operation]:
-    """Returns all ops that write a variable and depend on one of the gradients, by data or by control."""
+    """Returns all ops that write a variable and depend on one of the gradients through data or control edges."""
     return {op for op in _behind(_ops_of(graph, gradients)) if edit.is_write(op)}
 
 
@@ -95,15 +98,15 @@ def _behind(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _last_behind(updates: set[tf.Operation]) -> list[tf.Operation]:
-    """Returns the ops that wait for an update and that no other op waits for."""
+    """Returns the ops that wait for an update, but for which no other op waits."""
     behind = _behind(updates)
     return [op for op in behind if not op._control_outputs and not any(out.consumers() for out in op.outputs)]
 
 
 def _apart(graph: tf.Graph, gradients: Iterable[Gradient], ends: set[str]) -> tuple[frozenset[str], ...]:
-    """Returns sets of variables whose train ops take turns; empty if there is only one set.
+    """Returns sets of variables whose train ops take turns, or an empty tuple if there is only one set.
 
-    Variables are in one set if some op of `ends`, which a session may fetch, waits for the gradients of both.
+    Two variables are in one set if some op in `ends`, which a session can fetch, waits for the gradients of both.
     """
     parts: list[tuple[set[str], set[str]]] = []
     for gradient in gradients:
@@ -134,7 +137,7 @@ def _losses_of(meta_graph: tf.MetaGraphDef) -> tuple[str, ...]:
 
 
 def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
-    """Returns a copy of the only scalar whose gradients were taken; NaN if there is none, or more than one."""
+    """Returns a copy of the only scalar whose gradients were taken, or NaN unless there is exactly one."""
     names = _losses_of(meta_graph)
     node = tf.NodeDef(name=LOSS)
     loss = graph.get_tensor_by_name(names[0]) if len(names) == 1 else None
@@ -150,16 +153,18 @@ def _loss_node(meta_graph: tf.MetaGraphDef, graph: tf.Graph) -> tf.NodeDef:
 
 
 def _asked(graph: tf.Graph, boundary: Boundary, observers: set[tf.Operation]) -> tuple[str, ...]:
-    """Returns ops that compute a scalar from aggregated gradients, such as their norm. Every worker may fetch them in a
-    step."""
+    """Returns ops that compute a scalar from aggregated gradients, such as their norm.
+
+    Every worker can fetch these ops in a step.
+    """
     behind = behind_aggregation(graph, boundary)
     in_step = {op for op in behind if len(op.outputs) == 1 and op.outputs[0].shape.rank == 0 and not edit.is_write(op)}
     return tuple(sorted(op.name for op in in_step | numbers_among(observers, behind, boundary.region)))
 
 
 def min_partitions(meta_graph: tf.MetaGraphDef, full_name: str, full_shape: tuple[int, ...]) -> int | None:
-    """Returns the minimum number of pieces that `get_partitioner` wants for a variable, or None if it was not used for
-    it."""
+    """Returns the minimum number of pieces that `get_partitioner` requested for a variable, or None if the variable did
+    not use `get_partitioner`."""
     for serialized in meta_graph.collection_def[PARTITIONERS].bytes_list.value:
         mark = json.loads(serialized)
         scope = f"{mark['scope']}/" if mark["scope"] else ""

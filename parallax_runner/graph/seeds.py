@@ -1,4 +1,4 @@
-"""Seeds of random ops: each rank draws its own stream, and initial values are equal on all ranks."""
+"""Seeds of random ops: each rank draws its own stream of numbers, and initial values are equal on all ranks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def derive_seeds(
 ) -> tf.GraphDef:
     """Returns a copy of `graph_def` in which every random op has its own seeds.
 
-    The seeds follow from (`seed`, `rank`, `first_step`, name of the op). For ops that an initializer needs, they follow
-    from (`seed`, name) only, so that initial values agree on all ranks. `first_step` is included because a new session
-    restarts each op's stream, and a resumed run must not repeat its earlier draws.
+    The seeds are derived from (`seed`, `rank`, `first_step`, op name). For ops that an initializer needs, the seeds are
+    derived from (`seed`, name) only, to make initial values equal on all ranks. `first_step` is included because a new
+    session restarts each op's stream, and a resumed run must not repeat its earlier draws.
 
-    If an op takes its seed as an input, as in Keras layers, this seed is combined with one of the rank. The input seed
-    is state that a checkpoint contains, so `first_step` is not included.
+    If an op takes its seed as an input, as in Keras layers, that seed is combined with a seed for the rank. Because the
+    input seed is state that checkpoints contain, `first_step` is not included.
     """
     seeded = tf.GraphDef()
     seeded.CopyFrom(graph_def)
@@ -46,7 +46,7 @@ def derive_seeds(
 
 
 def given_seed(node: tf.NodeDef) -> int | None:
-    """Returns the position of the input that is an op's seed, or None if it takes no seed as an input."""
+    """Returns the position of the input that is an op's seed, or None if the op takes no seed as an input."""
     if not node.op.startswith("Stateless"):
         return None
     definition = op_def_registry.get(node.op)
@@ -60,9 +60,9 @@ def draws(node: tf.NodeDef) -> bool:
 
 
 def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
-    """Combines the seed that `node` reads with the seed of the rank, and returns the nodes added for that.
+    """Combines the seed that `node` reads with the rank's seed, and returns the nodes that were added.
 
-    `inside` a function, the names of tensors contain the op's output argument.
+    If the node is `inside` a function, the names of tensors contain the op's output argument.
     """
     place, dtype = given_seed(node), tf.as_dtype(node.attr["Tseed"].type)
     assert place is not None
@@ -79,7 +79,7 @@ def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Returns a sort key that compares numbers within names by value, so that a counter may go from 9 to 10."""
+    """Returns a sort key that compares numbers within names by value, because a counter can go from 9 to 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -100,7 +100,7 @@ def _called_by(nodes: Iterable[tf.NodeDef], graph_def: tf.GraphDef) -> set[str]:
 def _set_seeds(node: tf.NodeDef, name: str, seed: int, rank: int, first_step: int) -> None:
     key = f"{seed}/{rank}/{0 if rank == INITIAL else first_step}/{name}"
     digest = hashlib.sha256(key.encode()).digest()
-    # If both were zero, TensorFlow would choose a random seed.
+    # If both seeds were zero, TensorFlow would choose a random seed.
     node.attr["seed"].i = int.from_bytes(digest[:4], "little") >> 1 | 1
     node.attr["seed2"].i = int.from_bytes(digest[4:8], "little") >> 1
 

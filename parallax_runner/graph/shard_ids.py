@@ -1,12 +1,12 @@
-"""The replica's part of the data: two numbers that the graph reads and that rewriting sets for each replica."""
+"""The replica's part of the data: two numbers that the graph reads and that the rewrite sets for each replica."""
 
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import attr_value_pb2
 
-# An attribute that marks the constants with these numbers. It survives export, import and copying into a function,
-# where names change and collections do not reach.
+# An attribute that marks the constants with these numbers. Unlike a name or a collection, the attribute survives
+# export, import and copying into a function.
 ATTRIBUTE = "_parallax_runner_shard"
 NUM_SHARDS = "num_shards"
 SHARD_ID = "shard_id"
@@ -14,18 +14,18 @@ ON_ONE_DEVICE = {NUM_SHARDS: 1, SHARD_ID: 0}
 
 
 def shard_number(which: str) -> tf.Tensor:
-    """Returns an int64 scalar that `set_shards` sets: NUM_SHARDS (1 until then) or SHARD_ID (0 until then)."""
+    """Returns an int64 scalar that `set_shards` sets: NUM_SHARDS (initially 1) or SHARD_ID (initially 0)."""
     number = tf.constant(ON_ONE_DEVICE[which], tf.int64, name=f"{which}/on_one_device")
     number.op._set_attr(ATTRIBUTE, attr_value_pb2.AttrValue(s=which.encode()))
-    # A bare constant's value would become part of static shapes while the graph is built.
+    # A bare constant's value would become part of static shapes while the graph is being built.
     return tf.placeholder_with_default(number, [], name=which)
 
 
 def set_shards(graph_def: tf.GraphDef, *, num_shards: int, shard_id: int) -> tf.GraphDef:
-    """Returns a copy of `graph_def` that reads the data of replica `shard_id` of `num_shards`.
+    """Returns a copy of `graph_def` that reads the data of replica `shard_id` out of `num_shards` replicas.
 
-    Dataset functions may hold copies of the numbers (those of a one-shot iterator always do), so the function library
-    is searched too.
+    The function library is searched too, because dataset functions can contain copies of these numbers. Functions of a
+    one-shot iterator always contain copies.
     """
     numbers = {NUM_SHARDS: num_shards, SHARD_ID: shard_id}
     sharded = tf.GraphDef()

@@ -1,4 +1,4 @@
-"""The result of capture: a training graph for one device, and what was learned while it was built."""
+"""The result of capture: a training graph for one device, with information recorded while the graph was built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from parallax_runner.config.objective import Direction
 
-# The aggregations with which ranks merge a variable.
+# The aggregations for which ranks merge a variable.
 MERGED = ("sum", "mean")
 
 
@@ -16,10 +16,11 @@ MERGED = ("sum", "mean")
 class Variable:
     """A variable of the graph. Reference variables have already been converted to resource variables.
 
-    `name` is the name of its `VarHandleOp`, and `initializer` that of the op that assigns its initial value. For a
-    piece of a variable that the user's own partitioner split, `full_name`, `full_shape` and `offset` (one number per
-    dimension) say which part of which logical variable it is. For any other variable these are its own name, its shape
-    and zeros. `aggregation` is what it declares about replicas: «none», «sum», «mean» or «only_first_replica».
+    `name` is the name of the variable's `VarHandleOp`, and `initializer` is the name of the op that assigns its initial
+    value. For a piece of a variable that the user's own partitioner split, `full_name` and `full_shape` describe the
+    logical variable, and `offset` (one number per dimension) is the piece's position in it. For any other variable,
+    `full_name` is `name`, `full_shape` is `shape`, and `offset` contains zeros. `aggregation` is the variable's
+    declared aggregation across replicas: «none», «sum», «mean» or «only_first_replica».
     """
 
     name: str
@@ -37,8 +38,8 @@ class Variable:
 class Gradient:
     """A raw gradient of `variable`: the result of the backward pass, before the model's own post-processing.
 
-    `values` and `indices` are names of tensors. `indices` is None for a dense gradient; otherwise values[i] is (a part
-    of) the gradient of row indices[i], and ids may repeat.
+    `values` and `indices` are tensor names. For a dense gradient, `indices` is None. Otherwise values[i] is the
+    gradient of row indices[i], or a part of that gradient, and ids can repeat.
     """
 
     variable: str
@@ -48,9 +49,12 @@ class Gradient:
 
 @dataclass(frozen=True)
 class MetricSums:
-    """Metrics of a captured graph. `tensors` are names; their values are summed over all batches of all ranks.
-    `results` turns these sums, in the order of `tensors`, into values by name without a session. `directions` says, by
-    name, which values are better, or None if that is unknown."""
+    """Metrics of a captured graph.
+
+    `tensors` are tensor names. The tensors' values are summed over all batches on all ranks. `results` turns these
+    sums, in the order of `tensors`, into values by metric name, without a session. `directions` maps each metric name
+    to the direction of better values, or to None if the direction is unknown.
+    """
 
     tensors: tuple[str, ...]
     results: Callable[[Sequence[Any]], dict[str, float]] = field(repr=False, compare=False)
@@ -59,28 +63,30 @@ class MetricSums:
 
 @dataclass(frozen=True)
 class SingleDeviceGraph:
-    """A complete training graph, as a serialisable `MetaGraphDef`, with the names that training needs.
+    """A complete training graph as a serializable `MetaGraphDef`, with the names that training needs.
 
     For a training step:
-    - `features` maps a feature of the data to the name of the placeholder that it is fed to. `loss` is a scalar, the
-      mean over the batch. `metrics` are those of a step, or None if there are none.
-    - `gradients` holds only those that reach an update op of `train_op`.
+    - `features` maps each feature of the data to the name of the placeholder through which it is fed. `loss` is a
+      scalar: the mean over the batch. `metrics` are the metrics of a step, or None if there are none.
+    - `gradients` contains only the gradients that reach an update op of `train_op`.
     - `fingerprint` is equal for two builds of the same graph.
-    - `has_optimizer` is set for a Keras model or a training step, which bring their own optimizer.
-    - `callbacks` are the Python functions that its ops call (`tf.numpy_function`, `Dataset.from_generator`): TensorFlow
-      drops them when nothing refers to them. `keras_model` is the Keras model that the graph was traced from, or None.
+    - `has_optimizer` is set for a Keras model or a training step, because both have their own optimizer.
+    - `callbacks` are the Python functions that the graph's ops call (`tf.numpy_function`, `Dataset.from_generator`).
+      TensorFlow deletes these functions when nothing refers to them. `keras_model` is the Keras model from which the
+      graph was traced, or None.
 
     For validation and serving:
-    - `validation_loss` and `validation_metrics` are those of one batch. `outputs` maps the outputs of a served model to
-      names of tensors. `validation_features` maps features to the placeholders that all these depend on; if it is None,
-      `features` does.
-    - `validation_metric` names the value that runs are compared by, if the model chooses one: one of
+    - `validation_loss` and `validation_metrics` are computed for one batch. `outputs` maps the outputs of a served
+      model to tensor names. `validation_features` maps features to the placeholders on which all of these depend. If it
+      is None, they depend on the placeholders in `features`.
+    - `validation_metric` names the value by which runs are compared, if the model chooses a value: one of
       `validation_metrics`, or «perplexity», the exponential of the validation loss.
 
     For a script:
-    - `observers` are ops outside the update region that read values that the region computes from gradients. `asked`
-      are ops of the region, and observers, whose values every worker may fetch in a step besides the train op.
-    - `apart` are sets of variables that are always updated together; it is empty if a step updates all variables.
+    - `observers` are ops outside the update region that read values which the region computes from gradients. `asked`
+      contains ops in the region, and observers, whose values every worker can fetch in a step in addition to the train
+      op.
+    - `apart` contains sets of variables that are always updated together. It is empty if a step updates all variables.
     - `losses` are the names of the tensors whose gradients were taken.
     """
 
@@ -112,26 +118,26 @@ class SingleDeviceGraph:
 
     @property
     def validates_any_size(self) -> bool:
-        """Whether validation batches may differ in size from training batches."""
+        """Whether validation batches can differ in size from training batches."""
         return self.evaluated_by != self.features
 
     @property
     def fetched_in_training(self) -> tuple[str, ...]:
-        """Tensors that every step fetches besides its loss."""
+        """The tensors that every step fetches in addition to its loss."""
         return self.metrics.tensors if self.metrics else ()
 
     @property
     def fetched_in_validation(self) -> tuple[str, ...]:
-        """Tensors that a validation fetches."""
+        """The tensors that a validation fetches."""
         loss = (self.validation_loss,) if self.validation_loss else ()
         return (*loss, *(self.validation_metrics.tensors if self.validation_metrics else ()))
 
     @property
     def merged(self) -> tuple[Variable, ...]:
-        """The variables without a gradient that declare that ranks merge their changes of a step."""
+        """The variables without a gradient that declare that ranks merge a step's changes."""
         trained = {gradient.variable for gradient in self.gradients}
         return tuple(one for one in self.variables if one.aggregation in MERGED and one.name not in trained)
 
     def part_of(self, variable: str) -> int:
-        """Returns the index of the set in `apart` that contains a variable; 0 if a step updates all variables."""
+        """Returns the index of the set in `apart` that contains a variable, or 0 if a step updates all variables."""
         return next((number for number, part in enumerate(self.apart) if variable in part), 0)

@@ -1,1 +1,1 @@
-"""`Plan`, the result of planning, and how it is shown. No TensorFlow here."""
+"""`Plan`, the result of planning, and the functions that show a plan. Without TensorFlow."""

@@ -1,4 +1,4 @@
-"""The options of communication: the fields of the group `comm` that planning, rewriting and workers need."""
+"""The options of communication: the fields in the group `comm` that planning, the rewrite and workers need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Compression(StrEnum):
 
 
 class Lookahead(StrEnum):
-    """How many steps ahead rows are requested from owners. `AUTO` means one step if workers are on several hosts."""
+    """The number of steps by which rows are requested ahead. `AUTO` means one step if workers are on several hosts."""
 
     AUTO = "auto"
     OFF = "off"
@@ -28,7 +28,7 @@ class Lookahead(StrEnum):
 
 @dataclass(frozen=True)
 class PsOptions:
-    """Which work runs on servers and which on workers; the keys of the same names in `comm.ps` (docs/design/0022)."""
+    """Which work runs on servers and which on workers. The keys in `comm.ps` have the same names (docs/design/0022)."""
 
     local_aggregation: bool = True
     replicate_variables: bool = False
@@ -38,11 +38,12 @@ class PsOptions:
 
 @dataclass(frozen=True)
 class CommOptions:
-    """The options of communication. Each field has the name and the meaning of its key in `comm`, `comm.mpi` or
-    `comm.ps` (config/schema.py).
+    """The options of communication.
 
-    Without `sync`, each replica applies its own gradients at once, at most `staleness` steps ahead of the slowest (None
-    means no limit). With `backup_workers`, no step waits for this number of workers.
+    Each field has the name and the meaning of its key in `comm`, `comm.mpi` or `comm.ps` (config/schema.py).
+
+    Without `sync`, each replica applies its own gradients at once. A replica is at most `staleness` steps ahead of the
+    slowest replica (None means no limit). With `backup_workers`, no step waits for this number of workers.
     """
 
     average_sparse: bool = True
@@ -56,7 +57,7 @@ class CommOptions:
 
     @classmethod
     def of(cls, comm: CommConfig) -> CommOptions:
-        """Returns the options of a configuration."""
+        """Returns the options in a configuration."""
         return cls(
             average_sparse=comm.average_sparse,
             ps=PsOptions(**{option.name: getattr(comm.ps, option.name) for option in dataclasses.fields(PsOptions)}),

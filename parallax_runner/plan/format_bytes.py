@@ -1,8 +1,8 @@
-"""Formats numbers of bytes."""
+"""Formats a number of bytes as text."""
 
 
 def format_bytes(number: int) -> str:
-    """Formats bytes in powers of 1000 with three significant digits, such as «4.7 MB»."""
+    """Formats bytes in powers of 1000 with three significant digits, for example «4.7 MB»."""
     value = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 999.5:

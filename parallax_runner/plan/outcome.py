@@ -1,4 +1,4 @@
-"""Compares what a plan predicted with what its run measured."""
+"""Compares the predictions of a plan with the measurements of its run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
 
 FILE_NAME = "plan_measured.json"
-MAX_ROWS = 10  # variables in the table
+MAX_ROWS = 10  # maximum number of variables in the table
 
 
 @dataclass(frozen=True)
 class VariableOutcome:
-    """The bytes that a rank's share of a step sends for a variable of the plan, or None if unknown."""
+    """The bytes that a rank's share of a step sends for a variable in the plan, or None if the number is unknown."""
 
     name: str
     route: str
@@ -34,9 +34,9 @@ class VariableOutcome:
 class Outcome:
     """Milliseconds and bytes of a step, predicted by the model and measured by the run, or None if unknown.
 
-    Bytes are what a rank's share of a step sends, measured from the shapes of the exchanged tensors. They are given for
-    each of `variables`; `measured_other_bytes` belong to no single variable. `rows_measured` and `constants` are the
-    plan's.
+    The bytes are sent by a rank's share of a step, and are measured from the shapes of the exchanged tensors. Each
+    entry of `variables` contains the bytes of one variable. `measured_other_bytes` cannot be assigned to a single
+    variable. `rows_measured` and `constants` are the plan's values.
     """
 
     comm: str
@@ -57,8 +57,8 @@ class Outcome:
     ) -> Outcome:
         """Returns the outcome of a run.
 
-        `sent` has, for each rank, the mean bytes for each variable in the plan's order, and last those of no single
-        variable. `step_ms` and `sent_bytes` are the run's.
+        For each rank, `sent` contains the mean bytes for each variable in the plan's order. The last entry contains the
+        bytes that belong to no single variable. `step_ms` and `sent_bytes` are the values of the run.
         """
         *measured, other = _means(sent, len(plan.variables) + 1)
         variables = tuple(
@@ -88,8 +88,10 @@ def save(outcome: Outcome, run_dir: Path) -> Path:
 
 
 def outcome_table(outcome: Outcome) -> Table:
-    """Returns a table of a step's time and bytes. Below are the bytes of the variables that send most, and of the
-    others together."""
+    """Returns a table with a step's time and bytes.
+
+    The rows below show the bytes of the variables that send the most, and the bytes of the other variables together.
+    """
     table = Table(title=f"predicted (constants: {outcome.constants}) and measured", title_justify="left")
     for column in ("a step", "predicted", "measured", "measured / predicted"):
         table.add_column(column, justify="left" if column == "a step" else "right")
@@ -114,7 +116,7 @@ def _add_bytes(table: Table, name: str, predicted: float | None, measured: float
 
 
 def _size(variable: VariableOutcome) -> float:
-    """Returns the sort key of a row; infinite if nothing is known."""
+    """Returns the sort key of a row, or infinity if its bytes are unknown."""
     numbers = (variable.predicted_sent_bytes, variable.measured_sent_bytes)
     return max((number for number in numbers if number is not None), default=math.inf)
 
@@ -125,7 +127,7 @@ def _total(numbers: Sequence[float | None]) -> float | None:
 
 
 def _means(of_ranks: Sequence[Sequence[float]], number: int) -> list[float | None]:
-    """Returns `number` means over ranks; each is None if no rank has reported."""
+    """Returns `number` means over ranks. Each mean is None if no rank has reported."""
     if not of_ranks:
         return [None] * number
     return [statistics.fmean(numbers) for numbers in zip(*of_ranks, strict=True)]

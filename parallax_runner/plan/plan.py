@@ -28,8 +28,8 @@ class Route(StrEnum):
 
 @dataclass(frozen=True)
 class Shard:
-    """`rows` rows of a variable on server number `server`: every `step`-th row from row `offset` on. A scalar counts as
-    one row."""
+    """`rows` rows of a variable on server number `server`: every `step`-th row, starting at row `offset`. A scalar
+    counts as one row."""
 
     offset: int
     rows: int
@@ -39,9 +39,12 @@ class Shard:
 
 @dataclass(frozen=True)
 class RouteCost:
-    """The costs of a variable in a step by one route. Bytes are those of `sent_bytes_per_step`. Seconds are spent on
-    the links, waiting for messages, and processing received data (adding, merging, updating). Of their sum,
-    `before_secs` are spent before the values are available, and the rest after the gradient is."""
+    """The costs of a variable in a step on one route.
+
+    The bytes are counted as in `sent_bytes_per_step`. The time is spent on the links, on waiting for messages, and on
+    processing received data (adding, merging, updating). `before_secs` is the part of the sum that is spent before the
+    values are available. The rest is spent after the gradient is available.
+    """
 
     route: str
     sent_bytes: int
@@ -52,7 +55,7 @@ class RouteCost:
 
     @property
     def secs(self) -> float:
-        """The sum of the seconds."""
+        """The total number of seconds."""
         return self.link_secs + self.latency_secs + self.work_secs
 
 
@@ -66,17 +69,18 @@ class WholeTable:
 
 @dataclass(frozen=True)
 class VariablePlan:
-    """One variable of the plan.
+    """One variable in the plan.
 
-    `sent_bytes_per_step` is what the cluster sends for this variable in a step, divided by the number of replicas. For
-    a sparse variable it is the mean if rows were measured, otherwise an upper bound for distinct ids, or None if the
-    number of ids is unknown too. `reason` is one sentence. `costs` are those of all routes that it could take. `alpha`
-    is the fraction of rows that a step touches on all ranks together, or None if unknown.
+    `sent_bytes_per_step` is the number of bytes that the cluster sends for this variable in a step, divided by the
+    number of replicas. For a sparse variable, it is the mean if rows were measured. Otherwise it is an upper bound for
+    distinct ids, or None if the number of ids is unknown too. `reason` is one sentence. `costs` contains the costs of
+    all routes that the variable could take. `alpha` is the fraction of rows that all ranks together touch in a step, or
+    None if the fraction is unknown.
 
-    `rows_written` is «touched» if updates write only rows that a step touches, «all» if they write all, and empty
-    without a gradient. The transfers in `whole_tables` are not part of `sent_bytes_per_step`. `is_ahead` says that its
-    rows are requested one step before they are needed. `is_behind` says that gradients of rows that the
-    next step does not touch travel during that step.
+    `rows_written` is «touched» if updates write only rows that a step touches, «all» if updates write all rows, and
+    empty without a gradient. The transfers in `whole_tables` are not included in `sent_bytes_per_step`. `is_ahead` is
+    set if the variable's rows are requested one step before they are needed. `is_behind` is set if gradients of rows
+    that the next step does not touch are sent during the next step.
     """
 
     name: str
@@ -98,13 +102,13 @@ class VariablePlan:
 
     @property
     def partitions(self) -> int:
-        """The number of placed pieces of the variable; 1 if it is not split."""
+        """The number of pieces of the variable that are placed, or 1 if the variable is not split."""
         return max(1, len(self.shards))
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Ops in the scope of a missing `device` that run on `to` instead (`cluster.soft_placement`)."""
+    """Ops in the scope of a missing `device`, which run on the device `to` instead (`cluster.soft_placement`)."""
 
     ops: int
     device: str
@@ -117,11 +121,11 @@ class Moved:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The milliseconds of a step that the cost model predicts, or None if unknown.
+    """The milliseconds in a step that the cost model predicts, or None if they are unknown.
 
-    `step_ms` is the critical path, `compute_ms` computing, and `exchange_ms` exchanges and updates; of these,
-    `shared_ms` is paid once for each route in use. The step may be shorter than computing and exchanges together,
-    because they overlap.
+    `step_ms` is the critical path, `compute_ms` the computation, and `exchange_ms` the exchanges and updates.
+    `shared_ms` is the part of `exchange_ms` that is paid once for each route in use. The step can be shorter than the
+    computation and the exchanges together, because they overlap.
     """
 
     step_ms: float | None = None
@@ -132,13 +136,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole plan. `plan.json` has the same fields, with those of `options` among them.
+    """The whole plan. `plan.json` has the same fields, but the fields of `options` are at the top level.
 
-    `workers` are processes; each runs `replicas_per_worker` replicas of the single-device graph. `servers` is 0 if no
-    route needs one. `counters` are variables that count updates; they are on server 0 if steps do not wait for all
-    workers. `rows_measured` is the date on which fractions and bytes of sparse variables were measured, or None if they
-    are bounds. `predicted` is what a step should take, and `constants` says where the model's constants come from.
-    `moved` are the ops that do not run on the device that the model's scopes name.
+    `workers` is the number of worker processes, and each runs `replicas_per_worker` replicas of the single-device
+    graph. `servers` is 0 if no route needs a server. `counters` are variables that count updates. These variables are
+    on server 0 if steps do not wait for all workers. `rows_measured` is the date on which fractions and bytes of sparse
+    variables were measured, or None if they are bounds. `predicted` contains the predicted times of a step, and
+    `constants` states the source of the model's constants. `moved` contains the ops that do not run on the device named
+    by the model's scopes.
     """
 
     comm: str
@@ -158,12 +163,12 @@ class Plan:
 
     @property
     def is_alone(self) -> bool:
-        """Whether one process does everything and exchanges nothing."""
+        """Whether one process does all of the work and exchanges nothing."""
         return self.comm == "local"
 
     @property
     def replicas(self) -> int:
-        """The number of replicas of the graph in all workers."""
+        """The number of replicas of the graph in all workers together."""
         return self.workers * self.replicas_per_worker
 
     @property
@@ -173,7 +178,7 @@ class Plan:
 
     @property
     def aggregates_locally(self) -> bool:
-        """Whether a worker sums the gradients of its replicas before it pushes."""
+        """Whether a worker sums the gradients of its replicas before it pushes the sum."""
         return self.options.ps.local_aggregation and self.options.sync and self.replicas_per_worker > 1
 
     @property
@@ -187,7 +192,7 @@ class Plan:
 
     @property
     def sent_bytes_per_step(self) -> int | None:
-        """The sum over all variables, or None if one of them is unknown."""
+        """The sum over all variables, or None if the number for any variable is unknown."""
         known = [variable.sent_bytes_per_step for variable in self.variables]
         return None if None in known else sum(number for number in known if number is not None)
 
@@ -198,7 +203,7 @@ def save(plan: Plan, path: Path) -> None:
 
 
 def to_json(plan: Plan) -> str:
-    """Returns the plan as JSON for `of_json`, with the options among its own fields."""
+    """Returns the plan as JSON for `of_json`, with the options at the top level."""
     first = ("comm", "workers", "servers")
     flat = {**{name: getattr(plan, name) for name in first}, "average_sparse": plan.options.average_sparse}
     for name, value in dataclasses.asdict(plan).items():
@@ -207,7 +212,7 @@ def to_json(plan: Plan) -> str:
 
 
 def load(path: Path) -> Plan:
-    """Reads what `save` wrote."""
+    """Reads the plan that `save` wrote."""
     return of_json(path.read_text(encoding="utf-8"))
 
 

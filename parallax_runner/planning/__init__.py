@@ -1,1 +1,2 @@
-"""Turns `VariableInfo`s and a cluster into a `Plan` with a route and a reason for each variable. No TensorFlow here."""
+"""Converts `VariableInfo`s and a cluster to a `Plan` with a route and a reason for each variable. Without
+TensorFlow."""

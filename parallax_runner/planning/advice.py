@@ -1,5 +1,5 @@
-"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and how much faster a step would
-be."""
+"""The advice at the end of `action=plan`: the routes that `comm=auto` would choose, and the time that a step would
+save."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.choose import ALIKE, choose_routes
 from parallax_runner.planning.cost.model import CostModel
 
-MOST_NAMES = 3  # names of variables in a list
+MOST_NAMES = 3  # maximum number of variable names in a list
 
 
 def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto: CostModel) -> str | None:
-    """Returns one or two sentences. None for one worker, for `comm=auto`, and for steps that the cost model does not
-    cover.
+    """Returns advice in one or two sentences.
 
-    `model` is for the plan's own `comm`, and `auto` for `comm=auto` on the same cluster.
+    Returns None for one worker, for `comm=auto`, and for steps that the cost model does not cover.
+
+    `model` is the cost model for the plan's own `comm`, and `auto` is the cost model for `comm=auto` on the same
+    cluster.
     """
     if plan.comm == "auto" or plan.workers < 2 or not plan.options.waits_for_all or plan.replicas_per_worker > 1:
         return None
@@ -30,7 +32,7 @@ def advice(plan: Plan, variables: Sequence[VariableInfo], model: CostModel, auto
     told = _saved(variables, model, own, auto, choice)
     if told is None:
         return f"{chosen}; the saving is unknown, because no run has measured which rows steps touch"
-    # comm=auto measures before it chooses.
+    # comm=auto measures steps before it chooses routes.
     bounds = "" if plan.rows_measured else ". This is from shapes alone: comm.measure_rows=true measures steps first"
     return f"{chosen}: {told}{bounds}"
 
@@ -42,7 +44,7 @@ def _saved(
     auto: CostModel,
     choice: Mapping[str, str],
 ) -> str | None:
-    """Compares the time of a step, or of its exchanges and updates if computing was not measured."""
+    """Compares the step times. If computation was not measured, compares only the times of exchanges and updates."""
     now, then = model.step_secs(variables, own), auto.step_secs(variables, choice)
     what = "a step takes"
     if now is None or then is None:

@@ -1,4 +1,4 @@
-"""`comm=auto`: the cheapest route for each variable."""
+"""Chooses the cheapest route for each variable (`comm=auto`)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import all_routes, route_named
 
-# Dtypes that servers can sum: TensorFlow's accumulators have kernels for these, except that bfloat16 is summed as
-# float32.
+# Dtypes that servers can sum. TensorFlow's accumulators have kernels for these dtypes, except for bfloat16, which is
+# summed as float32.
 ADDED_UP = frozenset(["bfloat16", "float16", "float32", "float64"])
-# Dtypes for which Horovod 0.28 has kernels (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent as other dtypes
+# Dtypes for which Horovod 0.28 has kernels (horovod/tensorflow/mpi_ops.cc), and bfloat16, which is sent in other dtypes
 # (rewrite/exchange/collectives.py, rewrite/exchange/sum_dtype.py).
 CARRIED = frozenset(["bool", "int8", "uint8", "int16", "uint16", "int32", "int64"]) | ADDED_UP
 # Above this fraction of touched rows, row exchange saves almost nothing over a ring allreduce.
 NEARLY_ALL = 0.9
-# Plans whose steps differ by less than this fraction count as equal: the model's errors are larger
+# Plans whose step times differ by less than this fraction count as equal, because the model's errors are larger
 # (docs/benchmarks.md).
 ALIKE = 0.1
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The route of each variable and the reason for it. `notes` give the total costs of the alternatives."""
+    """The route of each variable and the reason for that route. `notes` give the total costs of the alternatives."""
 
     routes: Mapping[str, str]
     reasons: Mapping[str, str]
@@ -37,10 +37,10 @@ class Choice:
 def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice:
     """Chooses a route for each variable.
 
-    Within each family of routes, each variable gets its cheapest route; then the family with the smallest total wins.
-    Finally, variables with nearly all rows touched are made dense if that does not slow the step.
+    Within each family of routes, each variable gets its cheapest route. The family with the smallest total is then
+    chosen. Finally, variables with nearly all rows touched are made dense if that does not make the step slower.
 
-    A variable with an unknown number of touched rows takes a route to the owners of its rows.
+    A variable with an unknown number of touched rows gets a route that sends rows to their owners.
     """
     found = [routes for family in families() if (routes := _routes(variables, model, family)) is not None]
     can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
@@ -61,16 +61,16 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
 
 
 def _named(routes: Mapping[str, str]) -> str:
-    """Returns the names of the routes in use; a family's cheapest plan may not use all of the family's routes."""
+    """Returns the names of the routes in use. A family's cheapest plan does not always use all routes of the family."""
     taken = [route.name for route in all_routes() if route.name in routes.values() and route is not LOCAL]
     return " and ".join(taken) or "no exchange"
 
 
 def families() -> Iterator[tuple[str, ...]]:
-    """Yields the sets of routes that a plan may use.
+    """Yields the sets of routes that a plan can use.
 
-    They are compared as a whole because a route has a cost that is paid once for all its variables. In a plan, rows
-    have at most one kind of owner.
+    The sets are compared as wholes, because some costs of a route are paid once for all variables on the route. In a
+    plan, rows have at most one kind of owner.
     """
     travelling = [route for route in all_routes() if route is not LOCAL]
     others = [route.name for route in travelling if not route.has_owners]
@@ -81,13 +81,15 @@ def families() -> Iterator[tuple[str, ...]]:
 
 
 def possible_routes(variable: VariableInfo, servers: int) -> tuple[str, ...]:
-    """Returns the routes that the variable may take, in the order of all routes."""
+    """Returns the routes that the variable can take, in the order of all routes."""
     return tuple(route.name for route in all_routes() if route.takes(variable, servers=servers))
 
 
 def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> VariableInfo | None:
-    """Returns the first variable that a collective of these routes must send, at least its initial value, but
-    cannot."""
+    """Returns the first variable that a collective would have to send but cannot send, or None if there is none.
+
+    If any of these routes uses collectives, at least the variable's initial value must be sent.
+    """
     if not any(route_named(route).is_collective for route in routes.values()):
         return None
     kept = (variable for variable in variables if not route_named(routes[variable.name]).on_servers)
@@ -95,17 +97,20 @@ def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) ->
 
 
 def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[str, ...]) -> dict[str, str] | None:
-    """Returns the cheapest routes of a family. None if a variable cannot take any of them, or if its costs are unknown
-    and the family lacks the required route to owners."""
+    """Returns the cheapest routes within a family.
+
+    Returns None if a variable cannot take any route in the family. Also returns None if the costs of a variable are
+    unknown and the family lacks the required route to owners.
+    """
     chosen: dict[str, str] = {}
     for variable in variables:
         possible = possible_routes(variable, model.cluster.servers)
         owners = [route for route in possible if route_named(route).has_owners]
-        if variable.server is not None:  # its device scope names a server
+        if variable.server is not None:  # the variable's device scope names a server
             possible = tuple(route for route in owners if route_named(route).on_servers) or possible
         routes = [route for route in possible if route in (*family, LOCAL.name)]
         costs = {route: cost.secs for route in routes if (cost := model.cost(variable, route)) is not None}
-        if not costs:  # the number of rows is unknown: send them to their owner
+        if not costs:  # the number of rows is unknown, so rows are sent to their owner
             routes = [route for route in routes if route in owners or not set(owners) & set(possible)]
         if not routes:
             return None
@@ -116,8 +121,10 @@ def _routes(variables: Sequence[VariableInfo], model: CostModel, family: tuple[s
 def _dense_where_alike(
     variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Returns the routes with allreduce for variables with nearly all rows touched, if exchanges and updates become
-    longer by at most a small part of a step."""
+    """Returns the routes, with allreduce for variables of which nearly all rows are touched.
+
+    A route is changed only if exchanges and updates become longer by at most a small fraction of a step.
+    """
     total_secs = _total(variables, model, routes)
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
     for variable in variables:

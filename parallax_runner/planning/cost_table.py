@@ -1,4 +1,4 @@
-"""Shows what each variable would cost by each route."""
+"""Shows the cost of each variable on each route."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from parallax_runner.planning.routes.registry import all_routes
 
 
 def cost_table(plan: Plan) -> Table:
-    """Returns a table with a row for each variable: milliseconds per step by route, with the chosen one marked. The
-    last row is the predicted step."""
+    """Returns a table with a row for each variable, and the predicted step in the last row.
+
+    The table shows milliseconds per step by route. The chosen route is marked.
+    """
     rows = f"measured {plan.rows_measured}" if plan.rows_measured else "at most, from shapes: no steps were measured"
     title = f"what each route would cost, ms per step (modelled; constants: {plan.constants}; rows touched: {rows})"
     table = Table(title=title, title_justify="left")
@@ -47,10 +49,10 @@ def _cell(variable: VariablePlan, route: str) -> str:
 
 
 def _why(variable: VariablePlan, plan: Plan) -> str:
-    """Returns the parts of the chosen route's cost and, if another route alone is cheaper, by what fraction of a step.
+    """Returns the parts of the chosen route's cost. If another route alone is cheaper, also returns the saved fraction
+    of a step.
 
-    The cheaper route may be rejected because of its one-time cost, because it saves too little, or because of
-    `comm`.
+    The cheaper route can be rejected because of its one-time cost, because it saves too little, or because of `comm`.
     """
     chosen = next((cost for cost in variable.costs if cost.route == variable.route), None)
     if chosen is None:

@@ -1,4 +1,4 @@
-"""Decides into how many pieces sparse variables are cut."""
+"""Decides the number of pieces into which sparse variables are cut."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from parallax_runner.errors import PlanError
 
 
 class Cut(StrEnum):
-    """The number of pieces of sparse variables: the same for each variable, or pieces of about the same bytes."""
+    """How sparse variables are cut: into the same number of pieces for each variable, or into pieces with about equal
+    bytes."""
 
     ALIKE = "alike"
     BY_BYTES = "by_bytes"
@@ -21,8 +22,8 @@ class Cut(StrEnum):
 def cut_variables(variables: Sequence[VariableInfo], partitions: int, cut: Cut) -> list[VariableInfo]:
     """Returns the variables with their numbers of pieces in `min_partitions`.
 
-    Each gets `partitions` pieces. With Cut.BY_BYTES, only the largest gets that many, and the others get fewer in
-    proportion to their bytes. No variable gets fewer pieces than a script wants.
+    Each variable gets `partitions` pieces. With Cut.BY_BYTES, only the largest variable gets that many pieces, and the
+    others get fewer pieces in proportion to their bytes. No variable gets fewer pieces than a script requests.
     """
     marked = _marked_to_cut(variables, partitions)
     if cut is Cut.ALIKE:
@@ -31,8 +32,10 @@ def cut_variables(variables: Sequence[VariableInfo], partitions: int, cut: Cut) 
 
 
 def pieces_of(variable: VariableInfo) -> int:
-    """Returns into how many pieces a variable is cut. Pieces made by the user's own partitioner count towards the
-    number."""
+    """Returns the number of pieces into which a variable is cut.
+
+    Pieces made by the user's own partitioner count towards the requested number.
+    """
     return math.ceil((variable.min_partitions or 1) / variable.pieces)
 
 
@@ -48,8 +51,11 @@ def refuse_more_pieces_than_rows(variables: Iterable[VariableInfo]) -> None:
 
 
 def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[VariableInfo]:
-    """Sets `min_partitions`. If a script has marked variables with a partitioner, only these are cut, into at least the
-    number that the script wants."""
+    """Sets `min_partitions`.
+
+    If a script has marked variables with a partitioner, only the marked variables are cut, into at least the number of
+    pieces that the script requests.
+    """
     if all(variable.min_partitions is None for variable in variables):
         return [dataclasses.replace(variable, min_partitions=partitions) for variable in variables]
     return [
@@ -61,10 +67,10 @@ def _marked_to_cut(variables: Sequence[VariableInfo], partitions: int) -> list[V
 
 
 def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]) -> list[VariableInfo]:
-    """Returns the variables with fewer pieces for smaller ones, so that all shards have about equal bytes.
+    """Gives smaller variables fewer pieces. All shards then have about equal bytes.
 
-    The largest of the most finely cut variables keeps its number. A variable never gets more pieces than it has rows,
-    or fewer than the minimum in `least`, which a script sets.
+    The largest of the most finely cut variables keeps its number of pieces. A variable never gets more pieces than it
+    has rows, or fewer pieces than the minimum in `least`, which a script sets.
     """
     sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
     finest = max((variable.min_partitions or 1 for variable in sparse), default=1)
@@ -83,5 +89,5 @@ def _share_of_pieces(variable: VariableInfo, finest: int, largest_bytes: int, le
 
 
 def _whole_bytes(variable: VariableInfo) -> int:
-    """Returns the bytes of all pieces that the user's partitioner made from the variable."""
+    """Returns the total size in bytes of all pieces that the user's partitioner made from the variable."""
     return variable.size_bytes * variable.pieces

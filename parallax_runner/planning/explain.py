@@ -1,4 +1,4 @@
-"""Adds to a plan what each route would cost, and what a step should take."""
+"""Adds to a plan the cost of each route and the predicted time of a step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NOT_MODELLED = (
 def explain(plan: Plan, variables: Sequence[VariableInfo], model: CostModel) -> Plan:
     """Returns the plan with costs, fractions of touched rows and a prediction.
 
-    Bytes follow measured rows if there are any. A plan that the model does not cover gets a note instead of costs and a
-    prediction.
+    Bytes are computed from measured rows, if rows were measured. If the model does not cover a plan, the plan gets a
+    note instead of costs and a prediction.
 
-    `model` is for the plan's cluster with all configured servers, even if the plan uses none.
+    `model` is the cost model for the plan's cluster with all configured servers, even if the plan uses no servers.
     """
     by_name = {variable.name: variable for variable in variables}
     plan = dataclasses.replace(

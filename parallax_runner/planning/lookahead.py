@@ -1,4 +1,4 @@
-"""Decides which variables' rows are requested one step before they are needed."""
+"""Decides for which variables rows are requested one step before they are needed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def is_ahead(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Returns whether a variable's rows are requested ahead: if that is enabled and its ids are known by then."""
+    """Returns whether a variable's rows are requested ahead. Rows are requested ahead if lookahead is enabled and the
+    ids are known one step ahead."""
     return _applies(route, request) and _hindrance(request) is None and variable.unknown_ahead is None
 
 
 def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
-    """Returns whether gradients of rows that the next step does not touch are exchanged during that step."""
+    """Returns whether gradients of rows that the next step does not touch are exchanged during the next step."""
     is_wanted = request.options.lookahead is Lookahead.ONE
     return is_wanted and is_ahead(variable, route, request) and variable.tied_rows is None
 
@@ -24,7 +25,7 @@ def is_behind(variable: VariableInfo, route: str, request: PlanRequest) -> bool:
 def lookahead_notes(
     variables: Sequence[VariableInfo], routes: Mapping[str, str], request: PlanRequest
 ) -> Iterator[str]:
-    """Yields notes on rows that are not requested ahead, and on gradients that all travel within their step."""
+    """Yields notes on rows that are not requested ahead, and on gradients that are all sent within their own step."""
     could = [variable for variable in variables if _applies(routes[variable.name], request)]
     if request.options.lookahead is Lookahead.ONE and not could:
         yield "comm.lookahead=1 changes nothing: no rows are spread over the ranks"
@@ -59,7 +60,7 @@ def _applies(route: str, request: PlanRequest) -> bool:
 
 
 def _hindrance(request: PlanRequest) -> str | None:
-    """Returns why no variable's rows are requested ahead, or None."""
+    """Returns the reason why no variable's rows are requested ahead, or None if there is no such reason."""
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.options.lookahead is Lookahead.AUTO and not request.spans_hosts:

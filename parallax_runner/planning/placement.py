@@ -1,4 +1,4 @@
-"""Splits rows into shards and spreads shards over servers by bytes held and by bytes served."""
+"""Splits rows into shards, and distributes shards over servers by bytes held and bytes served."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from parallax_runner.planning.cost.touched import Touched
 from parallax_runner.planning.cost.traffic import traffic
 from parallax_runner.planning.cut import pieces_of
 
-# A plan notes when a server holds more than this multiple of what balancing held bytes alone would give.
+# A plan has a note if a server holds more than this multiple of its load if only held bytes were balanced.
 MOST_HELD = 1.25
 HELD_BYTES_THAT_MATTER = 100_000_000
-# A dense variable is cut so that no shard serves more than this share of a server's average.
+# A dense variable is cut to make every shard serve at most this fraction of a server's average.
 LARGEST_SHARE = 0.5
-# A smaller piece costs more in messages than its server's time is worth.
+# For a smaller piece, the additional messages cost more than the saved server time.
 SMALLEST_PIECE_BYTES = 128_000
-# The fractions of all held bytes, and of all bytes served in a step.
+# The fractions of all bytes held, and of all bytes served in a step.
 Load = tuple[float, float]
 
 
@@ -31,8 +31,8 @@ def place(
 ) -> dict[str, tuple[Shard, ...]]:
     """Returns the shards of each variable on the servers.
 
-    `planning/cut.py` decides the number of pieces; a row is the smallest. Servers are balanced by bytes held and bytes
-    served.
+    `planning/cut.py` decides the number of pieces, and the smallest possible piece is a row. Servers are balanced by
+    bytes held and bytes served.
     """
     ps = ps or PsOptions()
     pieces = _pieces(variables, servers, measured, ps)
@@ -51,7 +51,7 @@ def place(
 
 
 def held_unevenly(variables: Sequence[VariableInfo], shards: Mapping[str, Sequence[Shard]], servers: int) -> str | None:
-    """Returns a note if a server holds much more than it would if only held bytes were balanced."""
+    """Returns a note if a server holds much more than it would hold if only held bytes were balanced."""
     pieces = [(variable, shard) for variable in variables for shard in shards[variable.name]]
     sizes = [_held_bytes(variable, shard) for variable, shard in pieces]
     named = [_named_server(variable, servers) for variable, _ in pieces]
@@ -80,8 +80,8 @@ def _held_bytes(variable: VariableInfo, shard: Shard) -> int:
 def rows_matter(plan: Plan) -> bool:
     """Returns whether the measured use of rows could improve the balance of servers.
 
-    That needs several variables on servers, and a sparse variable that is unevenly distributed or a dense one that
-    could have its own server.
+    A better balance requires several variables on servers. It also requires a sparse variable that is unevenly
+    distributed, or a dense variable that could have a server of its own.
     """
     served = [variable for variable in plan.variables if variable.shards]
     counts = [Counter(shard.server for shard in one.shards) for one in served if one.gradient == GradientKind.SPARSE]
@@ -93,10 +93,10 @@ def rows_matter(plan: Plan) -> bool:
 def served_bytes(
     variable: VariableInfo, shards: Sequence[Shard], measured: Measured | None, ps: PsOptions
 ) -> list[float]:
-    """Returns the bytes that each shard receives and sends for one rank in a step.
+    """Returns the bytes that each shard receives from and sends to one rank in a step.
 
-    Measured hot rows count as often as each is touched, and the other rows count equally. Without measurement, shards
-    have equal parts of the upper bound. A dense variable is moved as a whole.
+    Each measured hot row counts as often as it is touched, and the other rows count equally. Without measurement, the
+    upper bound is shared equally. A dense variable is sent as a whole.
     """
     found = None if measured is None else measured.of(variable.name)
     rows = [shard.rows for shard in shards]
@@ -114,7 +114,7 @@ def served_bytes(
 
 
 def _touched(shards: Sequence[Shard], found: RowStatistics) -> list[float]:
-    """Returns how many rows of each shard a rank touches in a step, using the counts of the hottest rows."""
+    """Returns the number of rows in each shard that a rank touches in a step. Uses the counts of the hottest rows."""
     step = shards[0].step
     hot_rows, hot_touched = [0] * step, [0.0] * step
     for row, count in found.hot:
@@ -129,8 +129,8 @@ def _pieces(
 ) -> dict[str, int]:
     """Returns the number of shards of each variable.
 
-    A dense variable is cut only if its server would be busier than others: no shard serves more than LARGEST_SHARE of
-    what each server serves on average, unless it would be smaller than SMALLEST_PIECE_BYTES.
+    A dense variable is cut only if its server would be busier than the other servers. No shard serves more than
+    LARGEST_SHARE of each server's average, unless the shard would be smaller than SMALLEST_PIECE_BYTES.
     """
     found = {one.name: pieces_of(one) if one.gradient is GradientKind.SPARSE else 1 for one in variables}
     served = {one.name: sum(served_bytes(one, _shards(one, found[one.name]), measured, ps)) for one in variables}
@@ -151,12 +151,12 @@ def _shards(variable: VariableInfo, pieces: int) -> list[Shard]:
 
 
 def _named_server(variable: VariableInfo, servers: int) -> int | None:
-    """Returns the server of the variable's device scope. Another check reports servers that do not exist."""
+    """Returns the server in the variable's device scope. Another check reports servers that do not exist."""
     return variable.server if variable.server is not None and variable.server < servers else None
 
 
 def split_rows(rows: int, partitions: int) -> list[int]:
-    """Returns the number of rows of each of `partitions` shards: row i is in shard i mod partitions."""
+    """Returns the number of rows in each of `partitions` shards. Row i is in shard i mod partitions."""
     return [len(range(shard, rows, partitions)) for shard in range(partitions)]
 
 
@@ -168,12 +168,13 @@ def balance(
 ) -> list[int]:
     """Returns the server of each item.
 
-    An item with a server in `named` gets that one. The others, largest first, each go to the least loaded server
-    (Graham 1969, LPT rule).
+    An item with a server in `named` gets that server. The other items, largest first, are each assigned to the least
+    loaded server (Graham 1969, LPT rule).
 
     A server's load is the larger of two fractions: of all bytes held, and of all bytes served in a step. No server
     holds or serves more than twice the mean plus the largest item. Items are ordered once by bytes served and once by
-    the larger fraction, and the better result is used. Of equal results, the one that serves more evenly wins.
+    the larger fraction, and the better result is used. If both results are equal, the result that distributes served
+    bytes more evenly is used.
     """
     wanted = list(named) or [None] * len(held_bytes)
     items = list(zip(_shares(held_bytes), _shares(served_bytes), strict=True))
@@ -188,8 +189,10 @@ def balance(
 def _assign(
     items: Sequence[Load], servers: int, wanted: Sequence[int | None], order: Sequence[int]
 ) -> tuple[list[int], list[Load]]:
-    """Returns the server of each item and the loads of the servers. Items without a wanted server are assigned in
-    `order`."""
+    """Returns the server of each item and the loads of the servers.
+
+    Items without a wanted server are assigned in `order`.
+    """
     loads = [(0.0, 0.0)] * servers
     chosen = [server or 0 for server in wanted]
     for item, server in enumerate(wanted):
@@ -203,7 +206,7 @@ def _assign(
 
 
 def _worst(loads: Sequence[Load]) -> Load:
-    """Returns the largest fraction of either kind, and the largest served fraction."""
+    """Returns the largest of all fractions, and the largest fraction of bytes served."""
     return max(map(max, loads), default=0.0), max((served for _, served in loads), default=0.0)
 
 

@@ -14,15 +14,15 @@ from parallax_runner.planning.presets import Preset
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A graph's variables and fingerprint, and the cluster that trains them under `comm`.
+    """A graph's variables and fingerprint, and the cluster that trains the graph under `comm`.
 
     Attributes:
-        partitions: the number of shards of a sparse variable. With Cut.BY_BYTES it is that of the largest one, and the
-            others get fewer, so that all shards have about equal bytes.
+        partitions: the number of shards of a sparse variable. With Cut.BY_BYTES, this is the number for the largest
+            variable. The others get fewer shards, which gives all shards about equal bytes.
         measured: the touched rows by which servers are balanced. If it is None, upper bounds are used.
-        preset: the routes of `comm` if it is not one of this project's own choices.
-        choice: the routes of each variable, instead of a preset.
-        spans_hosts: whether workers may be on several hosts.
+        preset: the routes of `comm` if `comm` is not one of this project's own choices.
+        choice: the routes of each variable, used instead of a preset.
+        spans_hosts: whether workers can be on several hosts.
         by_gloo: whether ranks exchange gradients by Gloo instead of MPI.
     """
 

@@ -10,8 +10,10 @@ from parallax_runner.planning.routes.registry import route_named
 
 
 def plan_table(plan: Plan) -> Table:
-    """Returns a table with a row for each variable. Bytes per step are what the cluster sends for it, divided by the
-    ranks."""
+    """Returns a table with a row for each variable.
+
+    The bytes per step are sent by the whole cluster for the variable, and are divided by the number of ranks.
+    """
     servers = f", {plan.servers} server(s)" if plan.servers else ""
     table = Table(title=f"plan: comm={plan.comm}, {plan.workers} worker(s){servers}", title_justify="left")
     for column in (
@@ -56,8 +58,10 @@ def placed_on(variable: VariablePlan, workers: int) -> str:
 
 
 def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:
-    """Returns the predicted bytes, with «≤» if they depend on the number of distinct ids, or «≈» if that was
-    measured."""
+    """Returns the predicted bytes.
+
+    The number is marked «≤» if it depends on the number of distinct ids, or «≈» if the number of ids was measured.
+    """
     if variable.sent_bytes_per_step is None:
         return "unknown"
     bound = ("≈ " if rows_measured else "≤ ") if variable.gradient == "sparse" and variable.sent_bytes_per_step else ""

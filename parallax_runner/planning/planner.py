@@ -1,4 +1,4 @@
-"""Makes a plan: the route of each variable (by the preset of `comm` or by choice), shards, and notes."""
+"""Creates a plan: the route of each variable (from the preset of `comm` or from a choice), shards, and notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parallax_runner.planning.routes.allreduce import ROUTE as ALLREDUCE
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 from parallax_runner.planning.routes.registry import route_named
 
-# Relative to the throughput of two processes that exchange nothing; docs/clusters.md.
+# The fractions are relative to the throughput of two processes that exchange nothing (docs/clusters.md).
 SLOWER_BY_GLOO = (
     "cluster=manual: ranks exchange gradients by Horovod's Gloo, which is slower than MPI: two ranks on one machine "
     "reached 0.74 of two independent processes by Gloo, and 0.89 by MPI"
@@ -28,7 +28,7 @@ SLOWER_BY_GLOO = (
 
 
 def make_plan(request: PlanRequest) -> Plan:
-    """Makes the requested plan.
+    """Creates the requested plan.
 
     Raises PlanError if a variable would have more shards than rows (never with Cut.BY_BYTES), or if a route is unknown.
     """
@@ -83,7 +83,7 @@ def make_plan(request: PlanRequest) -> Plan:
 
 
 def _by_preset(preset: Preset, variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
-    """Returns the routes of a preset, and their reasons."""
+    """Returns the routes that a preset gives to the variables, and the reasons for these routes."""
     routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
     reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
     return Choice(routes, reasons)
@@ -151,10 +151,10 @@ def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[
 
 
 def _route(variable: VariableInfo, comm: str, preset: Preset, servers: int) -> str:
-    """Returns the preset's route, or a replacement.
+    """Returns the preset's route for a variable, or a replacement.
 
-    If the preset has servers, a variable whose device scope names a server goes there. If the preset has collectives, a
-    variable that cannot be moved stays with the ranks.
+    If the preset has servers, a variable whose device scope names a server is placed on servers. If the preset has
+    collectives, a variable that cannot be moved stays with the ranks.
     """
     wanted = preset.of(variable.gradient)
     if wanted is None or wanted == LOCAL.name:
@@ -203,7 +203,7 @@ def _notes(
 
 
 def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: Sequence[VariableInfo]) -> Iterator[str]:
-    """Yields notes on slow exchanges by Gloo, and on each option that changes nothing in this plan."""
+    """Yields notes on slow exchanges through Gloo, and on each option that has no effect in this plan."""
     options = request.options
     if request.by_gloo and request.workers > 1 and any(route_named(route).is_collective for route in routes.values()):
         yield SLOWER_BY_GLOO
@@ -217,7 +217,7 @@ def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: S
 
 
 def _is_mixed(preset: Preset | None) -> bool:
-    """Returns whether a preset uses collectives for dense gradients, and owners of rows for sparse ones."""
+    """Returns whether a preset uses collectives for dense gradients, and owners of rows for sparse gradients."""
     return preset is not None and route_named(preset.dense).is_collective and route_named(preset.sparse).has_owners
 
 

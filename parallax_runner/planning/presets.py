@@ -1,4 +1,5 @@
-"""The routes of a choice of `comm` for dense and for sparse gradients, from `comm.routes` in its file."""
+"""The routes that a choice of `comm` gives to dense and to sparse gradients. A choice's file contains these routes in
+`comm.routes`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from parallax_runner.config.location import conf_dir
 from parallax_runner.config.schema import CommConfig
 from parallax_runner.errors import PlanError
 
-# The choices that come with this project.
+# The choices of `comm` that come with this project.
 CHOICES = ("local", "mpi", "ps", "hybrid", "sharded", "auto")
 
 
@@ -36,7 +37,8 @@ def preset_of(comm: CommConfig) -> Preset | None:
 
 @functools.cache
 def preset_named(comm: str) -> Preset:
-    """Returns the preset of one of this project's own choices. Raises PlanError if it has none, such as comm=auto."""
+    """Returns the preset of one of this project's own choices. Raises PlanError if a choice has no preset, such as
+    comm=auto."""
     path = conf_dir() / "comm" / f"{comm}.yaml"
     routes: Mapping[str, str] | None = None
     if path.is_file():

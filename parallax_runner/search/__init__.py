@@ -1,1 +1,1 @@
-"""Searches for the number of pieces with the shortest step. It works on measured times and launches nothing itself."""
+"""Searches for the number of pieces with the shortest step. Uses measured times, and launches nothing itself."""

@@ -1,4 +1,4 @@
-"""Chooses the number of pieces to try next: the one with the largest expected improvement."""
+"""Chooses the number of pieces to try next: the number with the largest expected improvement."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from parallax_runner.search.fit import estimate, fit
 from parallax_runner.search.trial import Trial
 
 MOST_TRIALS = 8
-# Expected improvements below this multiple of the best time's standard error are noise: an equally fast number with the
-# same error promises 0.4 standard errors by chance (the mean of the positive part of a normal distribution).
+# Expected improvements below this multiple of the best time's standard error are noise. An equally fast number with the
+# same error has, by chance, an expected improvement of 0.4 standard errors (the mean of the positive part of a normal
+# distribution).
 NOISE = 0.4
-# The next number may leave the tried range by at most this factor: the curve is a guess there, and slow steps are
-# costly.
+# The next number can be outside the tried range by at most this factor, because the curve is a guess there and slow
+# steps are costly.
 REACH = 4
 
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers of pieces that may be tried: `least` to `most`, beginning with `start`."""
+    """The numbers of pieces that can be tried: from `least` to `most`, beginning with `start`."""
 
     start: int
     least: int
@@ -39,12 +40,13 @@ class Range:
 
 
 def next_partitions(trials: Sequence[Trial], allowed: Range) -> int | None:
-    """Returns the next number to try, or None if no number promises more than the noise of the best time.
+    """Returns the next number to try, or None if no expected improvement exceeds the noise of the best time.
 
-    A number promises its expected improvement (Jones and others 1998): the mean, over all curves that are possible
-    given the trials, of how much faster it is than the best so far, counted as 0 if it is slower. It is high where the
-    curve is low or uncertain. At least one number on each side of the start is tried, whatever the curve says: with
-    less than one piece per server, fewer connections are in use, and the curve does not model that.
+    The expected improvement of a number (Jones and others 1998) is a mean over all curves that are possible given the
+    trials. Each curve contributes the time by which the number is faster than the best number so far, or 0 if the
+    number is slower. The expected improvement is high where the curve is low or uncertain. At least one number on each
+    side of the start is tried, regardless of the curve. The reason is that, with less than one piece per server, fewer
+    connections are in use, and the curve does not model that.
     """
     if not trials:
         return allowed.start

@@ -8,15 +8,15 @@ from parallax_runner.errors import PlanError
 from parallax_runner.plan.plan import Plan, Route, VariablePlan
 from parallax_runner.search.candidates import Range
 
-# The default bound. Pieces are processed in parallel, and few servers have more cores.
+# The default upper bound. Pieces are processed in parallel, and few servers have more cores than this.
 PIECES_PER_SERVER = 64
 
 
 def may_change(config: RunConfig, plan: Plan) -> bool:
-    """Returns whether a run's number of pieces may change while its processes run.
+    """Returns whether the number of pieces can change while a run's processes are running.
 
-    That needs steps that wait for all ranks, so that no rank uses a variable between two steps, and our own training
-    loop rather than a script's.
+    The change requires steps that wait for all ranks, because then no rank uses a variable between two steps. The
+    change also requires our own training loop rather than a script's loop.
     """
     return (
         config.partition.name == "search"
@@ -28,13 +28,14 @@ def may_change(config: RunConfig, plan: Plan) -> bool:
 
 
 def range_of(plan: Plan, *, least: int, most: int | None) -> Range | None:
-    """Returns the numbers between `least` and `most` for the sparse variables that a plan has on servers, or None
-    without such variables. The range starts with one piece per server, the smallest number that uses all servers (as in
-    the original, with one server per host).
+    """Returns the numbers of pieces between `least` and `most` for a plan's sparse variables on servers.
 
-    The number is that of the largest variable; smaller ones get fewer pieces. `plan` is made for one piece. If it has
-    more pieces, a script's own partitioner wants them, and smaller numbers are not tried. Raises PlanError if the
-    largest variable has fewer than `least` rows, or if the script wants more than `most` pieces.
+    Returns None if there are no such variables. The range starts with one piece per server, which is the smallest
+    number that uses all servers (as in the original Parallax, with one server per host).
+
+    The numbers apply to the largest variable, and smaller variables get fewer pieces. `plan` is made for one piece. If
+    the plan has more pieces, a script's own partitioner requested them, and smaller numbers are not tried. Raises
+    PlanError if the largest variable has fewer than `least` rows, or if the script requests more than `most` pieces.
     """
     cut = _cut(plan)
     if not cut:

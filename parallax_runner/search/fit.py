@@ -1,4 +1,4 @@
-"""Fits a curve to measured times, estimates its uncertainty, and chooses one of the numbers that were tried."""
+"""Fits a curve to measured times, estimates the curve's uncertainty, and chooses one of the numbers that were tried."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy.optimize import nnls
 
 from parallax_runner.search.trial import Choice, Curve, Trial
 
-# The curve has this number of unknowns.
+# The number of unknowns in the curve.
 LEAST_POINTS = 3
-# Real times deviate from any curve of this form by this fraction of a step's time. The deviation is similar for numbers
-# of pieces that are less than this many doublings apart. For example, fewer connections are in use below one piece per
-# server.
+# Real times deviate from any curve of this form by this fraction of a step's time. The deviations of two numbers of
+# pieces are similar if the numbers are less than this many doublings apart. One reason for deviations is that fewer
+# connections are used if there is less than one piece per server.
 MISFIT_SHARE, MISFIT_DOUBLINGS = 0.08, 1.0
 DRAWS = 300
 SEED = 1
@@ -23,29 +23,30 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Fit:
-    """What trials tell about a step's time: the likeliest curve and, by `secs`, its uncertainty."""
+    """The information that trials give about a step's time: the likeliest curve and, through `secs`, its
+    uncertainty."""
 
     curve: Curve
     trials: tuple[Trial, ...]
     scale: float
 
     def secs(self, partitions: float) -> np.ndarray:
-        """Returns a step's time with this number of pieces, as [DRAWS] draws from its posterior.
+        """Returns the step time with this number of pieces, as [DRAWS] draws from its posterior.
 
         Each draw is a least-squares solution for measurements and a prior that are shifted at random by their errors.
-        This is an exact draw from the posterior if no bound is active (Papandreou and Yuille 2010); otherwise its
-        coefficients are still not negative.
+        If no bound is active, this is an exact draw from the posterior (Papandreou and Yuille 2010). Otherwise, the
+        coefficients of the draw are still not negative.
         """
         return _draws(self.trials, partitions, self.scale)
 
 
 @functools.lru_cache(maxsize=64)
 def fit(trials: tuple[Trial, ...]) -> Fit:
-    """Fits non-negative thetas by least squares, with each trial weighted by its error and the misfit.
+    """Fits non-negative thetas by least squares. Each trial is weighted by its error and the misfit.
 
-    The prior lets each term be all of a step's time, so that even one trial has a fit. If trials are further from any
-    curve than their errors and the misfit allow, a trial was disturbed or the curve has another form. All errors then
-    grow by that factor (Birge 1932).
+    The prior allows each term to be all of a step's time, and therefore even one trial has a fit. If trials are further
+    from any curve than their errors and the misfit allow, either a trial was disturbed or the curve has another form.
+    All errors are then multiplied by the ratio between the actual and the allowed deviation (Birge 1932).
     """
     rows, secs, covariance = _measured(trials)
     root = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -58,12 +59,12 @@ def fit(trials: tuple[Trial, ...]) -> Fit:
 
 
 def curve_of(trials: Sequence[Trial]) -> Curve | None:
-    """Returns the likeliest curve, or None for fewer than three points."""
+    """Returns the likeliest curve, or None if fewer than three numbers were tried."""
     return fit(tuple(trials)).curve if len({trial.partitions for trial in trials}) >= LEAST_POINTS else None
 
 
 def estimate(trial: Trial, found: Fit) -> tuple[float, float]:
-    """Returns the time and standard error of a tried number, from its trial, its neighbours and the curve."""
+    """Returns the time and standard error for a tried number, from its trial, its neighbours and the curve."""
     draws = found.secs(trial.partitions)
     return float(draws.mean()), float(draws.std())
 
@@ -76,7 +77,7 @@ def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.nda
     at = np.array([*(trial.partitions for trial in trials), partitions])
     misfits = scale**2 * _misfit(at, typical_secs)
     noise = np.random.default_rng(SEED).normal(size=(DRAWS, 2 * number + 4))
-    # In the Cholesky factor the trials come first, so their misfits do not depend on the requested number.
+    # The trials come first in the Cholesky factor, and therefore their misfits do not depend on the requested number.
     drawn = noise[:, : number + 1] @ np.linalg.cholesky(misfits + 1e-12 * misfits[0, 0] * np.eye(number + 1)).T
     errors = scale * np.array([trial.error_secs for trial in trials]) * noise[:, number + 1 : 2 * number + 1]
     moved = secs - drawn[:, :number] - errors
@@ -93,8 +94,10 @@ def _draws(trials: tuple[Trial, ...], partitions: float, scale: float) -> np.nda
 
 
 def _measured(trials: Sequence[Trial]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the terms [trials, 3], the seconds [trials], and the covariance [trials, trials] of deviations from the
-    curve."""
+    """Returns three arrays: the terms [trials, 3], the seconds [trials], and the covariance [trials, trials].
+
+    The covariance is for the deviations from the curve.
+    """
     rows = np.array([_terms(trial.partitions) for trial in trials])
     secs = np.array([trial.secs for trial in trials])
     errors = np.array([trial.error_secs for trial in trials])
@@ -123,10 +126,11 @@ def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def choose(trials: Sequence[Trial]) -> Choice:
-    """Chooses the tried number with the least time by its trial and the curve, or the smaller one of equals.
+    """Chooses the tried number with the shortest time according to its trial and the curve, or the smallest of equal
+    numbers.
 
-    It never chooses a number between: the search continues while another promises more than noise, and a measured
-    number is no guess.
+    A number that was not tried is never chosen. The search continues while another number's expected improvement
+    exceeds the noise, and a measured number is not a guess.
     """
     found = fit(tuple(trials))
     (secs, error_secs), partitions = min((estimate(trial, found), trial.partitions) for trial in trials)

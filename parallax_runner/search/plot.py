@@ -10,13 +10,13 @@ from parallax_runner.search.trial import Choice, Trial
 FILE_NAME = "partition_search.png"
 SIZE_INCHES = (7.0, 4.0)
 CURVE_POINTS = 201
-BAND_EVERY = 8  # one point of the band per this many points of the curve
-LIKELY_PERCENT = (5, 95)  # percentiles of the possible times, the limits of the band
+BAND_EVERY = 8  # points of the curve per point of the band
+LIKELY_PERCENT = (5, 95)  # the band's limits, as percentiles of the possible times
 
 
 def draw(trials: Sequence[Trial], choice: Choice | None, path: Path) -> None:
-    """Writes an image. `choice` is None if the search did not finish."""
-    # Not pyplot, which would look for a display. Imported here because the import is slow.
+    """Writes the plot as an image. `choice` is None if the search did not finish."""
+    # pyplot is not used, because it would look for a display. The imports are here because they are slow.
     import numpy as np
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""The file of a search: what it was made for, what it measured and, at the end, what it chose."""
+"""The file of a search: the settings for which it was made, its measurements and, at the end, its choice."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ FILE_NAME = "choice.json"
 
 @dataclass(frozen=True)
 class Record:
-    """The state of a search. `choice` is None until it is finished."""
+    """The state of a search. `choice` is None until the search is finished."""
 
     trials: tuple[Trial, ...] = ()
     choice: Choice | None = None
 
 
 def in_run(run_dir: Path) -> Path:
-    """Returns the path of a run's own search."""
+    """Returns the path of the search that belongs to a run."""
     return run_dir / FOLDER / FILE_NAME
 
 
 def in_cache(cache: Path, made_for: Mapping[str, Any]) -> Path:
-    """Returns the path under which all runs share a search for the same settings."""
+    """Returns the path at which all runs with the same settings share a search."""
     key = hashlib.sha256(json.dumps([FORMAT, made_for], sort_keys=True).encode()).hexdigest()[:32]
     return cache / "partitions" / f"{key}.json"
 
 
 def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, Any], path: Path) -> None:
-    """Writes the file. `made_for` has JSON values."""
+    """Writes the file. `made_for` contains JSON values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     chosen = None if choice is None else {key: value for key, value in dataclasses.asdict(choice).items()}
     if chosen is not None:
@@ -49,7 +49,8 @@ def save(trials: Sequence[Trial], choice: Choice | None, made_for: Mapping[str, 
 
 
 def load(made_for: Mapping[str, Any], path: Path) -> Record:
-    """Loads an earlier search; an empty record if there is none, or if it is for another graph or cluster."""
+    """Loads an earlier search. Returns an empty record if there is no earlier search, or if the earlier search is for
+    another graph or cluster."""
     try:
         fields = json.loads(read_regular(path))
         if fields["made_for"] != made_for:
@@ -60,5 +61,5 @@ def load(made_for: Mapping[str, Any], path: Path) -> Record:
             return Record(trials)
         curve = None if chosen["curve"] is None else Curve(**chosen["curve"])
         return Record(trials, Choice(**chosen | {"trials": trials, "curve": curve}))
-    except (OSError, ValueError, KeyError, TypeError):  # no file, or not one of this version
+    except (OSError, ValueError, KeyError, TypeError):  # no file, or a file from another version
         return Record()

@@ -8,35 +8,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-# Steps that each trial discards: the first steps of a session include its set-up.
+# The number of steps that each trial discards, because the first steps of a session include its set-up.
 WARM_UP_STEPS = 5
-# Minimum measured steps after warm-up; one sample gives no error estimate.
+# The minimum number of measured steps after warm-up. One sample gives no error estimate.
 LEAST_STEPS = 2
-# Two trials of one number may differ by this fraction of a step's time even if their own steps agree, because load and
-# data differ.
+# Two trials with the same number of pieces can differ by this fraction of a step's time even if the steps within each
+# trial agree, because load and data differ.
 DRIFT_SHARE = 0.01
-# For a normal distribution: the ratio of standard deviation to median deviation, and of the error of a median to that
-# of a mean.
+# For a normal distribution: the ratio between the standard deviation and the median deviation, and the ratio between
+# the error of a median and the error of a mean.
 DEVIATIONS, MEDIAN_TO_MEAN = 1.4826, 1.2533
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A few steps with sparse variables in `partitions` pieces. `step_secs` are the seconds of each measured step."""
+    """A few steps with sparse variables in `partitions` pieces. `step_secs` contains the seconds of each measured
+    step."""
 
     partitions: int
     step_secs: tuple[float, ...]
 
     @classmethod
     def of(cls, partitions: int, by_rank: Mapping[int, Sequence[float]]) -> Self:
-        """Makes a trial from the seconds of all steps on each rank. The first steps are dropped. A step takes the time
-        of its slowest rank, because steps are synchronous."""
+        """Creates a trial from the seconds of all steps on each rank.
+
+        The first steps are dropped. A step takes as long as its slowest rank, because steps are synchronous.
+        """
         steps = [max(secs) for secs in zip(*by_rank.values(), strict=False)]
         return cls(partitions, tuple(steps[min(WARM_UP_STEPS, len(steps) - 1) :]))
 
     @property
     def secs(self) -> float:
-        """The step's time: the median, which a pause of the machine in one step does not change."""
+        """The time of a step: the median, which does not change if the machine pauses during one step."""
         return statistics.median(self.step_secs)
 
     @property
@@ -49,23 +52,28 @@ class Trial:
 
 @dataclass(frozen=True)
 class Curve:
-    """t(P) = theta0 + theta1 / P + theta2 · P, in seconds (Parallax, EuroSys 2019, section 3.2). The terms are the
-    constant part, the work that pieces share in parallel, and the overhead of each piece."""
+    """t(P) = theta0 + theta1 / P + theta2 · P, in seconds (Parallax, EuroSys 2019, section 3.2).
+
+    The terms are the constant part, the work that pieces share in parallel, and the overhead of each piece.
+    """
 
     theta0: float
     theta1: float
     theta2: float
 
     def secs(self, partitions: float) -> float:
-        """Returns the step's time with this number of pieces."""
+        """Returns the time of a step with this number of pieces."""
         return self.theta0 + self.theta1 / partitions + self.theta2 * partitions
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The number of pieces to train with. `trials` are in the order of measurement, and `curve` is None if they are too
-    few. `secs` is the expected time of a step with this number, by its trial and the curve, and `error_secs` its
-    standard error."""
+    """The number of pieces with which to train.
+
+    `trials` are in the order of measurement, and `curve` is None if there are too few trials. `secs` is the expected
+    time of a step with this number, according to its trial and the curve. `error_secs` is the standard error of that
+    time.
+    """
 
     partitions: int
     trials: tuple[Trial, ...]

@@ -1,1 +1,1 @@
-"""Predicts steps of hypothetical clusters from one measurement and the cost model. Starts no processes."""
+"""Predicts the steps of hypothetical clusters from one measurement and the cost model. Starts no processes."""

@@ -1,4 +1,4 @@
-"""Shows a simulation as a table, as Markdown, and as a plot."""
+"""Shows a simulation as a table, as Markdown and as a plot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = (
 
 
 def rows(simulation: Simulation) -> list[tuple[str, ...]]:
-    """Returns, for some numbers of workers, a row for each way to communicate."""
+    """Returns a row for each way to communicate, for selected numbers of workers."""
     most = max(point.workers for point in simulation.points)
     shown = [
         point
@@ -51,7 +51,7 @@ def table(simulation: Simulation) -> Table:
 
 
 def markdown(simulation: Simulation) -> str:
-    """Returns the same table in Markdown, followed by the assumptions."""
+    """Returns the same table as Markdown, followed by the assumptions."""
     lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
     lines += [f"| {' | '.join(row)} |" for row in rows(simulation)]
     assumed = [f"- {assumption}" for assumption in simulation.assumptions]
@@ -59,9 +59,11 @@ def markdown(simulation: Simulation) -> str:
 
 
 def draw(simulation: Simulation, path: Path, title: str) -> None:
-    """Plots throughput and efficiency over workers, with a line for each way to communicate and one for ideal scaling.
-    `title` names the model and the links."""
-    # Not pyplot, which would look for a display. Imported here because the import is slow.
+    """Plots throughput and efficiency against the number of workers.
+
+    Each way to communicate has a line, and ideal scaling has a line. `title` names the model and the links.
+    """
+    # pyplot is not used, because it would look for a display. The import is here because it is slow.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")

@@ -1,4 +1,4 @@
-"""Models the performance of each way to communicate on 1 to N workers from a measurement and constants."""
+"""Models the performance of each way to communicate on 1 to N workers, from a measurement and constants."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from parallax_runner.planning.planner import make_plan
 from parallax_runner.planning.routes.local import ROUTE as LOCAL
 
 COMMS = ("mpi", "ps", "hybrid", "sharded", "auto")
-# Up to here, all numbers of workers are simulated; for more, only those that a table shows.
+# Up to this number, every number of workers is simulated. Above it, only the numbers shown in a table are simulated.
 MOST_IN_A_ROW = 64
 
 
 @dataclass(frozen=True)
 class Point:
-    """One way to communicate on a number of workers: milliseconds of a step, and throughput of all workers together.
-    `efficiency` is the fraction of `workers` times one device's throughput. `routes` has the number of variables by
-    route."""
+    """One way to communicate on a number of workers.
+
+    The milliseconds are for one step, and the throughput is for all workers together. `efficiency` is the throughput as
+    a fraction of `workers` times one device's throughput. `routes` contains the number of variables on each route.
+    """
 
     comm: str
     workers: int
@@ -46,13 +48,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Simulation:
-    """All points, in ascending number of workers for each `comm`, and the assumptions."""
+    """All points, in ascending number of workers for each `comm`, with the assumptions."""
 
     points: tuple[Point, ...]
     assumptions: tuple[str, ...]
 
     def at(self, comm: str, workers: int) -> Point:
-        """Returns one point. Raises KeyError if there is none."""
+        """Returns one point. Raises KeyError if there is no such point."""
         for point in self.points:
             if (point.comm, point.workers) == (comm, workers):
                 return point
@@ -67,8 +69,10 @@ def simulate(
     workers_per_host: int,
     options: CommOptions,
 ) -> Simulation:
-    """Simulates every way to communicate on 1 to `workers` ranks, with a server on each host, as in the original
-    Parallax. Only compression and the server options of `options` are used: all steps wait for all workers.
+    """Simulates every way to communicate on 1 to `workers` ranks.
+
+    Each host has a server, as in the original Parallax. Only compression and the server options from `options` are
+    used, and all steps wait for all workers.
 
     Raises PlanError if no way to communicate can be modelled.
     """
@@ -102,14 +106,14 @@ def _load(measured: Measured, servers: int, constants: Constants, ps: PsOptions,
 
 
 def numbers_of_workers(most: int) -> list[int]:
-    """Returns 1 to `most`, or powers of two if these are too many for a plot."""
+    """Returns the numbers 1 to `most`, or powers of two and `most` if there are too many numbers for a plot."""
     if most <= MOST_IN_A_ROW:
         return list(range(1, most + 1))
     return shown_numbers(most)
 
 
 def shown_numbers(most: int) -> list[int]:
-    """Returns the powers of two below `most`, and `most`."""
+    """Returns the powers of two below `most`, followed by `most`."""
     powers = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent < most]
     return [*powers, most]
 
@@ -117,7 +121,7 @@ def shown_numbers(most: int) -> list[int]:
 def _point(comm: str, model: CostModel) -> Point:
     assert model.measured is not None
     variables, workers = model.measured.variables, model.cluster.workers
-    if workers == 1:  # one device, whatever `comm` is
+    if workers == 1:  # one device, regardless of `comm`
         routes = dict.fromkeys((variable.name for variable in variables), LOCAL.name)
     else:
         request = PlanRequest(

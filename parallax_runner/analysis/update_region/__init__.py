@@ -1,1 +1,1 @@
-"""Rules, shared by planning and rewriting, for ops of the update that run next to a variable's shards."""
+"""Rules for the ops in the update that run next to a variable's shards. Planning and the rewrite share these rules."""

@@ -1,4 +1,4 @@
-"""The contents of a tensor that is distributed over shards like a variable's rows."""
+"""The contents of a tensor that is distributed over shards in the same way as a variable's rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FullRows:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """A partial sum of a scalar."""
+    """A partial sum for a scalar."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class Rows(OfList):
 
 
 class Ids(OfList):
-    """The positions in the shard of the rows of the list."""
+    """The positions, in the shard, of the rows in the list."""
 
 
 class Places(OfList):
-    """The position of each row of the list in the same list without repeated ids."""
+    """For each row in the list, its position in the same list without repeated ids."""
 
 
 class Count(OfList):
-    """The number of rows of the list."""
+    """The number of rows in the list."""
 
 
 class Shape(OfList):
-    """A vector that begins with the number of rows of the list."""
+    """A vector whose first element is the number of rows in the list."""
 
 
 Content: TypeAlias = FullRows | PartialSum | Rows | Ids | Places | Count | Shape

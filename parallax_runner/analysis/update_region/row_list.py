@@ -1,4 +1,5 @@
-"""The lists of rows that an update region works on: those of gradients, and those that a model makes from them."""
+"""The lists of rows on which an update region works: lists from gradients, and lists that a model derives from
+these."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class GradientList:
-    """The rows of the sparse gradient of this name."""
+    """The rows in the sparse gradient with this name."""
 
     gradient: str
 
 
 @dataclass(frozen=True)
 class DistinctList:
-    """A list without repeated ids."""
+    """The list `of` without repeated ids."""
 
     of: RowList
 
@@ -29,7 +30,7 @@ class JoinedList:
 
 @dataclass(frozen=True)
 class DividedList:
-    """A list, and the rows with zero or NaN in the divisor of the op `division` (slice_division.py)."""
+    """The list `of`, and the rows with zero or NaN in the divisor of the op `division` (slice_division.py)."""
 
     of: RowList
     division: str

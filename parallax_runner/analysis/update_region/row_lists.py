@@ -1,8 +1,8 @@
-"""Ops with which a model makes a list of rows from lists of gradients, and which can run on each shard's part.
+"""Ops with which a model derives a list of rows from gradients' lists, and which can run on each shard's part.
 
 These ops concatenate lists (micro-batches), or sum the rows with equal ids into a list without repeated ids. Each
-shard's part keeps the order of ids of the whole list, and all rows of an id are in one part. The parts of the result
-are therefore each shard's part of the whole result.
+shard's part keeps the ids in the order of the whole list, and all rows with the same id are in one part. The results
+for the parts are therefore each shard's part of the whole result.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ BY_PLACES = frozenset({"UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegm
 
 
 def made_contents(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content] | None:
-    """Returns the contents of the op's outputs if it is such an op, else None. All inputs with a content must share one
-    layout."""
+    """Returns the contents of the op's outputs if the op is one of these ops, otherwise None.
+
+    All inputs with a content must have the same layout.
+    """
     if op.type == "ConcatV2":
         return _joined(op, inputs)
     first, *others = inputs
@@ -53,7 +55,7 @@ def _joined(op: tf.Operation, inputs: Sequence[Content | None]) -> list[Content]
 
 
 def _takes_first(op: tf.Operation) -> bool:
-    """Returns whether an op takes the first element of a vector."""
+    """Returns whether an op takes the first element from a vector."""
     if op.type != "StridedSlice" or op.get_attr("shrink_axis_mask") != 1:
         return False
     return tf.get_static_value(op.inputs[1]) is not None and list(tf.get_static_value(op.inputs[1])) == [0]

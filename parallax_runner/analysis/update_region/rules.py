@@ -1,8 +1,8 @@
-"""Decides, for planning and rewriting, whether an op of the update region can run on shards, and what its outputs are.
+"""Decides whether an op in the update region can run on shards, and determines the contents of its outputs.
 
-An op runs once per shard if it works row by row, makes a list of rows from lists of gradients (row_lists.py), makes a
-list of rows dense, or looks up rows by the ids of a list. For a sum over all rows, each shard computes a partial sum.
-Any other op needs all rows in one place.
+Planning and the rewrite use the same rules. An op runs once per shard if it works row by row, derives a list of rows
+from gradients' lists (row_lists.py), converts a list of rows to dense rows, or looks up rows by the ids in a list. For
+a sum over all rows, each shard computes a partial sum. Any other op needs all rows in one place.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from parallax_runner.graph.known_numbers import known_number, known_numbers
 from parallax_runner.graph.observers import is_number, sums_to_number
 
 ON_IDS = frozenset({"Cast", "Identity"})
-# The result for a row depends on that row alone, if these reduce other dimensions.
+# For these ops, the result for a row depends only on that row if the op reduces dimensions other than the first.
 WITHIN_ROWS = frozenset({"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"})
-# Reductions over all rows of which each shard computes a part.
+# Reductions over all rows, for which each shard computes a partial result.
 ANSWERS = frozenset({"All", "Any"})
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input of an op. It has this `content` on each shard of `layout`; without them it is the same for all shards.
-    `rows` is the number of rows of the variable with this layout."""
+    """An input of an op.
+
+    On each shard of `layout`, the input has this `content`. An input without content and layout is the same for all
+    shards. `rows` is the number of rows in the variable with this layout.
+    """
 
     shape: tf.TensorShape
     content: Content | None = None
@@ -39,14 +42,17 @@ class Operand:
     rows: int = 0
 
     def matches(self, other: Operand) -> bool:
-        """Returns whether two operands can be combined part by part."""
+        """Returns whether the parts of two operands can be combined."""
         return (self.layout, self.content, self.shape.rank) == (other.layout, other.content, other.shape.rank)
 
 
 @dataclass(frozen=True)
 class OnShards:
-    """The op runs once per shard. `contents` describes its outputs. `is_made` says that they are a list that the model
-    makes, or rows made from one."""
+    """The op runs once per shard.
+
+    `contents` describes the op's outputs. `is_made` is set if the outputs are a list that the model derives, or rows
+    derived from such a list.
+    """
 
     contents: tuple[Content, ...]
     is_made: bool = False
@@ -54,13 +60,15 @@ class OnShards:
 
 @dataclass(frozen=True)
 class InParts:
-    """The op runs once per shard, and gives a partial sum."""
+    """The op runs once per shard, and each run gives a partial sum."""
 
 
 @dataclass(frozen=True)
 class Divides:
-    """The division runs once per shard, where the shard's own rows choose the branch. `contents` describes its first
-    outputs; the last output is the shape of the whole tensor."""
+    """The division runs once per shard, and the shard's own rows determine the branch.
+
+    `contents` describes the first outputs. The last output is the shape of the whole tensor.
+    """
 
     division: SliceDivision
     contents: tuple[Content, ...]
@@ -68,12 +76,12 @@ class Divides:
 
 @dataclass(frozen=True)
 class PassedOn:
-    """Each output is the input at the same position."""
+    """Each output equals the input at the same position."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """The output is known before the step."""
+    """The output is known before the step runs."""
 
     value: tuple[int, ...] | int
 
@@ -82,10 +90,11 @@ Treatment: TypeAlias = OnShards | InParts | Divides | PassedOn | Known | None
 
 
 def treatment(op: tf.Operation, operands: Sequence[Operand], division: SliceDivision | None = None) -> Treatment:
-    """Returns how an op of the update region, other than a read or write of a variable, runs. None means that it runs
-    on all rows in one place.
+    """Returns how an op in the update region runs, unless the op reads or writes a variable.
 
-    `division` is the result of `slice_division` for the op in the graph that the model made.
+    None means that the op runs on all rows in one place.
+
+    `division` is the result of `slice_division` for the op in the graph that the model created.
     """
     sharded = [operand for operand in operands if operand.content is not None]
     if not sharded:
@@ -118,9 +127,9 @@ def _works_by_row(op: tf.Operation, operands: Sequence[Operand], sharded: Sequen
     if op.type in WITHIN_ROWS:
         return operands[0] is first and _goes_within_rows(op)
     if op.type == "Select" and operands[0].content is None and operands[0].shape.rank != 0:
-        return False  # a vector would select rows
-    # An operand without content must mean the same for every row: it may only have the dimensions after the first, or
-    # be a single element of the same rank.
+        return False  # a vector as the condition would select rows
+    # An operand without content must have the same meaning for every row. It can therefore have only the dimensions
+    # after the first, or be a single element with the same rank.
     rank = first.shape.rank
     return op.type in ELEMENTWISE and all(
         plain.rank == 0
@@ -135,7 +144,7 @@ def _goes_within_rows(op: tf.Operation) -> bool:
 
 
 def _densifies(op: tf.Operation, operands: Sequence[Operand]) -> bool:
-    """Returns whether the op turns the rows of a list into rows of the whole variable by the list's ids."""
+    """Returns whether the op uses the list's ids to convert the list's rows to rows of the whole variable."""
     if op.type != "UnsortedSegmentSum":
         return False
     rows, ids, _ = operands
@@ -148,7 +157,7 @@ def _densifies(op: tf.Operation, operands: Sequence[Operand]) -> bool:
 
 
 def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
-    """Returns the rows of a list if the op takes them from all rows by the list's ids, else None."""
+    """Returns the rows of a list if the op looks up these rows in all rows by the list's ids, otherwise None."""
     if op.type != "GatherV2" or op.get_attr("batch_dims") != 0 or known_number(op.inputs[2]) != 0:
         return None
     params, ids, _ = operands
@@ -158,7 +167,7 @@ def _looks_up(op: tf.Operation, operands: Sequence[Operand]) -> Rows | None:
 
 
 def gives_parts(op: tf.Operation) -> bool:
-    """Returns whether the op reduces all rows to a scalar, and can do so part by part."""
+    """Returns whether the op reduces all rows to a scalar and can do so part by part."""
     return sums_to_number(op) or (op.type in ANSWERS and op.outputs[0].shape.rank == 0)
 
 
@@ -167,7 +176,7 @@ def _divides(op: tf.Operation, operands: Sequence[Operand], division: SliceDivis
     whole = [operands[division.is_zero], operands[division.divisor]]
     if (
         not isinstance(rows.content, Rows)
-        or not isinstance(rows.content.of, GradientList)  # merged ids: the op does not expect repeated ones
+        or not isinstance(rows.content.of, GradientList)  # the op does not expect repeated ids, and these are merged
         or ids.content != Ids(rows.content.of)
         or not all(isinstance(operand.content, FullRows) for operand in whole)
         or len({operand.layout for operand in (rows, ids, *whole)}) != 1
@@ -179,7 +188,7 @@ def _divides(op: tf.Operation, operands: Sequence[Operand], division: SliceDivis
 
 
 def _known(op: tf.Operation, operand: Operand) -> Known | None:
-    """Returns what is known about all rows of the variable without having them."""
+    """Returns the part of an op's result that is known without having all rows of the variable."""
     rank = operand.shape.rank
     if rank is None or not isinstance(operand.content, FullRows | Rows):
         return None

@@ -1,8 +1,8 @@
-"""Recognizes Keras' division of a sparse gradient's rows by a tensor of all rows, such as Adagrad's accumulator.
+"""Recognizes how Keras divides a sparse gradient's rows by a tensor of all rows, such as Adagrad's accumulator.
 
 Keras divides in a branch. If no element of the divisor is zero or NaN, the rows are divided by the divisor's rows with
-the same ids. Otherwise the result also has every row in which the divisor has a zero or a NaN. Both branches can run on
-each shard separately, and the shard's own rows choose the branch.
+the same ids. Otherwise the result also contains every row in which the divisor has a zero or NaN. Both branches can run
+separately on each shard, and the shard's own rows determine the branch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph.branches import IF_TYPES, Branch, branches
 
-# Ops of the branch with the additional rows.
+# Ops in the branch that adds rows.
 UNION = frozenset(
     {
         *("Cast", "Const", "Equal", "ExpandDims", "Fill", "GatherV2", "Identity", "LogicalOr", "Pack", "RealDiv"),
@@ -24,8 +24,11 @@ UNION = frozenset(
 
 @dataclass(frozen=True)
 class SliceDivision:
-    """The positions of the branching op's inputs: whether a row of the divisor has a zero or NaN, the shape of the
-    dense tensor, the ids of the rows, the rows and the divisor. Its outputs are rows, ids and that shape."""
+    """The positions of the branching op's inputs.
+
+    The inputs are: whether a row of the divisor has a zero or NaN, the shape of the dense tensor, the ids of the rows,
+    the rows, and the divisor. The outputs are rows, ids and that shape.
+    """
 
     is_zero: int
     shape: int
@@ -35,7 +38,7 @@ class SliceDivision:
 
 
 def slice_division(op: tf.Operation) -> SliceDivision | None:
-    """Returns the input positions of an op that divides this way, or None for any other op."""
+    """Returns the input positions of an op that divides in this way, or None for any other op."""
     if op.type not in IF_TYPES or len(op.outputs) != 3 or len(op.inputs) != 6:
         return None
     union, plain = branches(op)
@@ -55,7 +58,7 @@ def slice_division(op: tf.Operation) -> SliceDivision | None:
 
 
 def _asks(condition: tf.Tensor, of: tf.Tensor) -> bool:
-    """Returns whether the condition tests if any element of a tensor is true."""
+    """Returns whether the condition tests if any element of the tensor `of` is true."""
     return condition.op.type == "Any" and condition.shape.rank == 0 and condition.op.inputs[0] is of
 
 
@@ -74,12 +77,15 @@ def _has_rows_of_zeros(union: Branch, division: SliceDivision) -> bool:
 
 
 def _before_cast(branch: Branch, tensor: str) -> str:
-    """Returns the tensor before a cast: 32-bit ids become 64-bit so that two branches agree."""
+    """Returns the tensor before a cast. Keras casts 32-bit ids to 64-bit ids because both branches must have the same
+    types."""
     return branch.inputs(tensor)[0] if branch.type_of(tensor) == "Cast" else tensor
 
 
 def _types_behind(branch: Branch, tensor: str) -> list[str]:
-    """Returns the op types of the chain of first inputs that leads to a tensor, starting with the node that produces
-    it."""
+    """Returns the op types along the chain of first inputs that leads to a tensor.
+
+    The list starts with the node that produces the tensor.
+    """
     inputs = branch.inputs(tensor)
     return [branch.type_of(tensor), *(_types_behind(branch, inputs[0]) if inputs else [])]

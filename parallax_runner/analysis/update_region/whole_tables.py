@@ -1,5 +1,5 @@
-"""Finds ops of a step for which all rows of a variable must be sent to a worker, by the rules that rewriting
-follows."""
+"""Finds ops in a step for which all rows of a variable must be sent between servers and a worker. Uses the rewrite's
+rules."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 
 @dataclass
 class _Visit:
-    """The state of the walk. `values` are the tensors distributed like a variable's rows, by name. `made` names the
-    tensors that are made only from lists of rows. `found` is the result by variable."""
+    """The state of the walk through the graph.
+
+    `values` contains, by name, the tensors that are distributed like a variable's rows. `made` contains the names of
+    tensors that are derived only from lists of rows. `found` contains the result by variable.
+    """
 
     homes: Mapping[str, Variable]
     values: dict[str, Operand]
@@ -68,7 +71,7 @@ class _Visit:
                 self._add(op, home.name, tensor)
 
     def _goes_to_shards(self, op: tf.Operation, tensor: tf.Tensor, operand: Operand) -> bool:
-        """Returns whether a worker sends all rows to the op that writes them."""
+        """Returns whether a worker sends all rows to the op that writes these rows."""
         is_value = tensor.dtype != tf.resource and tensor.shape.rank != 0
         is_new = operand.content is None and tensor.name not in self.brought
         return is_value and is_new and not op.type.startswith(BY_IDS)
@@ -92,8 +95,10 @@ class _Visit:
         return all(tensor.name in self.made for tensor in op.inputs if tensor.name in self.values)
 
     def _bring(self, op: tf.Operation, tensor: tf.Tensor) -> None:
-        """Records what a worker receives for an op that reads a tensor: the list if it is a list of rows, otherwise all
-        rows."""
+        """Records the rows that a worker receives for an op that reads a tensor.
+
+        The worker receives the list if the tensor is derived from a list of rows, otherwise all rows.
+        """
         operand = self.values.get(tensor.name)
         if operand is None or tensor.name in self.brought:
             return
@@ -117,8 +122,12 @@ def whole_tables(
     owners: Mapping[str, str],
     step: Iterable[tf.Operation],
 ) -> dict[str, list[WholeTable]]:
-    """Returns, by variable with only sparse gradients, the ops of a step for which all its rows would cross between
-    shards and a worker if it were sharded. Rows of its slots count too."""
+    """Returns the ops in a step for which all rows would be sent between shards and a worker if the variable were
+    sharded.
+
+    The result is a dict by variable, for variables with only sparse gradients. The rows of the variables' slots are
+    included.
+    """
     by_name = {variable.name: variable for variable in variables}
     sparse = {gradient.variable for gradient in boundary.gradients} - _dense(boundary)
     homes = _homes(by_name, sparse, owners)
@@ -135,7 +144,7 @@ def whole_tables(
 def updated_in_parts(
     graph: tf.Graph, boundary: Boundary, variables: Iterable[Variable], owners: Mapping[str, str]
 ) -> set[str]:
-    """Returns the variables with dense gradients whose update can run on each shard of their rows alone."""
+    """Returns the variables with dense gradients for which the update can run separately on each shard."""
     by_name = {variable.name: variable for variable in variables}
     dense = {name for name in _dense(boundary) if by_name[name].shape}
     aggregates = {
@@ -154,7 +163,8 @@ def _dense(boundary: Boundary) -> set[str]:
 
 
 def _homes(by_name: Mapping[str, Variable], names: Iterable[str], owners: Mapping[str, str]) -> dict[str, Variable]:
-    """Returns the variable beside whose rows each of these variables and their slots would be."""
+    """Returns, for each of these variables and their slots, the variable whose rows would be stored in the same
+    places."""
     homes = {name: by_name[name] for name in names}
     return homes | {slot: homes[owner] for slot, owner in owners.items() if owner in homes}
 
@@ -170,7 +180,7 @@ def _visited(homes: Mapping[str, Variable], boundary: Boundary, aggregates: dict
 def _sparse_aggregates(
     graph: tf.Graph, boundary: Boundary, by_name: Mapping[str, Variable], sparse: Iterable[str]
 ) -> dict[str, Operand]:
-    """Returns the aggregated gradients as operands next to the shards."""
+    """Returns the aggregated gradients as operands that are next to the shards."""
     found = {}
     for gradient in boundary.gradients:
         if gradient.variable not in sparse or gradient.indices is None:

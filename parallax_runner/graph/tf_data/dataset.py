@@ -1,4 +1,4 @@
-"""A data set that wraps a `tf.data.Dataset` of batches. Each worker reads its part of every batch, from any
+"""A data set that wraps a `tf.data.Dataset` of batches. Each worker reads its part of every batch, and can start at any
 position."""
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from parallax_runner.graph.tf_data.fresh_copy import FreshCopies
 from parallax_runner.graph.tf_data.repeatable import why_not_repeatable
 
 log = logging.getLogger(__name__)
-# Data sets that do not change the batches of their input.
+# Data sets that pass on the batches of their input unchanged.
 PASSING = ("_PrefetchDataset", "_OptionsDataset")
-# Data sets that map batches to batches; users often put them after batching.
+# Data sets that map batches to batches. Users often put these data sets after batching.
 BATCHWISE = (
     *("_MapDataset", "_ParallelMapDataset", "_ShuffleDataset", "_RepeatDataset", "_TakeDataset", "_SkipDataset"),
     "CacheDataset",
@@ -35,9 +35,9 @@ BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
 class TfDataset:
     """Implements `Dataset`, except for reading: each worker reads through its `share`.
 
-    The stream is one pass after another over `train`, each with all whole batches, or a single pass if it never ends.
-    All workers share a batch: each of N workers trains on every N-th example. The stream is always that of an unread
-    data set, however often `train` or this object has been read.
+    The stream consists of passes over `train`, each with all whole batches, or of a single pass if `train` never ends.
+    All workers share a batch: each of N workers trains on every N-th example. The stream is always the stream of an
+    unread data set, however often `train` or this object has been read.
     """
 
     words_per_example: int | None = None
@@ -54,12 +54,13 @@ class TfDataset:
     ) -> None:
         """Initializes the data set.
 
-        `pass_steps` is the number of whole batches of a pass, and `validation_size` the number of examples of
-        `validation`. If one is None, TensorFlow is asked; if it does not know, the data is read once and counted.
-        Without `is_counted`, data of unknown length, such as a generator, counts as endless.
+        `pass_steps` is the number of whole batches in a pass, and `validation_size` the number of examples in
+        `validation`. If either is None, TensorFlow's own count is used. If TensorFlow cannot determine the count, the
+        data is read once and counted. If `is_counted` is False, data of unknown length, such as a generator, is treated
+        as endless.
 
-        Raises DataError if batches have no common size or shapes are unknown, or if, with `exact`, the order of the
-        data cannot be repeated.
+        Raises DataError if the batches have no common size or if shapes are unknown. With `exact`, also raises
+        DataError if the order of the data cannot be repeated.
         """
         batches = Batches(train, "the data")
         self.structure, self.features, self.global_batch = batches.structure, batches.features, batches.size
@@ -91,15 +92,15 @@ class TfDataset:
             self.validation_size = validation_size or self._validation.count()
 
     def _count_steps(self) -> int:
-        """Returns the number of whole batches of a pass, and adds a note about examples that are left out."""
+        """Returns the number of whole batches in a pass, and adds a note about the examples that are left out."""
         steps, left = self._train.count_steps()
         if left:
             self.notes += (f"{left} examples are left out of each pass over the data: they do not fill a batch",)
         return steps
 
     def train_batch(self, start: int, size: int) -> dict[str, np.ndarray]:
-        """Returns the first batch of the data, or a part of it. Raises IndexError beyond it: only a share reads
-        further."""
+        """Returns the first batch of the data, or a part of that batch. Raises IndexError beyond the first batch: only
+        a share can read further."""
         if start + size > self.global_batch:
             raise IndexError(f"examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
         with eagerly():
@@ -111,8 +112,10 @@ class TfDataset:
         raise IndexError(f"validation examples [{start}, {start + size}): a tf.data.Dataset can only be read in order")
 
     def share(self, rank: int, ranks: int, replicas: int) -> Share:
-        """Returns the part that one of `ranks` workers reads, with `replicas` each. Raises DataError if they do not
-        divide a batch."""
+        """Returns the part of the data that one of `ranks` workers reads. Each worker has `replicas` replicas.
+
+        Raises DataError if a batch cannot be divided evenly among all replicas of all workers.
+        """
         parts = ranks * replicas
         if self.global_batch % parts:
             below = self.global_batch // parts * parts
@@ -125,10 +128,10 @@ class TfDataset:
 
 
 class Batches:
-    """A data set of batches of `size` examples.
+    """A data set whose batches have `size` examples.
 
     If `by_example` is set, `copies` yield the examples before batching. If another transformation follows the batching,
-    they yield batches.
+    `copies` yield batches.
     """
 
     def __init__(self, dataset: Any, what: str) -> None:
@@ -148,11 +151,11 @@ class Batches:
 
     @property
     def length_is_known(self) -> bool:
-        """Whether the length of a pass is known without reading it."""
+        """Whether the length of a pass is known without reading the data."""
         return self._known >= 0
 
     def count(self) -> int:
-        """Returns the number of examples of a pass."""
+        """Returns the number of examples in a pass."""
         return self._counted[0]
 
     def count_steps(self) -> tuple[int, int]:
@@ -161,7 +164,7 @@ class Batches:
         return in_whole // self.size, found - in_whole
 
     def arrays(self, element: Any) -> dict[str, np.ndarray]:
-        """Returns the arrays of a batch under the component names of `Feature`."""
+        """Returns the arrays of a batch under the names that `Feature` gives their components."""
         features = self.structure.flatten(element).items()
         return {
             component: tensor.numpy()
@@ -170,8 +173,8 @@ class Batches:
         }
 
     def part(self, copy: Any, rank: int, ranks: int) -> Any:
-        """Returns batches of every `ranks`-th example of each whole batch. If examples are left over, some ranks may
-        get another batch at the end, which no step uses."""
+        """Returns batches with every `ranks`-th example of each whole batch. If examples are left over, some ranks can
+        get an additional batch at the end, which no step uses."""
         if self.by_example:
             return copy.shard(ranks, rank).batch(self.size // ranks, drop_remainder=True)
         if self._static is None:
@@ -184,12 +187,15 @@ class Batches:
         return elements.batch(size, drop_remainder=whole_only).shard(ranks, rank)
 
     def _rows(self, element: Any) -> Any:
-        """Returns the number of examples of a batch, an int64 scalar."""
+        """Returns the number of examples in a batch as an int64 scalar."""
         return count_rows(next(iter(self.structure.flatten(element).values())))
 
     @functools.cached_property
     def _counted(self) -> tuple[int, int]:
-        """The number of examples of a pass, and of those in whole batches. Reads a pass if TensorFlow does not know."""
+        """The number of examples in a pass, and the number of these examples that are in whole batches.
+
+        Reads a pass if TensorFlow cannot determine these numbers.
+        """
         if self.by_example:
             found = self._known if self._known >= 0 else self._read(lambda _: np.int64(1))
             return found, found // self.size * self.size
@@ -200,7 +206,7 @@ class Batches:
         return counts[0], counts[1]
 
     def _read(self, count: Callable[[Any], Any]) -> Any:
-        """Returns the sum of `count` over all elements of a pass."""
+        """Returns the sum of `count` over all elements in a pass."""
         log.info("%s: the number of examples is unknown; reading it once to count them", self._what)
         started = time.monotonic()
         with eagerly():
@@ -211,20 +217,22 @@ class Batches:
 
 
 class Share:
-    """One worker's part of each batch. One thread may train on it while another validates."""
+    """One worker's part of each batch. One thread can train on the share while another thread validates."""
 
     def __init__(self, data: TfDataset, rank: int, ranks: int, replicas: int) -> None:
         self._data, self._rank, self._ranks, self._replicas = data, rank, ranks, replicas
         self._copy: Any = None
         self._validation: Any = None
-        self._pass, self._at = 0, 0  # position of the iterator: the pass, and the steps read in it
+        self._pass, self._at = 0, 0  # the iterator's position: the pass, and the steps read in that pass
         self._iterator: Iterator[Any] | None = None
 
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
-        """Returns a batch for each replica, for the step that begins once all workers together have read `position`
-        examples. Reading continues from the last position, and starts again for an earlier one.
+        """Returns a batch for each replica, for the step that begins after all workers together have read `position`
+        examples.
 
-        Raises DataError if the data ends earlier than before.
+        Reading continues from the last position. For an earlier position, reading starts again.
+
+        Raises DataError if the data ends earlier than in previous passes.
         """
         data, step = self._data, position // self._data.global_batch
         number, within = (0, step) if data.is_endless else divmod(step, data.pass_steps)
@@ -236,12 +244,12 @@ class Share:
             return [data._train.arrays(every(batch, first, replicas)) for first in range(replicas)]
 
     def validation_batches(self, *, whole_only: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields this worker's share of the validation examples in batches of one replica."""
+        """Yields this worker's share of the validation examples, in batches for one replica."""
         data = self._data
         assert data._validation is not None
         size = data.global_batch // (self._ranks * self._replicas)
         with eagerly():
-            if self._validation is None:  # kept, with its caches, for the next validation
+            if self._validation is None:  # reused, with its caches, in the next validation
                 copy = data._validation.copies.make()
                 self._validation = data._validation.in_parts(copy, size, self._rank, self._ranks, whole_only=whole_only)
             iterator = iter(self._validation)
@@ -266,7 +274,7 @@ class Share:
             self._next(within)
 
     def _end_pass(self) -> None:
-        """Brings shuffles and caches into the state after a complete pass, so that the next pass is the same wherever
+        """Brings shuffles and caches into their state after a complete pass. The next pass is then the same wherever
         the run started."""
         copies = self._data._train.copies
         if self._iterator is None and not copies.keeps_nothing:
@@ -297,25 +305,26 @@ class Share:
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """Runs the block eagerly and on the CPU, whatever the default graph is."""
+    """Runs the `with` block eagerly and on the CPU, regardless of the default graph."""
     with context.eager_mode(), tf.device("CPU:0"):
         yield
 
 
 def every(batch: Any, first: int, step: int) -> Any:
-    """Returns every `step`-th example of a batch, from `first` on, with all features."""
+    """Returns every `step`-th example of a batch with all features, starting at `first`."""
     return tf.nest.map_structure(lambda each: rows(each, first, step=step), batch)
 
 
 def _last_batching(dataset: Any, passing: Collection[str]) -> Any:
-    """Returns the batching at the end of the data, ignoring data sets in `passing` after it; None if there is none."""
+    """Returns the batching at the end of the data, or None if there is none. Data sets in `passing` after it are
+    ignored."""
     while type(dataset).__name__ in passing:
         dataset = dataset._input_dataset
     return dataset if type(dataset).__name__ in BATCHING else None
 
 
 def _is_endless(dataset: Any) -> bool:
-    """Returns whether a pass has no end. Looks behind filters, which hide that."""
+    """Returns whether a pass has no end. The inputs of filters are checked, because filters hide endless inputs."""
     through = {"_FilterDataset", *PASSING, *BATCHING, *BATCHWISE} - {"_TakeDataset"}
     while int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY and type(dataset).__name__ in through:
         dataset = dataset._input_dataset
@@ -323,8 +332,10 @@ def _is_endless(dataset: Any) -> bool:
 
 
 def _static_size(specs: dict[str, Any]) -> int | None:
-    """Returns the batch size that the types of all features agree on, or None. A map over batches often loses the size
-    of ragged and sparse features."""
+    """Returns the batch size on which the types of all features agree, or None if there is none.
+
+    A map over batches often loses the size of ragged and sparse features.
+    """
     sizes = set()
     for spec in specs.values():
         size = spec.shape[0] if spec.shape.rank else None
@@ -363,5 +374,5 @@ def _feature(name: str, spec: Any, what: str) -> Feature:
 
 
 def _one(batch: tuple[Any, ...]) -> Any:
-    """Returns the element from the arguments of a map, which gets its parts or the element itself."""
+    """Returns the element that was passed to a map, either as one argument or as one argument per part."""
     return batch[0] if len(batch) == 1 else batch

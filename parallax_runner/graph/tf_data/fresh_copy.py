@@ -1,7 +1,7 @@
-"""Copies of a `tf.data.Dataset` in the state before it was first read.
+"""Copies of a `tf.data.Dataset` in the state that it had before it was first read.
 
-A shuffle keeps the seeds of its next order, and a cache its elements, in a resource of the process, so each reader of
-an object changes what the next one sees. A copy has its own resources.
+A shuffle keeps the seeds of its next order in a resource of the process, and a cache keeps its elements in such a
+resource. Each reader of a data set object therefore changes what the next reader reads. A copy has its own resources.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from tensorflow.python.data.ops import dataset_ops
 
 from parallax_runner.errors import DataError
 
-# Ops that keep state between two passes, and the op that makes the empty resource for it.
+# Ops that keep state between two passes, and for each such op the type of the op that creates its empty resource.
 KEEPING = {
     "ShuffleDatasetV3": "DummySeedGenerator",
     "ShuffleAndRepeatDatasetV2": "DummySeedGenerator",
     "RandomDatasetV2": "DummySeedGenerator",
     "CacheDatasetV2": "DummyMemoryCache",
 }
-# Ops that open their inputs once, as soon as they are opened. Each shuffle has then taken the seeds of this pass.
+# Ops that open their inputs immediately and only once. When they are opened, each shuffle has taken the seeds for this
+# pass.
 OPENING_AT_ONCE = {
     *("BatchDatasetV2", "ParallelBatchDataset", "PaddedBatchDatasetV2", "UnbatchDataset", "MapDataset"),
     *("ParallelMapDatasetV2", "FilterDataset", "ShardDataset", "SkipDataset", "TakeDataset", "PrefetchDataset"),
@@ -30,15 +31,15 @@ OPENING_AT_ONCE = {
     *("ParallelInterleaveDatasetV4", "RangeDataset", "TensorDataset", "TensorSliceDataset", "TextLineDataset"),
     *("TFRecordDataset", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2", "DirectedInterleaveDataset"),
 }
-LARGE = 2**16  # bytes of a constant
-LIMIT = 2**31 - 2**20  # bytes of a serialized graph
+LARGE = 2**16  # size of a constant in bytes
+LIMIT = 2**31 - 2**20  # size of a serialized graph in bytes
 
 
 class FreshCopies:
-    """Makes copies of `dataset`. Raises DataError if it is too large to be serialized."""
+    """Makes copies of `dataset`. Raises DataError if the data set is too large to be serialized."""
 
     def __init__(self, dataset: Any, what: str) -> None:
-        self._dataset = dataset  # keeps the Python functions alive that it calls
+        self._dataset = dataset  # keeps alive the Python functions that the data set calls
         size = sum(_bytes_held(dataset))
         if size > LIMIT:
             raise DataError(
@@ -57,7 +58,7 @@ class FreshCopies:
         self._graph_def = graph_def
 
     def make(self) -> Any:
-        """Returns a copy, made eagerly. Copies share their large arrays."""
+        """Returns a copy that was made eagerly. Copies share their large arrays."""
         (result,) = (node.input[0] for node in self._graph_def.node if node.op == "_Retval")
         wrapped = tf.compat.v1.wrap_function(
             lambda: tf.import_graph_def(
@@ -72,17 +73,17 @@ class FreshCopies:
 
 
 def graph_of(dataset: Any) -> Any:
-    """Returns the GraphDef that makes a data set."""
+    """Returns the GraphDef that creates a data set."""
     ignore = tf.data.experimental.ExternalStatePolicy.IGNORE
     serialized = dataset._as_serialized_graph(external_state_policy=ignore)
     return tf.compat.v1.GraphDef.FromString(serialized.numpy())
 
 
 def _renew(graph_def: Any) -> None:
-    """Replaces the resources in which data sets keep state by new ones.
+    """Replaces the resources in which data sets keep state with new resources.
 
-    Each op makes its own resource. Ops with the same resource were one data set that is read in two places, so they are
-    merged again.
+    Each op creates its own resource. Ops with the same resource are merged again, because they came from one data set
+    that is read in two places.
     """
     names = {node.name: node for node in graph_def.node}
     owners: dict[tuple[str, bytes], str] = {}
@@ -99,7 +100,8 @@ def _renew(graph_def: Any) -> None:
 
 
 def _without_large(graph_def: Any) -> dict[str, Any]:
-    """Removes the values of large constants, which TensorFlow is slow to import, and returns them as tensors."""
+    """Removes the values of large constants, because TensorFlow imports them slowly, and returns the values as
+    tensors."""
     constants = [node for node in graph_def.node if node.op == "Const" and node.ByteSize() > LARGE]
     large = {node.name: node.attr["value"].tensor for node in constants}
     values = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in large.items()}
@@ -111,7 +113,7 @@ def _without_large(graph_def: Any) -> dict[str, Any]:
 
 
 def _resources(node: Any, names: dict[str, Any]) -> list[Any]:
-    """Returns the constants that pass a node the resource in which it keeps state."""
+    """Returns the constants that pass the resource with a node's state to the node."""
     sources = [names.get(name.split(":")[0]) for name in node.input] if node.op in KEEPING else []
     return [each for each in sources if each is not None and each.op == "Const" and _type(each) == tf.resource]
 
@@ -121,13 +123,13 @@ def _type(constant: Any) -> Any:
 
 
 def _with(renamed: dict[str, str], name: str) -> str:
-    """Returns the name of an input, after renaming its node."""
+    """Returns the name of an input after its node was renamed."""
     node, colon, output = name.partition(":")
     return renamed.get(node, node) + colon + output
 
 
 def _bytes_held(dataset: Any) -> Iterator[int]:
-    """Yields the bytes of the tensors that a data set slices or repeats."""
+    """Yields the sizes, in bytes, of the tensors that a data set slices or repeats."""
     for tensor in getattr(dataset, "_tensors", ()):
         if tensor.shape.is_fully_defined():
             yield int(np.prod(tensor.shape, dtype=np.int64)) * tensor.dtype.size

@@ -1,4 +1,4 @@
-"""Checks whether a `tf.data.Dataset` gives its examples in the same order each time, and in every process."""
+"""Checks whether a `tf.data.Dataset` yields its examples in the same order each time and in every process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 from parallax_runner.graph.tf_data.fresh_copy import graph_of
 
 PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
-# Random data sets, and which of their inputs are seeds.
+# Random data sets, and the positions of the inputs that are seeds.
 DRAWING = {
     "ShuffleDataset": (2, 4),
     "ShuffleDatasetV2": (),
@@ -21,12 +21,12 @@ DRAWING = {
     "RandomDataset": (0, 2),
     "RandomDatasetV2": (0, 2),
 }
-# Prefixes of ops that change a variable, as a tf.random.Generator and Keras' random layers do.
+# Prefixes of ops that change a variable. A tf.random.Generator and Keras' random layers use such ops.
 CHANGING = ("Assign", "ResourceScatter", "RngReadAndSkip", "RngSkip")
 
 
 def why_not_repeatable(dataset: Any) -> str | None:
-    """Returns why the order of the data cannot be repeated, or None if it can."""
+    """Returns the reason why the order of the data cannot be repeated, or None if it can be repeated."""
     if dataset.options().deterministic is False:
         return "its options have deterministic=False"
     graph_def = graph_of(dataset)

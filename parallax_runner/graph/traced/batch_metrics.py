@@ -1,8 +1,8 @@
-"""Metrics of one batch: Keras accumulates them over an epoch, but here every step starts them again.
+"""Metrics of one batch: Keras accumulates metrics over an epoch, but here the metrics start again in every step.
 
 Keras reports the loss as a mean that a variable accumulates, but a distributed step reports the loss of its own batch.
-These variables therefore become values of the step: each update makes the next value, and each read sees the last one.
-If a variable starts at zero and is only added to, its last value is the contribution of the batch.
+Metric variables therefore become values of the step: each update computes the next value, and each read returns the
+latest value. If a variable starts at zero and is only added to, its last value is the contribution of the batch.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ KNOWN = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", 
 
 @dataclass(frozen=True)
 class Written:
-    """A metric variable that a step writes. `value` is its last value in the step, a tensor of the traced graph.
-    `is_sum` is set if it starts at zero and the step only adds values that do not depend on metrics."""
+    """A metric variable that a step writes.
+
+    `value` is the variable's last value in the step, a tensor of the traced graph. `is_sum` is set if the variable
+    starts at zero and the step only adds values that do not depend on metrics.
+    """
 
     value: Any
     is_sum: bool
 
 
 def start_anew(graph: Any, metrics: Iterable[TracedVariable]) -> dict[int, Written]:
-    """Replaces these variables in a traced step, except those that the step uses in other ways than reads and writes.
+    """Replaces these variables in a traced step. Variables that the step uses in ways other than reads and writes are
+    kept.
 
     Returns the variables that the step writes, by id. `is_sum` is false for a variable that is not replaced.
     """
@@ -74,7 +78,8 @@ def _starts_at_zero(metric: TracedVariable) -> bool:
 
 
 def _only_adds(op: Any, reads: set[Any]) -> bool:
-    """Returns whether an op keeps a metric variable, or adds to it a value that depends on none of `reads`."""
+    """Returns whether an op keeps a metric variable, or adds a value that depends on none of `reads` to the
+    variable."""
     if op.type == "ReadVariableOp":
         return True
     value = op.inputs[1]

@@ -1,8 +1,8 @@
-"""Inlines the branches of an optimizer: a write of a branch takes effect only if its condition holds.
+"""Inlines the branches of an optimizer. A write in a branch takes effect only if the branch's condition is true.
 
 Loss scaling, gradient accumulation and overwriting by averages put updates into `tf.cond`. A branch is a function, and
 a variable that a function writes can be neither sharded nor placed on a server. Inlined branches consist of ordinary
-ops; the writes of a branch that is not taken keep the current values.
+ops. If a branch is not taken, its writes keep the current values.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from tensorflow.python.ops import cond as cond_module
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit
 
-# The position of the written value among the inputs of ops that add to a variable, and of ops that set it.
+# The position of the written value among an op's inputs, first for ops that add to a variable, then for ops that set
+# it.
 _ADDED = {"AssignAddVariableOp": 1, "AssignSubVariableOp": 1, "ResourceScatterAdd": 2, "ResourceScatterSub": 2}
 _SET = {"AssignVariableOp": 1, "ResourceScatterUpdate": 2}
 
 
 class StepGraph(func_graph.FuncGraph):
-    """The graph that a step is traced in. It tracks the optimizer branches that are being traced."""
+    """The graph in which a step is traced. It tracks the optimizer branches that are being traced."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -63,7 +64,9 @@ class StepGraph(func_graph.FuncGraph):
 
 def _one_number(value: Any) -> Any:
     """Returns the scalar that fills a tensor, such as the zeros that reset a sum, because a scalar needs no sharding.
-    Other tensors are returned unchanged."""
+
+    Other tensors are returned unchanged.
+    """
     if value.op.type == "Fill":
         return value.op.inputs[1]
     if value.op.type == "Const" and value.shape.rank:
@@ -81,7 +84,8 @@ def _present(op_type: str, inputs: list[Any]) -> Any:
 
 @contextmanager
 def in_line(graph: StepGraph) -> Iterator[None]:
-    """Inlines each `tf.cond` that a Keras optimizer creates in `graph` in this block, and no other `tf.cond`."""
+    """Inlines each `tf.cond` that a Keras optimizer creates in `graph` during the `with` block, and no other
+    `tf.cond`."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 

@@ -1,4 +1,4 @@
-"""Captures the training step that a model's function makes as a `SingleDeviceGraph`."""
+"""Captures the training step that a model's function creates as a `SingleDeviceGraph`."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 def capture_step(
     make: Callable[[], Any], features: Given, *, seed: int, options: Mapping[str, Any]
 ) -> SingleDeviceGraph:
-    """Makes a Keras model or a training step, and captures one step of it for one replica.
+    """Creates a Keras model or a training step, and captures one step for one replica.
 
     `features` gives the type of each feature, or its shape and dtype. `options` has the keys `labels`, `sample_weight`
-    and `sparse_updates` of the model's group. The generators of Python, NumPy and TensorFlow are seeded while the model
-    is made.
+    and `sparse_updates` from the configuration group `model`. The generators of Python, NumPy and TensorFlow are seeded
+    while the model is created.
 
     Raises CaptureError if the result cannot be distributed.
     """
@@ -51,7 +51,8 @@ def capture_step(
             "a Keras model or a training step needs eager execution, which is disabled: remove "
             "disable_v2_behavior() and disable_eager_execution() from the model's module"
         )
-    # A function that imports Keras itself is called again, because the first call's variables were not recorded.
+    # A function that imports Keras itself is called a second time, because the variables from the first call were not
+    # recorded.
     specs = type_specs(features)
     made = _made(make, specs, seed, options) or _made(make, specs, seed, options)
     assert made is not None
@@ -63,7 +64,7 @@ def capture_model(
 ) -> SingleDeviceGraph:
     """Captures one step of an existing compiled Keras model, whose current values become the initial values.
 
-    `as_batch` makes the training batch, (x, y, sample_weight), from the features by name.
+    `as_batch` builds the training batch (x, y, sample_weight) from the features by name.
 
     Raises CaptureError if the model cannot be distributed.
     """
@@ -122,7 +123,10 @@ def _captured(made: _Made, features: Specs, seed: int) -> SingleDeviceGraph:
 
 
 def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the placeholders for an evaluation: those of training, or new ones if it takes batches of any size."""
+    """Returns the placeholders for an evaluation.
+
+    The result is the placeholders of training, or new placeholders if the evaluation accepts batches of any size.
+    """
     shapes = {name: inner.shape for name, inner in evaluated.inputs.items()}
     if all(shape.as_list() == placeholders[name].shape.as_list() for name, shape in shapes.items()):
         return placeholders
@@ -134,8 +138,10 @@ def _validation_placeholders(evaluated: Trace, placeholders: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class _Made:
-    """The traces of a model's steps, the sums of their metrics, and the initial values of variables. `model` is the
-    traced Keras model, or None."""
+    """The traces of a model's steps, the sums of the steps' metrics, and the initial values of variables.
+
+    `model` is the traced Keras model, or None.
+    """
 
     train: Trace
     evaluate: Trace | None
@@ -146,7 +152,7 @@ class _Made:
 
 
 def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[str, Any]) -> _Made | None:
-    """Calls the model's function and traces its steps. Returns None if the function itself imported Keras."""
+    """Calls the model's function and traces the model's steps. Returns None if the function itself imported Keras."""
     capture.begin_afresh()
     variables, had_keras = Variables(), "keras" in sys.modules
     with seeded_generators(seed), _global_seed(seed), eager_on_cpu(), variables.created():
@@ -158,8 +164,10 @@ def _made(make: Callable[[], Any], features: Specs, seed: int, options: Mapping[
 
 @contextmanager
 def _global_seed(seed: int) -> Iterator[None]:
-    """Sets TensorFlow's global seed for eager ops in the block, and restores it, so that data can be made again in the
-    same order."""
+    """Sets TensorFlow's global seed for eager ops in the `with` block, and restores the previous seed afterwards.
+
+    Data can therefore be created again in the same order.
+    """
     before = context.global_seed()
     tf.random.set_random_seed(seed)
     try:
@@ -186,12 +194,14 @@ def _traced(steps: Steps, features: Specs, mode: SparseUpdates, variables: Varia
 
 
 def _trace_evaluation(evaluate: StepFunction, features: Specs, mode: SparseUpdates, probe: RowProbe) -> Trace:
-    """Traces an evaluation for batches of any size, because the last batch may be smaller. Falls back to the training
-    batch size if the model requires it."""
+    """Traces an evaluation for batches of any size, because the last batch can be smaller.
+
+    Falls back to the training batch size if the model requires that size.
+    """
     any_size = {name: of_any_size(spec) for name, spec in features.items()}
     try:
         return trace(evaluate, any_size, mode, probe)
-    except Exception as error:  # a model may fail in any way if the batch size is unknown
+    except Exception as error:  # a model can fail in any way if the batch size is unknown
         log.info("evaluation is limited to the batch size of training: %s: %s", type(error).__name__, error)
         return trace(evaluate, features, mode, probe)
 
@@ -201,15 +211,18 @@ def _numbered(sums: StepSums | None) -> dict[str, Any]:
 
 
 def _named(sums: StepSums | None, found: Mapping[str, Any], name: str) -> MetricSums | None:
-    """Adds the sums of an imported step, whose tensors are in `found`, to the graph."""
+    """Adds the sums of an imported step to the graph. `found` contains the sums' tensors."""
     return named_in_graph(sums, [found[wanted] for wanted in _numbered(sums)], name)
 
 
 def _import_evaluation(
     made: _Made, evaluated: Trace, variables: Mapping[int, Any], placeholders: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Imports an evaluation. Returns the validation loss, if there is one, with its metrics, and the outputs under
-    names that are valid in a signature."""
+    """Imports an evaluation.
+
+    Returns the validation loss with its metrics, if there is a validation loss, and the outputs under names that are
+    valid in a signature.
+    """
     returned = evaluated.returned
     wanted = {f"outputs/{name}": evaluated.tensor(tensor) for name, tensor in returned["outputs"].items()}
     if returned["loss"] is not None:

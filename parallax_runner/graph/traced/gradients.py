@@ -1,4 +1,5 @@
-"""Records what `GradientTape.gradient` returns while a step is traced, as `gradients_hook` does for `tf.gradients`."""
+"""Records the results of `GradientTape.gradient` while a step is traced, as `gradients_hook` does for
+`tf.gradients`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from parallax_runner.graph.gradients_hook import of_any_length
 
 @dataclass(frozen=True)
 class TapeGradient:
-    """The gradient of the variable whose handle has this id; `indices` is None for a dense one."""
+    """The gradient of the variable whose handle has this id. `indices` is None for a dense gradient."""
 
     handle_id: int
     values: Any
@@ -25,7 +26,7 @@ class TapeGradient:
 
 @contextmanager
 def recorded(into: list[TapeGradient], trace: Any) -> Iterator[None]:
-    """Records in `into` the gradients of variables that tapes make in the graph `trace`."""
+    """Records in `into` the gradients of variables that tapes compute in the graph `trace`."""
     original = tf.GradientTape.gradient
 
     def gradient(this: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Imports a traced step into a TensorFlow 1 graph, with its variables and gradients, in the form that capture needs."""
+"""Imports a traced step, with its variables and gradients, into a TensorFlow 1 graph, in the form that capture
+needs."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ from parallax_runner.graph.traced.order import keep_only_needed
 from parallax_runner.graph.traced.trace import Trace
 from parallax_runner.graph.traced.variables import TracedVariable
 
-# Values up to this many bytes become constants of the graph; larger ones are read from the process that holds them.
+# Values up to this many bytes become constants in the graph. Larger values are read from the process that holds them.
 CONSTANT_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class First:
-    """The initial value of a variable: the output of `drawn`, a small `value`, or the value of the eager variable."""
+    """The initial value of a variable: the output of `drawn`, a small `value`, or the current value of the eager
+    variable."""
 
     traced: TracedVariable
     drawn: func_graph.FuncGraph | None = None
@@ -31,7 +33,7 @@ class First:
     value: np.ndarray | None = None
 
     def tensor(self) -> Any:
-        """Returns the value as a tensor of the default graph."""
+        """Returns the initial value as a tensor in the default graph."""
         scope, variable = f"{self.traced.op_name}/initial_value/", self.traced.variable
         with tf.name_scope(scope):
             if self.drawn is not None:
@@ -51,14 +53,15 @@ def first_of(traced: TracedVariable) -> First:
         graph = func_graph.func_graph_from_py_func("initial", traced.initial, (), {})
         if not any(outer.dtype == tf.resource for outer, _ in graph.captures):
             return First(traced, graph, {inner.name: outer.numpy() for outer, inner in graph.captures})
-        # The seed of its initializer is a variable, which other draws change, so the value is drawn now.
+        # The initializer's seed is a variable, and other draws change that seed. The value is therefore drawn now.
         variable.assign(traced.initial())
     small = variable.dtype.size * (variable.shape.num_elements() or 0) <= CONSTANT_BYTES
     return First(traced, value=variable.numpy() if small else None)
 
 
 def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
-    """Creates the variables in the default graph. Returns each new variable by the id of its traced handle."""
+    """Creates the variables in the default graph. Returns a dict from the id of each traced handle to the new
+    variable."""
     found = {}
     for first in firsts:
         traced = first.traced
@@ -79,10 +82,10 @@ def add_variables(firsts: Sequence[First]) -> dict[int, Any]:
 def import_step(
     trace: Trace, wanted: Mapping[str, Any], variables: Mapping[int, Any], features: Mapping[str, Any], *, name: str
 ) -> tuple[dict[str, Any], list[tf.Operation]]:
-    """Imports a traced step into the default graph, under `name`, and returns its `wanted` tensors and its writes.
+    """Imports a traced step into the default graph under `name`. Returns the step's `wanted` tensors and its writes.
 
-    `variables` is the result of `add_variables`, and `features` are the placeholders by name. Gradients of these
-    variables go into the collection of `gradients_hook`.
+    `variables` is the result of `add_variables`, and `features` contains the placeholders by name. Gradients of these
+    variables are added to the collection of `gradients_hook`.
 
     Raises CaptureError if the step uses a resource that cannot be imported.
     """
@@ -124,8 +127,11 @@ def _only_reads(op: Any) -> bool:
 
 
 def without_captured(definition: Any, fed: Iterable[str]) -> Any:
-    """Removes the placeholders for captured tensors (names with outputs), which `fed` replaces: their names contain a
-    counter that differs between processes."""
+    """Removes the placeholders for captured tensors, because their names contain a counter that differs between
+    processes.
+
+    `fed` contains the names of the placeholders' outputs, and its tensors replace the placeholders.
+    """
     captured = {name.split(":")[0] for name in fed}
     kept = [node for node in definition.node if node.name not in captured]
     del definition.node[:]
@@ -134,7 +140,7 @@ def without_captured(definition: Any, fed: Iterable[str]) -> Any:
 
 
 def without_colocation(definition: Any) -> Any:
-    """Removes colocation constraints, because some refer to placeholders that are not imported."""
+    """Removes colocation constraints, because some constraints refer to placeholders that are not imported."""
     for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
         for node in nodes:
             node.attr.pop("_class", None)

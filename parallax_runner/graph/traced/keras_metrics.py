@@ -1,4 +1,5 @@
-"""The metrics of a compiled Keras model: what a step adds to their variables, and their values for given sums."""
+"""The metrics of a compiled Keras model: the values that a step adds to their variables, and the results for given
+sums."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from parallax_runner.graph.traced.batch_metrics import Written
 log = logging.getLogger(__name__)
 
 
-# The names that Keras' own callbacks use.
+# The direction names that Keras' own callbacks use.
 DIRECTIONS: Mapping[str | None, Direction] = {"up": "maximize", "down": "minimize"}
 
 
 def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums | None:
     """Returns the sums of the metrics that a step updates, in the order of `model.metrics`, or None if there are none.
 
-    `graph` is the traced step, and `written` the result of `start_anew` for it. A metric that is not a function of sums
-    is left out.
+    `graph` is the traced step, and `written` is the result of `start_anew` for that step. A metric that is not a
+    function of sums is left out.
     """
     updated = [one for one in metrics_of(model) if any(id(each._value) in written for each in one.variables)]
     summed = [one for one in updated if _is_sum(one, written)]
@@ -48,14 +49,15 @@ def sums_of(model: Any, graph: Any, written: Mapping[int, Written]) -> StepSums 
 
 
 def _direction_of(name: str, metrics: Sequence[Any]) -> Direction | None:
-    """Returns which values of a result are better. Keras puts the name of an output before that of a metric."""
+    """Returns the direction of better values for a result. In a result's name, Keras puts the output before the
+    metric."""
     named = [one for one in metrics if name == one.name or name.endswith(f"_{one.name}")]
     nearest = max(named, key=lambda one: len(one.name), default=None)
     return DIRECTIONS.get(getattr(nearest, "_direction", None))
 
 
 def warn_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> None:
-    """Logs one warning, for all steps of the model, that names the metrics that are not reported."""
+    """Logs one warning for all steps of the model. The warning names the metrics that are not reported."""
     names = [metric.name for metric in metrics_of(model) if not all(_is_sum(metric, one) for one in written)]
     if names:
         log.warning(
@@ -66,7 +68,7 @@ def warn_of_left_out(model: Any, written: Sequence[Mapping[int, Written]]) -> No
 
 
 def metrics_of(model: Any) -> list[Any]:
-    """Returns each of the model's metrics once, with the compiled metrics separately."""
+    """Returns each of the model's metrics once. The compiled metrics are listed separately."""
     return list({id(one): one for metric in model.metrics for one in _each(metric)}.values())
 
 
@@ -84,7 +86,7 @@ def _is_sum(metric: Any, written: Mapping[int, Written]) -> bool:
 
 
 def _values(model: Any, variables: Sequence[Any], sums: Sequence[Any], left_out: Collection[Any]) -> dict[str, float]:
-    """Returns the values that Keras computes from these sums, under its own names, for all scalar metrics."""
+    """Returns the values that Keras computes from these sums for all scalar metrics, under Keras' own names."""
     with ExitStack() as stack:
         stack.enter_context(tf.device("CPU:0"))
         for metric in left_out:

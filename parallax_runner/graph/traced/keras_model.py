@@ -1,4 +1,4 @@
-"""One training step of a compiled Keras model: its own `train_step`."""
+"""One training step of a compiled Keras model, through the model's own `train_step`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from parallax_runner.graph.components import Specs
 from parallax_runner.graph.traced.trace import Steps
 
 log = logging.getLogger(__name__)
-# One feature, several in the order of the outputs, or a feature for each output.
+# One feature, several features in the order of the outputs, or one feature for each output by name.
 Names = str | Sequence[str] | Mapping[str, str] | None
-# Makes (x, y, sample_weight) from the features by name.
+# Builds (x, y, sample_weight) from the features by name.
 AsBatch = Callable[[Mapping[str, Any]], tuple[Any, Any, Any]]
 
 
@@ -25,7 +25,7 @@ def is_keras_model(made: Any) -> bool:
 
 
 def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Names) -> Steps:
-    """Returns the steps that `fit` would run on a batch. Builds the model and its optimizer first if needed.
+    """Returns the steps that `fit` would run on a batch. First builds the model and its optimizer if needed.
 
     Raises CaptureError if the model is not compiled, or if `labels` or `sample_weight` name no feature.
     """
@@ -44,7 +44,8 @@ def keras_steps(model: Any, features: Specs, *, labels: Names, sample_weight: Na
 
 
 def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
-    """Returns the steps on the batch that `as_batch` makes from the features. Builds the model and its optimizer first.
+    """Returns the steps on the batch that `as_batch` builds from the features. First builds the model and its
+    optimizer.
 
     Raises CaptureError if the model is not compiled.
     """
@@ -53,7 +54,7 @@ def steps_on(model: Any, features: Specs, as_batch: AsBatch) -> Steps:
     if (model.steps_per_execution or 1) > 1:
         log.warning("steps_per_execution=%s of the model is ignored: a step is one batch", model.steps_per_execution)
     _build(model, as_batch(_symbols(features)))
-    model.reset_metrics()  # as fit does; they may hold counts of earlier evaluations
+    model.reset_metrics()  # fit also does this, because metrics can hold counts from earlier evaluations
 
     def evaluate(tensors: dict[str, Any]) -> dict[str, Any]:
         batch = as_batch(tensors)
@@ -71,7 +72,7 @@ def _loss_of_batch(model: Any, batch: tuple[Any, Any, Any]) -> Any:
 
 
 def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
-    """Returns the model's predictions by the names of its outputs."""
+    """Returns a dict from the names of the model's outputs to its predictions."""
     made = model(inputs, training=False) if model._call_has_training_arg else model(inputs)
     if isinstance(made, Mapping):
         return {str(name): tensor for name, tensor in made.items()}
@@ -84,7 +85,7 @@ def _outputs(model: Any, inputs: Any) -> dict[str, Any]:
 def _symbols(features: Specs) -> dict[str, Any]:
     import keras
 
-    # Keras' own fit also builds a model as if all its inputs were dense.
+    # Keras' own fit also builds a model as if all of its inputs were dense.
     return {name: keras.KerasTensor(tuple(spec.shape), spec.dtype.name) for name, spec in features.items()}
 
 
@@ -95,7 +96,7 @@ def _build(model: Any, batch: tuple[Any, Any, Any]) -> None:
 
 
 def _inputs(model: Any, tensors: Mapping[str, Any]) -> Any:
-    """Returns the model's inputs: a tensor if it has one input, otherwise a dict by name."""
+    """Returns the model's inputs: a tensor if the model has one input, otherwise a dict by name."""
     if isinstance(getattr(model, "_inputs_struct", None), dict):
         return dict(tensors)
     names = getattr(model, "input_names", None) if getattr(model, "_functional", model) is not None else None

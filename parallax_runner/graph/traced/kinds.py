@@ -1,4 +1,4 @@
-"""The kinds of result of a model's function without features: a compiled Keras model, or a training step."""
+"""The kinds of results from a model's function without features: a compiled Keras model, or a training step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from parallax_runner.graph.metric import StepSums, checked_metrics, step_sums
 from parallax_runner.graph.traced.keras_model import is_keras_model, keras_steps
 from parallax_runner.graph.traced.trace import StepFunction, Steps, Trace, converted, loss_of
 
-# Keys of the group `model` that are not arguments of its function.
+# Keys of the configuration group `model` that are not arguments of its function.
 OWN_KEYS = ("labels", "sample_weight", "sparse_updates")
-# The keys that a function that evaluates a batch may return. It may also return the loss alone.
+# The keys that a function for evaluation can return. The function can also return the loss alone.
 EVALUATED = ("loss", "metrics", "outputs")
 
 
 def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
-    """Returns whether a model's function can be called with the keys of its group alone, without features and
+    """Returns whether a model's function can be called with only the keys of its group, without features and
     optimizer."""
     try:
         signature = inspect.signature(function)
@@ -35,10 +35,11 @@ def makes_a_step(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
 
 
 def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
-    """Returns the steps for the result of a model's function: a Keras model, a training step, or a pair of functions
-    for training and evaluation.
+    """Returns the steps for the result of a model's function.
 
-    Raises CaptureError if the result is something else, or if `options` do not apply to it.
+    The result is a Keras model, a training step, or a pair of functions for training and evaluation.
+
+    Raises CaptureError for any other result, or if `options` do not apply to the result.
     """
     if is_keras_model(made):
         return keras_steps(made, features, labels=options.get("labels"), sample_weight=options.get("sample_weight"))
@@ -59,7 +60,8 @@ def steps_of(made: Any, features: Specs, options: Mapping[str, Any]) -> Steps:
 
 
 def returned_sums(traced: Trace) -> StepSums | None:
-    """Returns the sums of the metrics that a step returns, as tensors that do not wait for its writes."""
+    """Returns the sums of the metrics that a step returns. The tensors of the sums do not wait for the step's
+    writes."""
     returned = traced.returned.get("metrics", {}) if isinstance(traced.returned, Mapping) else {}
     metrics = {
         name: dataclasses.replace(metric, sums=tuple(map(traced.tensor, metric.sums)))
@@ -70,12 +72,12 @@ def returned_sums(traced: Trace) -> StepSums | None:
 
 def _function(made: Any) -> StepFunction | None:
     if isinstance(made, tf.types.experimental.PolymorphicFunction):
-        return made  # inlined like any other that the step calls
+        return made  # inlined like any other function that the step calls
     return converted(made) if callable(made) and not inspect.isclass(made) else None
 
 
 def _evaluated(returned: Any) -> dict[str, Any]:
-    """Completes the return value of an evaluation to the dict that `Steps.evaluate` returns."""
+    """Converts the return value of an evaluation to the complete dict that `Steps.evaluate` returns."""
     given = returned if isinstance(returned, Mapping) else {"loss": returned}
     unknown = sorted(set(given) - set(EVALUATED))
     if unknown:

@@ -1,7 +1,7 @@
-"""Replaces reads of whole tables by lookups of rows.
+"""Replaces reads of whole tables with lookups of rows.
 
-Keras reads a whole variable and gathers rows from the value. A lookup in the variable gives the same rows without
-reading the table. Shapes of variables become constants.
+Keras reads a whole variable and gathers rows from the value. A lookup in the variable returns the same rows without
+reading the whole table. Shapes of variables become constants.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from parallax_runner.graph import edit
 
 
 def look_up_rows(graph: tf.Graph) -> None:
-    """Replaces gathers from reads of variables, and shapes of such reads, in a newly imported graph."""
+    """Replaces gathers from variable reads, and shapes of such reads, in a newly imported graph."""
     with graph.as_default():
         for read in [op for op in graph.get_operations() if op.type == "ReadVariableOp"]:
             if read.inputs[0].op.type == "VarHandleOp":

@@ -1,8 +1,8 @@
 """Removes control edges that a traced step does not need.
 
-A trace orders all ops on a variable: an update waits for every read before it. Nearly always it also needs the value
-that was read, and then the edge is redundant. The remaining edges start at the value and not at the read, because
-rewriting may move the read.
+A trace orders all ops on a variable: an update waits for every earlier read. The edge is nearly always redundant,
+because the update also needs the value that was read. The remaining edges start at the value instead of the read,
+because the rewrite can move the read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
 
 def wait_for_values(graph: tf.Graph) -> None:
-    """Replaces each edge by which an op waits for a read: by nothing if the op needs the value, else by one from the
-    value."""
+    """Removes or replaces each control edge from a read to an op.
+
+    The edge is removed if the op needs the value of the read. Otherwise it is replaced by an edge from the value.
+    """
     values: dict[tf.Operation, tf.Operation] = {}
     for op in graph.get_operations():
         reads = [control for control in op.control_inputs if control.type in READS]
@@ -35,7 +37,7 @@ def _value_of(read: tf.Operation, values: dict[tf.Operation, tf.Operation]) -> t
 
 
 def keep_only_needed(graph: tf.Graph, ends: list[tf.Operation]) -> None:
-    """Removes control edges to reads whose values `ends` do not need."""
+    """Removes control edges to reads whose values are not needed by `ends`."""
     needed: set[tf.Operation] = set()
     stack = list(ends)
     while stack:

@@ -1,8 +1,8 @@
 """Moves reads of weights out of loops and branches.
 
-Keras' LSTM and GRU read their weights in the body of a loop. A body is a function, and a variable that a function reads
-cannot be placed on a server. No loop or branch of a step writes trained variables, so a read before it gives the same
-value.
+Keras' LSTM and GRU read their weights in the body of a loop. The body is a function, and a variable that a function
+reads cannot be placed on a server. No loop or branch in a step writes trained variables, so a read before the loop or
+branch returns the same value.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 @contextmanager
 def taken_before_loops(step: func_graph.FuncGraph) -> Iterator[None]:
-    """Makes functions that are traced inside `step` in this block use reads of trained variables that are in `step`
-    itself."""
+    """Moves reads of trained variables from functions into `step`.
+
+    This applies to functions that are traced inside `step` during the `with` block.
+    """
     read = BaseResourceVariable._read_variable_op
 
     def from_step(this: Any, no_copy: bool = False) -> Any:

@@ -1,4 +1,5 @@
-"""Tries an optimizer on a small table to see which rows its formula changes, and whether a row depends on others."""
+"""Tries an optimizer on a small table to see which rows its formula changes, and whether a row depends on other
+rows."""
 
 from __future__ import annotations
 
@@ -15,19 +16,21 @@ ROWS, WIDTH, TRIALS = 4, 3, 3
 
 
 class RowProbe:
-    """Caches answers by the optimizer's class and configuration. Creates its variables in the context `unrecorded`."""
+    """Caches results by the optimizer's class and configuration. Creates its own variables in the context
+    `unrecorded`."""
 
     def __init__(self, unrecorded: Callable[[], AbstractContextManager[None]]) -> None:
         self._unrecorded = unrecorded
         self._known: dict[str, tuple[bool, bool]] = {}
 
     def keeps_untouched_rows(self, optimizer: Any) -> bool:
-        """Returns whether rows are independent and a row with zero gradient stays bit-identical, including its
-        slots."""
+        """Returns whether rows are independent, and whether a row with zero gradient and its slots stay
+        bit-identical."""
         return self._answers(optimizer)[0] and self._answers(optimizer)[1]
 
     def works_by_row(self, optimizer: Any) -> bool:
-        """Returns whether updating some rows alone gives the same values as updating them together with others."""
+        """Returns whether updating some rows alone gives the same values as updating these rows together with
+        others."""
         return self._answers(optimizer)[1]
 
     def _answers(self, optimizer: Any) -> tuple[bool, bool]:
@@ -38,7 +41,7 @@ class RowProbe:
             if key not in self._known:
                 try:
                     self._known[key] = _keeps(optimizer), _by_row(optimizer)
-                except Exception as error:  # for example, it does not support float64
+                except Exception as error:  # for example, the optimizer does not support float64
                     log.debug("%s cannot be tried: %s", type(optimizer).__name__, error)
                     self._known[key] = False, False
         return self._known[key]
@@ -48,7 +51,7 @@ def _keeps(optimizer: Any) -> bool:
     generator = np.random.default_rng(5)
     made = _Small(optimizer, ROWS, generator)
     for trial in range(TRIALS):
-        if trial:  # the first trial tests a row that was never updated
+        if trial:  # the first trial tests a row before any update
             made.update(generator.normal(size=(ROWS, WIDTH)))
         gradient = generator.normal(size=(ROWS, WIDTH))
         gradient[trial] = 0.0
@@ -74,7 +77,7 @@ def _by_row(optimizer: Any) -> bool:
 
 
 class _Small:
-    """A copy of an optimizer, and a float64 variable that it updates."""
+    """A copy of an optimizer, and a float64 variable that the copy updates."""
 
     def __init__(self, optimizer: Any, rows: int, generator: np.random.Generator) -> None:
         import keras

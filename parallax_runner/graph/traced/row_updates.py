@@ -1,8 +1,9 @@
 """Updates only the rows that a sparse gradient touches, with the optimizer's own formula.
 
-Most Keras optimizers make a sparse gradient dense and update every row. The formula runs on the touched rows alone if
-it leaves rows without gradient bit-identical (`exact`), or if the user wants that (`lazy`). While `update_step` runs,
-the variable and its slots are replaced by their rows, and the assigned values are scattered back.
+Most Keras optimizers convert a sparse gradient to a dense gradient and update every row. The formula runs on the
+touched rows alone if it leaves rows without gradient bit-identical (`exact`), or if the user chooses that (`lazy`).
+While `update_step` runs, the variable and its slots are replaced by their touched rows. The assigned values are then
+scattered back.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from parallax_runner.graph.traced.row_probe import RowProbe
 class SparseUpdates(StrEnum):
     """Which rows an update by a sparse gradient writes.
 
-    EXACT: the rows that the optimizer would change with the dense gradient. LAZY: the rows of the gradient.
+    EXACT: the rows that the optimizer would change with the dense gradient. LAZY: the rows in the gradient.
     """
 
     EXACT = "exact"
@@ -31,7 +32,7 @@ class SparseUpdates(StrEnum):
 
 
 def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
-    """Returns the key `sparse_updates` of the model's group. Raises CaptureError if the value is unknown."""
+    """Returns the value of `sparse_updates` in the group `model`. Raises CaptureError if the value is unknown."""
     value = options.get("sparse_updates") or SparseUpdates.EXACT
     if value not in list(SparseUpdates):
         raise CaptureError(f"model.sparse_updates={value}: expected one of {', '.join(SparseUpdates)}")
@@ -40,14 +41,16 @@ def sparse_updates_of(options: Mapping[str, Any]) -> SparseUpdates:
 
 @contextmanager
 def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: RowProbe) -> Iterator[None]:
-    """Makes Keras optimizers update rows in this block if `mode` allows it. `gradients` are those recorded so far.
+    """Makes Keras optimizers update only the touched rows during the `with` block, if `mode` allows that.
 
-    Raises CaptureError at the end of the block if `mode` is LAZY and an optimizer cannot update rows alone.
+    `gradients` contains the gradients recorded so far.
+
+    Raises CaptureError at the end of the block if `mode` is LAZY and an optimizer cannot update rows separately.
     """
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-    refused: list[str] = []  # raised outside Keras' branches, which add to the message of an error
+    refused: list[str] = []  # raised outside Keras' branches, because they add text to the message of an error
     update_all, decay_all = TFOptimizer._backend_update_step, TFOptimizer._apply_weight_decay
 
     def update(this: Any, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
@@ -63,7 +66,7 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
     def by_rows(this: Any, grad: Any, variable: Any) -> bool:
         is_sparse = isinstance(grad, tf.IndexedSlices)
         if mode is SparseUpdates.EXACT:
-            # Without slots, Keras itself updates by scatter.
+            # For variables without slots, Keras itself updates by scatter.
             return is_sparse and bool(slots_of(this, variable)) and probe.keeps_untouched_rows(this)
         if not is_lazy(this, variable):
             return False
@@ -86,22 +89,22 @@ def rows_updated(mode: SparseUpdates, gradients: Sequence[TapeGradient], probe: 
         return variable.handle._id in sparse and (bool(slots_of(this, variable)) or decays(this, variable))
 
     def decay(this: Any, variables: Sequence[Any]) -> None:
-        if mode is SparseUpdates.LAZY:  # a table's decay is part of the update of its rows
+        if mode is SparseUpdates.LAZY:  # a table's decay is part of updating its rows
             variables = [one for one in variables if not is_lazy(this, one)]
         decay_all(this, variables)
 
     all_finite = LossScaleOptimizer.check_finite
 
     def finite(this: Any, grads: Sequence[Any]) -> Any:
-        """Checks only the values of IndexedSlices: the dense tensor would add zeros."""
+        """Checks only the values of IndexedSlices, because the dense tensor would only add zeros."""
         return all_finite(this, [one.values if isinstance(one, tf.IndexedSlices) else one for one in grads])
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(LossScaleOptimizer, "check_finite", finite))
         stack.enter_context(mock.patch.object(TFOptimizer, "_backend_update_step", update))
         stack.enter_context(mock.patch.object(TFOptimizer, "_apply_weight_decay", decay))
-        # Keras divides gradients by `loss_scale_factor`, but IndexedSlices cannot be divided. It multiplies them for
-        # `global_clipnorm`, but a product of IndexedSlices is dense.
+        # Keras divides gradients by `loss_scale_factor`, but IndexedSlices cannot be divided. For `global_clipnorm`,
+        # Keras multiplies gradients, but the product of IndexedSlices would be dense.
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__truediv__", _divided, create=True))
         stack.enter_context(mock.patch.object(tf.IndexedSlices, "__mul__", _multiplied, create=True))
         yield
@@ -127,7 +130,7 @@ def decays(optimizer: Any, variable: Any) -> bool:
 
 
 def slots_of(optimizer: Any, variable: Any) -> list[Any]:
-    """Returns the optimizer's slots with the shape of this variable; empty if it is not a Keras variable."""
+    """Returns the optimizer's slots with the shape of this variable, or an empty list if it is not a Keras variable."""
     from keras.src import backend
 
     if not isinstance(variable, backend.Variable):
@@ -138,7 +141,7 @@ def slots_of(optimizer: Any, variable: Any) -> list[Any]:
     return [one for one in found if isinstance(one, backend.Variable) and one.shape == variable.shape]
 
 
-# Lists of an optimizer with one entry per variable that `update_step` does not use.
+# An optimizer's lists with one entry per variable that `update_step` does not use.
 NO_SLOTS = frozenset(
     {"_trainable_variables", "_accumulated_gradients", "_model_variables_moving_average", "_variables"}
 )
@@ -163,8 +166,10 @@ def updated_rows(
     *,
     lazily: bool = False,
 ) -> list[Any]:
-    """Returns the `rows` of the variable and its slots (`stateful`) after the optimizer's update with their
-    `gradient`."""
+    """Returns the `rows` of the variable and its slots (`stateful`) after an update by the optimizer.
+
+    `gradient` is the gradient for these rows.
+    """
     from keras.src import backend
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
 

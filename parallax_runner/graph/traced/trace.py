@@ -21,16 +21,16 @@ from parallax_runner.graph.traced.reads import taken_before_loops
 from parallax_runner.graph.traced.row_probe import RowProbe
 from parallax_runner.graph.traced.row_updates import SparseUpdates, rows_updated
 
-# A step takes the features by name, trains once, and returns the loss or a dict with «loss» and, optionally, «metrics».
+# A step takes the features by name, trains once, and returns the loss, or a dict with «loss» and optionally «metrics».
 StepFunction = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps that a model's function made; both take the features by name.
+    """The steps that a model's function created. Both steps take the features by name.
 
-    `train` trains on a batch. `evaluate` does not train; it returns a dict with the batch's «loss» (or None), its
-    «outputs» by name and, optionally, «metrics». `model` is the Keras model that the steps belong to, or None.
+    `train` trains on a batch. `evaluate` does not train, and returns a dict with the batch's «loss» (or None), its
+    «outputs» by name and, optionally, «metrics». `model` is the Keras model to which the steps belong, or None.
     """
 
     train: StepFunction
@@ -40,8 +40,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Trace:
-    """The ops of a step in `graph`. `inputs` are its placeholders by component of the features. `returned` is its
-    return value, with tensors of the graph."""
+    """The ops of a step in `graph`.
+
+    `inputs` maps the components of the features to the graph's placeholders. `returned` is the step's return value,
+    with tensors of the graph.
+    """
 
     graph: branches.StepGraph
     inputs: dict[str, Any]
@@ -49,16 +52,16 @@ class Trace:
     gradients: list[TapeGradient]
 
     def tensor(self, returned: Any) -> Any:
-        """Returns the source of a returned tensor, which does not wait for the step's writes as the returned one
-        does."""
+        """Returns the source of a returned tensor. Unlike the returned tensor, the source does not wait for the step's
+        writes."""
         return returned.op.inputs[0] if returned.op.type == "Identity" else returned
 
 
 def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, probe: RowProbe) -> Trace:
     """Traces the ops of `step` in the order of eager execution.
 
-    Functions that it calls, also compiled ones, are inlined. `features` gives the type of each feature, and
-    `sparse_updates` says which rows Keras optimizers write.
+    The functions that `step` calls are inlined, including compiled functions. `features` gives the type of each
+    feature, and `sparse_updates` determines which rows Keras optimizers write.
     """
     signature = dict(sorted(features.items()))
     graph, gradients = branches.StepGraph("step"), list[TapeGradient]()
@@ -76,8 +79,10 @@ def trace(step: StepFunction, features: Specs, sparse_updates: SparseUpdates, pr
 
 @contextmanager
 def functions_in_line() -> Iterator[None]:
-    """Makes every `tf.function` run as its Python function in this block, with branches and loops on tensors
-    converted."""
+    """Makes every `tf.function` run as its Python function during the `with` block.
+
+    Branches and loops on tensors are converted to ops.
+    """
 
     def call(this: Any, *args: Any, **kwargs: Any) -> Any:
         function = this.python_function
@@ -88,14 +93,14 @@ def functions_in_line() -> Iterator[None]:
 
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the same function with branches and loops on tensors converted to ops."""
+    """Returns the same function, with its branches and loops on tensors converted to ops."""
     converting: Callable[..., Any] = autograph_util.py_func_from_autograph(function)
     return converting
 
 
 @contextmanager
 def eager_on_cpu() -> Iterator[None]:
-    """Keeps eager ops off the GPU: a driver must not take one, and a worker's session needs its own."""
+    """Keeps eager ops off the GPU: a driver must not occupy a GPU, and a worker's session needs the worker's GPU."""
     with suppress(RuntimeError):  # the user's module has already used devices
         tf.config.set_visible_devices([], "GPU")
     with tf.device("CPU:0"):
@@ -103,7 +108,7 @@ def eager_on_cpu() -> Iterator[None]:
 
 
 def loss_of(returned: Any) -> Any:
-    """Returns the loss from the return value of a step. Raises CaptureError if there is none."""
+    """Returns the loss from the return value of a step. Raises CaptureError if the return value contains no loss."""
     loss = returned.get("loss") if isinstance(returned, Mapping) else returned
     if not isinstance(loss, tf.Tensor) or loss.shape.rank != 0 or not loss.dtype.is_floating:
         raise CaptureError(

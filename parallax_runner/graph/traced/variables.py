@@ -17,15 +17,15 @@ from tensorflow.python.ops import resource_variable_ops
 
 KERAS_VARIABLES = "keras.src.backend.tensorflow.core"
 KERAS_METRICS = "keras.src.metrics.metric"
-# Characters that are not allowed in the name of an op.
+# Characters that are not allowed in an op's name.
 _REFUSED = re.compile(r"[^A-Za-z0-9_.\\/-]")
 
 
 class UnsetVariable(resource_variable_ops.UninitializedVariable):
-    """A variable without a value until it is read or assigned outside a trace.
+    """A variable that has no value until it is read or assigned outside a trace.
 
-    A model is made in the driver and in every worker, but its values live in a session. An eager copy of a large table
-    would take the same memory again.
+    A model is created in the driver and in every worker, but the values of its variables are in a session. An eager
+    copy of a large table would use the same amount of memory again.
     """
 
     def __init__(self, initial: Callable[[], Any], **kwargs: Any) -> None:
@@ -55,11 +55,11 @@ class UnsetVariable(resource_variable_ops.UninitializedVariable):
 
 @dataclass(frozen=True)
 class TracedVariable:
-    """A `variable` under its name in checkpoints. `op_name` is that name with the characters replaced that are invalid
-    for an op.
+    """A `variable` under its name in checkpoints. `op_name` is that name without characters that are invalid for an op.
 
-    `initial` makes the initial value, a tensor, in the default graph. `aggregation` is what the variable declares about
-    ranks: «none», «sum», «mean» or «only_first_replica». `is_metric` is set if a metric accumulates in it.
+    `initial` creates the initial value, a tensor, in the default graph. `aggregation` is the variable's declared
+    aggregation across ranks: «none», «sum», «mean» or «only_first_replica». `is_metric` is set if a metric accumulates
+    in the variable.
     """
 
     name: str
@@ -71,7 +71,7 @@ class TracedVariable:
 
 
 class Variables:
-    """The variables that `created` records, in the order of creation."""
+    """The variables that `created` records, in creation order."""
 
     def __init__(self) -> None:
         self._made: list[Any] = []
@@ -82,7 +82,7 @@ class Variables:
 
     @contextmanager
     def created(self) -> Iterator[None]:
-        """Records the variables of TensorFlow and Keras that are created in the block."""
+        """Records the TensorFlow and Keras variables that are created during the `with` block."""
         with ExitStack() as stack:
             stack.enter_context(tf.variable_creator_scope(self._create))
             if KERAS_VARIABLES in sys.modules:
@@ -92,7 +92,8 @@ class Variables:
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Does not record variables that are created in the block, because they do not belong to the model."""
+        """Stops recording during the `with` block, because the variables that are created there do not belong to the
+        model."""
         self._records = False
         try:
             yield
@@ -100,7 +101,8 @@ class Variables:
             self._records = True
 
     def all(self) -> list[TracedVariable]:
-        """Returns each variable once, under a unique name: the `path` of a Keras variable, the `name` of any other."""
+        """Returns each variable once, under a unique name: the `path` of a Keras variable, or the `name` of any other
+        variable."""
         found: list[TracedVariable] = []
         taken: set[str] = set()
         metrics = {id(one._value) for one in self._metrics}
@@ -115,7 +117,7 @@ class Variables:
             aggregation = variable.aggregation.name.lower()
             initial = self._initial.get(id(variable))
             if initial is not None and variable.is_initialized():
-                initial = None  # a value that was loaded or set replaces the initializer
+                initial = None  # a value that was loaded or set takes precedence over the initializer
             found.append(TracedVariable(name, _op_name(name), variable, initial, aggregation, is_metric))
         return found
 
@@ -164,7 +166,7 @@ class Variables:
 
         def noted(this: Any, *args: Any, **kwargs: Any) -> Any:
             variable = add_variable(this, *args, **kwargs)
-            self._metrics.append(variable)  # the variable itself may be created later
+            self._metrics.append(variable)  # the TensorFlow variable itself can be created later
             return variable
 
         with mock.patch.object(metric, "add_variable", noted):
@@ -172,15 +174,18 @@ class Variables:
 
 
 class ModelVariables(Variables):
-    """The variables of an existing Keras model: its own, and those of its optimizer and metrics."""
+    """The variables of an existing Keras model, including the variables of its optimizer and metrics."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self._model = model
 
     def all(self) -> list[TracedVariable]:
-        """Returns each variable once. Its initial value is its current value; a metric starts at zero. The model and
-        its optimizer must be built."""
+        """Returns each variable once. The initial value of a variable is its current value, but a metric starts at
+        zero.
+
+        The model and its optimizer must be built.
+        """
         metrics = [variable for metric in self._model.metrics for variable in metric.variables]
         known = {id(variable) for variable in self._made}
         for variable in [*self._model.variables, *self._model.optimizer.variables, *metrics]:

@@ -18,13 +18,13 @@ EXCHANGES = ("allreduce", "allgather", "alltoall", "pull", "push")
 
 @dataclass(frozen=True)
 class Exchange:
-    """The time of exchanges of one kind that are in flight together.
+    """The time that exchanges of one kind take when they are in flight together.
 
-    It is `overhead_secs` + rounds · `latency_secs` + number of exchanges · `each_secs` + bytes on the busiest link ·
-    `secs_per_byte`.
+    The time is `overhead_secs` + rounds · `latency_secs` + number of exchanges · `each_secs` + bytes on the busiest
+    link · `secs_per_byte`.
 
-    A ring of N ranks takes 2(N-1) rounds for allreduce and N-1 for allgather. An alltoall has N-1 messages. A server
-    takes a request and an answer.
+    A ring of N ranks needs 2(N-1) rounds for allreduce and N-1 rounds for allgather. An alltoall needs N-1 messages. An
+    exchange with a server needs a request and a response.
     """
 
     overhead_secs: float
@@ -37,12 +37,12 @@ class Exchange:
 class Constants:
     """The constants of five exchanges and of local work.
 
-    `server_secs_per_byte` is for adding a push on a server, and `merge_secs_per_byte` for merging rows by ids. The
-    `apply_…` constants are for updates of a dense variable or of rows. `ask_secs_per_row` is for finding the distinct
-    ids of a batch before their rows are requested.
+    `server_secs_per_byte` is the time for adding a push on a server, and `merge_secs_per_byte` the time for merging
+    rows by ids. The `apply_…` constants are the times for updating a dense variable or rows. `ask_secs_per_row` is the
+    time for finding the distinct ids in a batch before their rows are requested.
 
-    `source` is «defaults», or says where and when they were measured. `spread` has the relative standard errors of
-    fitted constants by name, such as `allreduce.secs_per_byte`.
+    `source` is «defaults», or states where and when the constants were measured. `spread` contains the relative
+    standard errors of fitted constants by name, such as `allreduce.secs_per_byte`.
     """
 
     allreduce: Exchange
@@ -61,8 +61,10 @@ class Constants:
     format: int = FORMAT
 
     def with_link(self, *, gbit_per_sec: float | None, latency_us: float | None) -> Constants:
-        """Returns the constants for the same processes with other links: the given bandwidth and latency replace those
-        of all exchanges."""
+        """Returns the constants for the same processes with different links.
+
+        The given bandwidth and latency replace the values in all exchanges.
+        """
         if gbit_per_sec is None and latency_us is None:
             return self
         changed = {}
@@ -78,8 +80,8 @@ class Constants:
         return dataclasses.replace(self, **exchanges, source=f"{self.source}; links of {link}")
 
 
-# Orders of magnitude for a cluster without calibration: rounded results of scripts/calibrate on a virtual machine with
-# two cores, with cluster.workers=8 and 4 (2026-11-23 and 24).
+# Orders of magnitude for a cluster without calibration. These are rounded results of scripts/calibrate on a virtual
+# machine with two cores, with cluster.workers=8 and cluster.workers=4 (2026-11-23 and 2026-11-24).
 DEFAULTS = Constants(
     allreduce=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.55e-9),
     allgather=Exchange(overhead_secs=1e-3, latency_secs=100e-6, each_secs=15e-6, secs_per_byte=0.4e-9),
@@ -97,7 +99,7 @@ DEFAULTS = Constants(
 
 
 def load(path: Path) -> Constants:
-    """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
+    """Reads the file that `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
     fields = json.loads(read_regular(path))
     if fields["format"] != FORMAT:
         raise ValueError(f"{path}: format {fields['format']}, expected {FORMAT}")

@@ -1,7 +1,7 @@
-"""The time of a step in which exchanges overlap with all computing that does not depend on them.
+"""The time of a step in which exchanges overlap with all computation that does not depend on them.
 
-Two activities run in parallel: computing, from 0 to 1, and a sequence of exchanges. Computing waits for values that
-have not arrived yet. A gradient is exchanged when it has been computed and the exchanges before it are done.
+Two activities run in parallel: the computation, from 0 to 1, and a sequence of exchanges. The computation waits for
+values that have not arrived yet. A gradient is exchanged after it has been computed and all earlier exchanges are done.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Travel:
-    """The exchanges of one variable, with their seconds. Its values are needed from `needed_at` on, and its gradient is
-    complete at `appears_at`; both are fractions of all computing."""
+    """The exchanges of one variable, with their durations in seconds.
+
+    The variable's values are needed from `needed_at` on, and its gradient is complete at `appears_at`. Both are
+    fractions of the whole computation.
+    """
 
     needed_at: float
     before_secs: float
@@ -22,10 +25,10 @@ class Travel:
 
 
 def critical_path_secs(compute_secs: float, travels: Iterable[Travel]) -> float:
-    """Returns the time from the beginning of the first exchange to the end of the step."""
+    """Returns the time from the start of the first exchange to the end of the step."""
     travels = list(travels)
     exchanged = 0.0
-    reached = [(0.0, 0.0)]  # (fraction of computing, time when it was done)
+    reached = [(0.0, 0.0)]  # (fraction of the computation, time at which it was done)
     for travel in sorted(travels, key=lambda travel: travel.needed_at):
         if travel.before_secs:
             exchanged += travel.before_secs
@@ -38,6 +41,6 @@ def critical_path_secs(compute_secs: float, travels: Iterable[Travel]) -> float:
 
 
 def _when(share: float, reached: list[tuple[float, float]], compute_secs: float) -> float:
-    """Returns when a fraction of the computing is done, given the times of earlier fractions."""
+    """Returns the time at which a fraction of the computation is done, given the times of earlier fractions."""
     last, now = [point for point in reached if point[0] <= share][-1]
     return now + (share - last) * compute_secs

@@ -1,4 +1,4 @@
-"""The result of a short trial: which rows steps touch, and how long a step takes on one device."""
+"""The result of a short trial: the rows that steps touch, and the time of a step on one device."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from parallax_runner.files.whole import write_whole
 
 FORMAT = 3
 FILE_NAME = "measured.json"
-MOST_RANKS = 8  # ranks that are measured; for larger clusters, touched rows are extrapolated
-MOST_HOT_ROWS = 4096  # rows of a variable with individual counts
+MOST_RANKS = 8  # maximum number of measured ranks; for larger clusters, touched rows are extrapolated
+MOST_HOT_ROWS = 4096  # maximum number of a variable's rows with individual counts
 
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """How a sparse variable's rows were touched in `samples` batches, one per rank and step.
+    """How a sparse variable's rows were touched in `samples` batches. Each rank contributes one batch per step.
 
-    Three fields are means over steps: `ids` of a rank with duplicates, `distinct` ids of a rank, and `merged`, the
-    distinct ids of all measured ranks. `incidence` has pairs (c, rows): the number of rows touched in exactly c
-    samples, for c at least 1. `hot` has the most touched rows in descending order, as pairs of a row and the number of
-    samples that touched it.
+    Three fields are means over steps: `ids` is a rank's number of ids with duplicates, `distinct` its number of
+    distinct ids, and `merged` the number of distinct ids of all measured ranks. `incidence` contains pairs (c, rows),
+    where `rows` is the number of rows touched in exactly c samples, for c of at least 1. `hot` contains the most
+    touched rows in descending order, as pairs of a row and the number of samples that touched it.
     """
 
     name: str
@@ -44,11 +44,12 @@ class RowStatistics:
         return self.distinct / self.rows
 
     def merged_over(self, ranks: int) -> float:
-        """Returns the expected number of distinct rows that a step of `ranks` ranks touches.
+        """Returns the expected number of distinct rows that a step with `ranks` ranks touches.
 
-        Up to the number of samples, this is exactly the mean over all choices of `ranks` samples (rarefaction). Beyond,
-        it is extrapolated with Chao's lower bound for rows that were never seen (Colwell and others 2012, equations 4
-        and 9). It is never more than the variable's rows, or than the ranks can touch.
+        Up to the number of samples, this is exactly the mean over all choices of `ranks` samples (rarefaction). For
+        more ranks, the number is extrapolated with Chao's lower bound for rows that were never seen (Colwell and others
+        2012, equations 4 and 9). The result is never larger than the variable's number of rows or than the number of
+        rows that the ranks can touch.
         """
         if ranks <= 0:
             return 0.0
@@ -83,11 +84,11 @@ class RowStatistics:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of a trial of one graph and its data.
+    """The result of a trial for one graph and its data.
 
-    `ranks` and `steps` are the numbers that were measured. `step_secs` is the median time of a step on one device,
-    including updates. `batch_size` and `words_per_example` (None if the data has no words) are those of a rank. `made`
-    is the date.
+    `ranks` and `steps` are the numbers of measured ranks and steps. `step_secs` is the median time of a step on one
+    device, including updates. `batch_size` and `words_per_example` (None if the data contains no words) are the values
+    for one rank. `made` is the date of the trial.
     """
 
     fingerprint: str
@@ -113,7 +114,7 @@ def save(measured: Measured, path: Path) -> None:
 
 
 def load(path: Path) -> Measured:
-    """Reads what `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
+    """Reads the file that `save` wrote. Raises OSError, ValueError, KeyError or TypeError for any other file."""
     fields = json.loads(read_regular(path))
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise ValueError(f"{path}: expected a measurement of format {FORMAT}")
@@ -129,7 +130,7 @@ def _variable(entry: dict[str, Any]) -> VariableInfo:
         "shape": tuple(entry["shape"]),
         "slots": tuple(entry["slots"]),
         "gradient": GradientKind(entry["gradient"]),
-        # Files of earlier versions lack these.
+        # Files from earlier versions lack these fields.
         "rows_written": RowsWritten(entry.get("rows_written", RowsWritten.NOTHING)),
         "whole_tables": tuple(WholeTable(**table) for table in entry.get("whole_tables", ())),
     }

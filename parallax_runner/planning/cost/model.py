@@ -1,9 +1,9 @@
-"""Predicts the seconds that a variable costs in a step by each route it could take.
+"""Predicts the seconds that a variable costs in a step on each route that it can take.
 
-Bytes come from `traffic.py`. A route is chosen by the sum of its costs, as if nothing overlapped. A step's time is its
-critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the computing that does
-not wait for them. Ranks (and servers) work in parallel, so that the busiest host counts for each kind of work. Source
-of the volumes: Parallax (EuroSys 2019), section 3.
+`traffic.py` computes the bytes. A route is chosen by the sum of its costs, as if nothing overlapped. A step's time is
+its critical path (`critical_path.py`): exchanges use the links one after another, in parallel with the computation that
+does not wait for them. Ranks and servers work in parallel, so the busiest host determines the time for each kind of
+work. The volumes follow Parallax (EuroSys 2019), section 3.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from parallax_runner.planning.routes.route import PaidOnce
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes that share a link. Each host has `workers_per_host` ranks. A server has its own host. With
-    `servers_beside_workers`, server i runs on host i, together with the ranks there."""
+    """The processes that share a link.
+
+    Each host has `workers_per_host` ranks. Each server has its own host. With `servers_beside_workers`, server i runs
+    on host i, together with the ranks on that host.
+    """
 
     workers: int
     servers: int
@@ -46,8 +49,11 @@ class Cluster:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The cost model. `measured` says which rows steps touch; without it, upper bounds are used. `load` says how
-    servers share the work."""
+    """The cost model.
+
+    `measured` contains the rows that steps touch. Without it, upper bounds are used. `load` describes how servers share
+    the work.
+    """
 
     cluster: Cluster
     constants: Constants
@@ -56,11 +62,11 @@ class CostModel:
     load: ServerLoad = field(default_factory=ServerLoad)
 
     def touched(self, variable: VariableInfo) -> Touched | None:
-        """Returns the rows that a step touches, or None if unknown."""
+        """Returns the rows that a step touches, or None if they are unknown."""
         return touched_rows(variable, self.cluster.workers, self.measured)
 
     def cost(self, variable: VariableInfo, route: str) -> RouteCost | None:
-        """Returns the variable's costs by a route, or None if the number of rows is unknown."""
+        """Returns the variable's costs on a route, or None if the number of rows is unknown."""
         found, touched = route_named(route), self.touched(variable)
         if touched is None:
             return None
@@ -69,12 +75,12 @@ class CostModel:
         return RouteCost(route, sent_bytes, *found.paid(self, variable, touched, parts))
 
     def once(self, routes: Iterable[str]) -> PaidOnce:
-        """Returns the costs that are paid once for each of these routes, for any number of variables."""
+        """Returns the costs that are paid once for each of these routes, regardless of the number of variables."""
         paid = [route_named(route).paid_once(self.constants, self.cluster.workers) for route in dict.fromkeys(routes)]
         return PaidOnce(sum(one.before_secs for one in paid), sum(one.after_secs for one in paid))
 
     def exchange_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """Returns the seconds of a step that are not computing, or None if a part is unknown."""
+        """Returns the seconds in a step that are not computation, or None if a part is unknown."""
         total = self.once(routes[variable.name] for variable in variables).secs
         for variable in variables:
             cost = self.cost(variable, routes[variable.name])
@@ -84,8 +90,10 @@ class CostModel:
         return total
 
     def compute_secs(self) -> float | None:
-        """Returns the seconds of the forward and backward pass, or None if they were not measured. Updates in the
-        measured step are subtracted, because routes count them."""
+        """Returns the seconds of the forward and backward pass, or None if they were not measured.
+
+        The updates in the measured step are subtracted, because routes include their time.
+        """
         if self.measured is None:
             return None
         applied = 0.0
@@ -96,7 +104,7 @@ class CostModel:
         return max(0.0, self.measured.step_secs - applied)
 
     def step_secs(self, variables: Iterable[VariableInfo], routes: Mapping[str, str]) -> float | None:
-        """Returns the seconds of the critical path of a step, or None if a part is unknown."""
+        """Returns the seconds on the critical path of a step, or None if a part is unknown."""
         variables, compute_secs = list(variables), self.compute_secs()
         costs = [self.cost(variable, routes[variable.name]) for variable in variables]
         if compute_secs is None or None in costs:
@@ -110,22 +118,26 @@ class CostModel:
         return critical_path_secs(compute_secs, travels)
 
     def each_secs(self, exchange: Exchange, variable: VariableInfo) -> float:
-        """Returns the seconds that depend on the number of tensors in flight. A sparse gradient has two: values, and
-        ids or a count of ranks."""
+        """Returns the seconds that depend on the number of tensors in flight.
+
+        A sparse gradient has two tensors: the values, and either ids or a count of ranks.
+        """
         tensors = 2 if variable.gradient is GradientKind.SPARSE else 1
         return tensors * exchange.each_secs if self.cluster.workers > 1 else 0.0
 
     def ring_bytes(self, sent: float) -> float:
-        """Returns the bytes on a host's link if a rank of a ring sends `sent`: one rank of each host sends to another
-        host."""
+        """Returns the bytes on a host's link if each rank in a ring sends `sent` bytes.
+
+        One rank on each host sends to another host.
+        """
         return sent if self.cluster.hosts > 1 else 0.0
 
     def copy_secs(self, size_bytes: float) -> float:
-        """Returns the seconds of one pass over memory, as in a dense update."""
+        """Returns the seconds for one pass over memory, as in a dense update."""
         return size_bytes * self.constants.apply_dense_secs_per_byte
 
     def apply_secs(self, variable: VariableInfo, rows: float) -> float:
-        """Returns the seconds of an update of `rows` rows, or of a whole dense variable."""
+        """Returns the seconds for updating `rows` rows or a whole dense variable."""
         constants = self.constants
         if variable.gradient is GradientKind.SPARSE:
             per_row = variable.row_bytes * constants.apply_sparse_secs_per_byte + constants.apply_sparse_secs_per_row

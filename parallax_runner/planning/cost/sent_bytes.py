@@ -1,4 +1,4 @@
-"""Predicts the bytes that a variable costs in a step by a route."""
+"""Predicts the bytes that are sent for a variable in a step on a route."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ def predict_sent_bytes(
     options: CommOptions,
     measured: Measured | None = None,
 ) -> int | None:
-    """Returns the bytes that each rank sends in a step. For a sparse gradient this uses the measured number of rows. If
-    none was measured, it assumes that all ids are distinct, and returns None if the number of ids is unknown too."""
+    """Returns the bytes that each rank sends in a step.
+
+    For a sparse gradient, the measured number of rows is used. If no number was measured, all ids are assumed to be
+    distinct. Returns None if the number of ids is unknown too.
+    """
     found, touched = route_named(route), touched_rows(variable, workers, measured)
     if touched is None:
         if not found.sends_whole:
             return None
-        touched = Touched(0.0, 0.0, is_bound=False)  # all rows are sent, whatever is touched
+        touched = Touched(0.0, 0.0, is_bound=False)  # all rows are sent, regardless of the touched rows
     return round(found.sent_bytes(found.traffic(variable, touched, options), workers))

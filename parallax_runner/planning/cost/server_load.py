@@ -1,4 +1,4 @@
-"""The distribution of work over servers if variables were on them."""
+"""The distribution of work over servers if variables were on servers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from parallax_runner.planning.placement import place, served_bytes
 class ServerLoad:
     """The load of the busiest server.
 
-    `busiest_share` is the fraction of all servers' work, by kind of gradient, that the busiest server has; a missing
-    kind is shared equally. `shards` is the number of shards of each variable, which are sent separately. If both kinds
-    are placed together, both have the same `busiest_share`, a fraction of their total work, so that the costs of
-    variables add up to the work of the busiest server.
+    `busiest_share` is the busiest server's fraction of all servers' work, by kind of gradient. If a kind is missing,
+    its work is shared equally. `shards` is the number of shards of each variable, which are sent separately. If both
+    kinds are placed together, both have the same `busiest_share`: a fraction of their total work. The costs of
+    variables then add up to the work of the busiest server.
     """
 
     busiest_share: Mapping[GradientKind, float] = field(default_factory=dict)
@@ -36,9 +36,9 @@ class ServerLoad:
         together: bool,
         ps: PsOptions | None = None,
     ) -> ServerLoad:
-        """Returns the load of variables with their numbers of pieces (`planning/cut.py`), placed as in a plan.
+        """Returns the load of variables that are placed as in a plan, with their numbers of pieces (`planning/cut.py`).
 
-        All are placed `together`, as comm=ps does, or each kind as if servers held nothing else.
+        Variables are placed `together`, as with comm=ps. Otherwise each kind is placed as if servers held nothing else.
         """
         servers, per_byte, ps = max(1, servers), _secs_per_byte(constants), ps or PsOptions()
         kinds = (GradientKind.DENSE, GradientKind.SPARSE)
@@ -60,8 +60,11 @@ class ServerLoad:
 
 
 def _secs_per_byte(constants: Constants) -> dict[GradientKind, float]:
-    """Returns the seconds of a server per byte, for comparing servers. Half the bytes leave it and half arrive; the
-    time covers its link, summing, and lookups and updates of rows."""
+    """Returns a server's time per byte in seconds, for comparing servers.
+
+    Half of the bytes leave the server and half arrive. The time covers the server's link, summing, and lookups and
+    updates of rows.
+    """
     dense_secs = (constants.pull.secs_per_byte + constants.push.secs_per_byte + constants.server_secs_per_byte) / 2
     of_rows_secs = (constants.apply_dense_secs_per_byte + constants.apply_sparse_secs_per_byte) / 2
     return {GradientKind.DENSE: dense_secs, GradientKind.SPARSE: dense_secs + of_rows_secs}

@@ -1,4 +1,4 @@
-"""The number of rows of a variable that a step touches: measured, or an upper bound from the graph's shapes."""
+"""The number of a variable's rows that a step touches: measured, or an upper bound from the graph's shapes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from parallax_runner.planning.cost.measured import Measured
 
 @dataclass(frozen=True)
 class Touched:
-    """Rows that a step touches. `distinct` are those of one rank, `merged` those of all ranks together. They are upper
-    bounds if `is_bound` is set, otherwise measured means."""
+    """The number of rows that a step touches.
+
+    `distinct` is the number for one rank, and `merged` the number for all ranks together. Both are upper bounds if
+    `is_bound` is set, otherwise measured means.
+    """
 
     distinct: float
     merged: float
     is_bound: bool
 
     def share_of(self, variable: VariableInfo) -> float:
-        """Returns the fraction of the variable's rows that a step touches on all ranks together, at most 1."""
+        """Returns the fraction of the variable's rows that all ranks together touch in a step, at most 1."""
         rows = variable.shape[0] if variable.shape else 1
         return min(1.0, self.merged / rows) if rows else 0.0
 
 
 def touched_rows(variable: VariableInfo, workers: int, measured: Measured | None) -> Touched | None:
-    """Returns the touched rows: all of a dense variable, or None if they are neither measured nor bounded."""
+    """Returns the number of touched rows. In a dense variable, all rows are touched. Returns None if the number is
+    neither measured nor bounded."""
     rows = float(variable.shape[0]) if variable.shape else 1.0
     if variable.gradient is not GradientKind.SPARSE:
         return Touched(rows, rows, is_bound=False)

@@ -1,8 +1,8 @@
-"""Predicts the bytes of a variable in a step: what the whole cluster sends, divided by the number of ranks.
+"""Predicts a variable's bytes in a step: the bytes that the whole cluster sends, divided by the number of ranks.
 
-The formulas are those of the Parallax paper (EuroSys 2019, section 3), with two changes. They count only sent bytes,
-where the paper's table counts sent and received ones. They have no discount for a server on a worker's own machine,
-because a server is a separate process here.
+The formulas are from the Parallax paper (EuroSys 2019, section 3), with two changes. The formulas here count only sent
+bytes, while the paper's table counts sent and received bytes. The formulas here have no discount for a server on a
+worker's own machine, because a server is a separate process here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from parallax_runner.planning.cost.touched import Touched
 
 ID_BYTES = 8
 OWNED_ID_BYTES = 4
-# Compression rounds these dtypes and leaves others unchanged.
+# Compression rounds these dtypes and leaves other dtypes unchanged.
 HALVED, HALF_BYTES = ("float32", "float64"), 2
-# Ranks sum these as float32 (rewrite/exchange/sum_dtype.py).
+# Ranks sum these dtypes as float32 (rewrite/exchange/sum_dtype.py).
 ADDED_AS_BYTES = {"bfloat16": 4}
 
 
@@ -25,8 +25,8 @@ ADDED_AS_BYTES = {"bfloat16": 4}
 class Traffic:
     """The bytes that one rank exchanges with the owners of a variable in a step.
 
-    `asked` are requested ids, `pulled` are values, and `pushed` is the gradient with its ids. `whole` are the bytes of
-    the gradient made dense, and `ids` is the number of ids.
+    `asked` is for requested ids, `pulled` is for values, and `pushed` is for the gradient with its ids. `whole` is the
+    size of the gradient after conversion to a dense gradient, and `ids` is the number of ids.
     """
 
     asked: float
@@ -43,8 +43,10 @@ def traffic(
     *,
     looks_up_there: bool = True,
 ) -> Traffic:
-    """Returns the traffic of a variable if `touched` rows are exchanged. If the owner does not look rows up, the whole
-    variable is pulled."""
+    """Returns the traffic for a variable if `touched` rows are exchanged.
+
+    If the owner does not look up rows, the whole variable is pulled.
+    """
     share = HALF_BYTES / variable.itemsize if compression is not Compression.OFF and variable.dtype in HALVED else 1.0
     widened = ADDED_AS_BYTES.get(variable.dtype, variable.itemsize) / variable.itemsize
     if variable.gradient is not GradientKind.SPARSE:
@@ -55,7 +57,7 @@ def traffic(
         asked=touched.distinct * ID_BYTES if looks_up_there else 0.0,
         pulled=touched.distinct * row_bytes if looks_up_there else variable.size_bytes * share,
         pushed=touched.distinct * (row_bytes + ID_BYTES),
-        # One more number per row says whether any rank touched it.
+        # One more number per row indicates whether any rank touched the row.
         whole=(variable.size_bytes * share + rows * variable.itemsize) * widened,
         ids=touched.distinct,
     )

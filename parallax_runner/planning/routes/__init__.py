@@ -1,1 +1,1 @@
-"""One module per route: which variables may take it, its bytes, its cost, and its reason. No TensorFlow here."""
+"""One module per route: which variables can take the route, its bytes, its cost, and its reason. Without TensorFlow."""

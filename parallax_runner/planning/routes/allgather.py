@@ -1,4 +1,4 @@
-"""The route allgather: ranks exchange the rows that they touched, and each keeps a copy of the variable."""
+"""The route allgather: ranks exchange the rows that they touched, and each rank keeps a copy of the variable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Allgather(Route):
-    """An allgather by Horovod, or by MPI's own Allgatherv (`comm.mpi.use_allgatherv`)."""
+    """An allgather by Horovod, or by MPI's Allgatherv function (`comm.mpi.use_allgatherv`)."""
 
     name = "allgather"
     rewriting = "parallax_runner.rewrite.routes.allgather"
@@ -30,11 +30,11 @@ class Allgather(Route):
         return variable.gradient is GradientKind.SPARSE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes of a rank's rows, sent to all other ranks."""
+        """Returns the number of bytes that a rank sends when it sends its rows to all other ranks."""
         return parts.pushed * (workers - 1)
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the costs of a ring, and of merging the rows of all ranks."""
+        """Returns the costs of the ring and of merging the rows of all ranks."""
         workers, exchange = model.cluster.workers, model.constants.allgather
         work = model.apply_secs(variable, touched.merged)
         work += parts.pushed * workers * model.constants.merge_secs_per_byte
@@ -42,21 +42,21 @@ class Allgather(Route):
         return Paid(link, model.each_secs(exchange, variable), work)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """Returns the costs of going round the ring once."""
+        """Returns the costs of going once around the ring."""
         if workers == 1:
             return PaidOnce()
         return PaidOnce(after_secs=waiting_secs(constants.allgather, workers - 1))
 
     def reason(self, variable: VariableInfo) -> str:
-        """Returns one sentence."""
+        """Returns the reason as one sentence."""
         return "sparse, without servers: ranks exchange the rows they touched"
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns whether Horovod gathers, rather than MPI."""
+        """Returns whether Horovod gathers rather than MPI."""
         return not plan.options.use_allgatherv
 
     def may_fuse(self, plan: Plan) -> bool:
-        """Returns whether Horovod gathers: unfused, each gradient would be a separate exchange."""
+        """Returns whether Horovod gathers. Without fusion, each gradient would be a separate exchange."""
         return not plan.options.use_allgatherv
 
 

@@ -1,4 +1,4 @@
-"""The route allreduce: gradients are averaged over the ranks, each of which keeps a copy of the variable."""
+"""The route allreduce: gradients are averaged over the ranks, and each rank keeps a copy of the variable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Allreduce(Route):
-    """A ring allreduce. Sparse gradients are made dense for it (rewrite/routes/allreduce/densified.py)."""
+    """A ring allreduce. Sparse gradients are first made dense (rewrite/routes/allreduce/densified.py)."""
 
     name = "allreduce"
     rewriting = "parallax_runner.rewrite.routes.allreduce"
@@ -32,27 +32,28 @@ class Allreduce(Route):
         return variable.gradient is not GradientKind.NONE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes of the whole gradient going round the ring twice, without a rank's own part."""
+        """Returns the bytes that a rank sends when the whole gradient goes twice around the ring, without the rank's
+        own part."""
         return 2 * parts.whole * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the costs of a ring, and of updating all rows."""
+        """Returns the costs of the ring and of updating all rows."""
         exchange, constants = model.constants.allreduce, model.constants
         sent = self.sent_bytes(parts, model.cluster.workers)
         work = model.apply_secs(variable, touched.merged)
         if variable.gradient is GradientKind.SPARSE:
-            # Rows are scattered into a dense tensor, and gathered from it again.
+            # Rows are scattered into a dense tensor, and later gathered from that tensor again.
             work += model.copy_secs(2 * parts.whole) + parts.pushed * constants.merge_secs_per_byte
         return Paid(model.ring_bytes(sent) * exchange.secs_per_byte, model.each_secs(exchange, variable), work)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """Returns the costs of going round the ring twice."""
+        """Returns the costs of going twice around the ring."""
         if workers == 1:
             return PaidOnce()
         return PaidOnce(after_secs=waiting_secs(constants.allreduce, 2 * (workers - 1)))
 
     def reason(self, variable: VariableInfo) -> str:
-        """Returns one sentence."""
+        """Returns the reason as one sentence."""
         return "dense: every rank needs all of it, a ring moves it once round"
 
 

@@ -1,4 +1,4 @@
-"""The route alltoall: each rank owns some rows of a variable; ids and rows travel between ranks and owners."""
+"""The route alltoall: each rank owns some rows of a variable, and ids and rows are sent between ranks and owners."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Alltoall(Route):
         return variable.gradient is GradientKind.SPARSE and variable.immovable_op is None
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
-        """Adds up to two bytes per row with lookahead.
+        """Adds up to two bytes per row if lookahead is on.
 
-        Owners report whether a row is sent before the step, and whether its gradient travels behind the step.
+        Owners report whether a row is sent before the step, and whether the row's gradient is sent behind the step.
         """
         parts = super().traffic(variable, touched, options)
         if options.lookahead is Lookahead.OFF or variable.unknown_ahead is not None:
@@ -51,19 +51,19 @@ class Alltoall(Route):
         return both_ways_bytes(parts) * (workers - 1) / workers
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the costs. Owners look rows up and order them by the requesting rank; gradients are sorted by
+        """Returns the costs. Owners look up rows and order the rows by the requesting rank. Gradients are sorted by
         owner."""
         cluster, exchange = model.cluster, model.constants.alltoall
         leaves = 1 - cluster.on_a_host / cluster.workers
         link = both_ways_bytes(parts) * cluster.on_a_host * leaves * exchange.secs_per_byte
         looking_up = touched.distinct * model.constants.ask_secs_per_row + model.copy_secs(2 * parts.pulled)
         work = model.apply_secs(variable, touched.merged / cluster.workers) + looking_up + model.copy_secs(parts.pushed)
-        # Rows and their gradients have the same bytes; a request is only 4 bytes per row.
+        # Rows and their gradients have the same number of bytes, while a request has only 4 bytes per row.
         before = link / 2 + looking_up
         return Paid(link, 0.0, work + parts.pushed * model.constants.merge_secs_per_byte, before)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """Returns the costs of an alltoall of ids and one of rows before the forward pass, and one after the backward
+        """Returns the costs of two alltoalls before the forward pass, for ids and for rows, and one after the backward
         pass."""
         if workers == 1:
             return PaidOnce()
@@ -71,20 +71,20 @@ class Alltoall(Route):
         return PaidOnce(2 * once_secs, once_secs)
 
     def reason(self, variable: VariableInfo) -> str:
-        """Returns one sentence."""
+        """Returns the reason as one sentence."""
         return "sparse: only the rows that a step touches travel, to and from their rank"
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns true: lengths depend on the rows that a step touches."""
+        """Returns true, because lengths depend on the rows that a step touches."""
         return True
 
     def place(self, variable: VariablePlan, workers: int) -> str:
-        """Returns which rank owns which row."""
+        """Returns how rows are assigned to the ranks that own them."""
         return f"rank = row mod {workers}"
 
 
 def both_ways_bytes(parts: Traffic) -> float:
-    """Returns the bytes that a rank exchanges with all owners, including itself. Ids are sent once, as 32 bits."""
+    """Returns the bytes that a rank exchanges with all owners, including itself. Ids are sent once, in 32 bits."""
     return parts.pulled + parts.pushed - parts.ids * (ID_BYTES - OWNED_ID_BYTES)
 
 

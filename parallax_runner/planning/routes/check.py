@@ -1,4 +1,4 @@
-"""Checks the routes of a configuration: their names, and the options that apply to them."""
+"""Checks the routes in a configuration: their names, and the options that apply to the routes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AUTO = "auto"
 
 
 def check_routes(config: RunConfig, origins: Origins) -> None:
-    """Raises ConfigError if `comm` names an unknown route, or has an option that none of its routes reads."""
+    """Raises ConfigError if `comm` names an unknown route, or sets an option that none of the routes of `comm` uses."""
     _check_names(config, origins)
     has_servers = uses_servers(config)
     for key in origins.given("comm.ps"):
@@ -29,9 +29,9 @@ def check_routes(config: RunConfig, origins: Origins) -> None:
 
 
 def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
-    """Returns the keys of the command line that have no effect in this mode, each with a sentence that says so.
+    """Returns the command-line keys that have no effect in this mode, each with a sentence that states this.
 
-    They are not errors: a sweep over modes gives all of them the same number of servers.
+    These keys are not errors, because a sweep over modes gives the same number of servers to all modes.
     """
     name, given = config.comm.name, origins.given("cluster")
     found = {}
@@ -43,7 +43,7 @@ def unused(config: RunConfig, origins: Origins) -> dict[str, str]:
 
 
 def uses_servers(config: RunConfig) -> bool:
-    """Returns whether variables of this configuration may be on servers."""
+    """Returns whether variables in this configuration can be on servers."""
     preset = preset_of(config.comm)
     return preset is None or any(route_named(name).on_servers for name in (preset.dense, preset.sparse))
 

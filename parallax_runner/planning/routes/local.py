@@ -25,17 +25,17 @@ class Local(Route):
         return variable.gradient is GradientKind.NONE
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns 0."""
+        """Returns 0, because nothing is sent."""
         return 0.0
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the cost of the update alone."""
+        """Returns only the cost of the update."""
         if variable.gradient is GradientKind.NONE:
             return Paid(0.0, 0.0, 0.0)
         return Paid(0.0, 0.0, model.apply_secs(variable, touched.distinct))
 
     def reason(self, variable: VariableInfo) -> str:
-        """Returns one sentence."""
+        """Returns the reason as one sentence."""
         return "no gradient: each rank keeps its own" if variable.gradient is GradientKind.NONE else "one process"
 
 

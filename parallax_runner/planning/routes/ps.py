@@ -1,4 +1,4 @@
-"""The route ps: a variable is on servers, in shards of rows; ranks pull values and push gradients."""
+"""The route ps: a variable is on servers, in shards of rows. Ranks pull values and push gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ps(Route):
     all_of_it = "all servers"
 
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """Returns true for a variable with a gradient that can be moved, if there are servers."""
+        """Returns true for a variable that has a gradient and can be moved, if there are servers."""
         return variable.gradient is not GradientKind.NONE and variable.immovable_op is None and servers > 0
 
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
@@ -45,7 +45,7 @@ class Ps(Route):
         return traffic(variable, touched, options.compression, looks_up_there=looks_up_there)
 
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
-        """Returns the costs at the busier end: a host of ranks, or a server that serves all ranks."""
+        """Returns the costs at the busier end, which is either a host with ranks or a server that serves all ranks."""
         cluster, constants = model.cluster, model.constants
         is_sparse = variable.gradient is GradientKind.SPARSE
         share = model.load.busiest_share.get(variable.gradient, 1 / max(1, cluster.servers))
@@ -66,11 +66,11 @@ class Ps(Route):
         return Paid(pull + push, asking + giving, work, pull + asking + looking_up)
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """Returns the waiting time of a request and an answer, for pulling and for pushing."""
+        """Returns the waiting time for a request and a response, once for pulling and once for pushing."""
         return PaidOnce(waiting_secs(constants.pull, 2), waiting_secs(constants.push, 2))
 
     def reason(self, variable: VariableInfo) -> str:
-        """Returns one sentence."""
+        """Returns the reason as one sentence."""
         if variable.server is not None:
             return f"its device scope names /job:ps/task:{variable.server}"
         if variable.gradient is GradientKind.DENSE:
@@ -78,7 +78,7 @@ class Ps(Route):
         return "sparse: only the rows that a step touches travel, to and from their owner"
 
     def place(self, variable: VariablePlan, workers: int) -> str:
-        """Returns, for example, «server 0 ×2, server 1 ×2»."""
+        """Returns text such as «server 0 ×2, server 1 ×2»."""
         counts = Counter(shard.server for shard in variable.shards)
         return ", ".join(
             f"server {server}" + (f" ×{count}" if count > 1 else "") for server, count in sorted(counts.items())

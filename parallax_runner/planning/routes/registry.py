@@ -1,7 +1,7 @@
-"""Finds routes by name: the built-in ones, and those of other packages.
+"""Finds routes by name: the built-in routes, and the routes that other packages provide.
 
-Another package adds a route by an entry point of the group `parallax_runner.routes`, such as `mine =
-"my_package.planning"`: a module whose `ROUTE` is a `Route`.
+Another package adds a route through an entry point in the group `parallax_runner.routes`, for example `mine =
+"my_package.planning"`. The entry point names a module whose `ROUTE` is a `Route`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.planning.routes.route import Route
 
 GROUP = "parallax_runner.routes"
-# In the order of columns in tables.
+# Tables show their columns in this order.
 BUILT_IN = {
     "local": "parallax_runner.planning.routes.local",
     "allreduce": "parallax_runner.planning.routes.allreduce",
@@ -26,7 +26,8 @@ BUILT_IN = {
 
 
 def route_named(name: str) -> Route:
-    """Returns the route with this name. Raises PlanError if there is none, or if its module has no valid route."""
+    """Returns the route with this name. Raises PlanError if there is no such route, or if its module has no valid
+    route."""
     where = _modules().get(name)
     if where is None:
         raise PlanError(f"route «{name}» is not known: expected one of {', '.join(_modules())}")
@@ -34,7 +35,7 @@ def route_named(name: str) -> Route:
 
 
 def route_names() -> tuple[str, ...]:
-    """Returns the names of all known routes, loaded or not."""
+    """Returns the names of all known routes, whether or not they are loaded."""
     return tuple(_modules())
 
 
@@ -44,28 +45,28 @@ def all_routes() -> tuple[Route, ...]:
 
 
 def routes_of(plan: Plan) -> tuple[Route, ...]:
-    """Returns each route that a variable of the plan takes once."""
+    """Returns the routes that variables of the plan take, each route once."""
     return tuple(map(route_named, dict.fromkeys(variable.route for variable in plan.variables)))
 
 
 def uses_collectives(plan: Plan) -> bool:
-    """Returns whether ranks exchange anything among themselves."""
+    """Returns whether ranks exchange data among themselves."""
     return any(route.is_collective for route in routes_of(plan))
 
 
 def lengths_vary(plan: Plan) -> bool:
-    """Returns whether Horovod exchanges tensors whose length differs from step to step."""
+    """Returns whether Horovod exchanges tensors whose length changes from step to step."""
     return any(route.lengths_vary(plan) for route in routes_of(plan))
 
 
 def may_fuse(plan: Plan) -> bool:
-    """Returns whether Horovod is faster if it fuses tensors of a route."""
+    """Returns whether Horovod is faster if it fuses the tensors of a route in the plan."""
     return any(route.may_fuse(plan) for route in routes_of(plan))
 
 
 @functools.cache
 def _modules() -> dict[str, str]:
-    """Returns the module of each route by name. Another package cannot replace a built-in route."""
+    """Returns a dict from route names to modules. Another package cannot replace a built-in route."""
     brought = {point.name: point.value for point in entry_points(group=GROUP)}
     return {**BUILT_IN, **{name: where for name, where in brought.items() if name not in BUILT_IN}}
 

@@ -1,4 +1,5 @@
-"""The interface of a route for planning. The cost model, the planner, tables and calibration use it."""
+"""The interface of a route for planning. The cost model, the planner, the tables and the calibration use this
+interface."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 
 
 class Paid(NamedTuple):
-    """Seconds of a step for one variable: on the busiest link, waiting for messages, and processing received data. Of
-    the sum, `before_secs` are spent before the values are available."""
+    """The seconds that one variable costs in a step.
+
+    The time is spent on the busiest link, on waiting for messages, and on processing received data. `before_secs` is
+    the part of the sum that is spent before the values are available.
+    """
 
     link_secs: float
     latency_secs: float
@@ -28,8 +32,10 @@ class Paid(NamedTuple):
 
 
 class PaidOnce(NamedTuple):
-    """Seconds of a step that a route takes once, for any number of variables: before the values are available, and
-    after the gradients are."""
+    """The seconds in a step that a route costs once, for any number of variables.
+
+    `before_secs` are spent before the values are available, and `after_secs` after the gradients are available.
+    """
 
     before_secs: float = 0.0
     after_secs: float = 0.0
@@ -40,26 +46,28 @@ class PaidOnce(NamedTuple):
         return self.before_secs + self.after_secs
 
 
-# Maps the number of ranks, bytes that each rank passes on, and the number of servers to rounds of messages and bytes on
-# the busiest link.
+# Maps the number of ranks, the bytes that each rank passes on, and the number of servers to the number of message
+# rounds and the bytes on the busiest link.
 Volume = Callable[[int, int, int], tuple[int, float]]
 
 
 class Route(ABC):
-    """A way to exchange the gradients of variables, and a place for their values. `planning/routes/registry.py` finds
-    it.
+    """A way to exchange the gradients of variables, and a place for the variables' values.
+
+    `planning/routes/registry.py` finds routes by name.
 
     Attributes:
         name: the name in plans, tables and `comm.routes`.
-        rewriting: the dotted name of the module whose `REWRITING` has the passes; only rewriting imports it. Empty if
-            there is nothing to rewrite.
-        exchanges: the exchanges of `Constants` that it uses, with their volumes; a calibration measures these.
+        rewriting: the dotted name of the module whose `REWRITING` contains the passes. Only the rewrite imports this
+            module. The name is empty if there is nothing to rewrite.
+        exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration measures these
+            exchanges.
         is_collective: whether ranks exchange data among themselves by Horovod.
         on_servers: whether values are on servers.
-        has_owners: whether each row has an owner that serves and updates it. A plan has at most one kind of owner.
+        has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
         asks_ahead: whether rows can be requested from owners during the previous step.
-        sends_whole: whether the bytes are known even if the number of touched rows is not.
-        all_of_it: the name for all exchanges of this route in a plan's table.
+        sends_whole: whether the number of bytes is known even if the number of touched rows is unknown.
+        all_of_it: the name for all exchanges on this route in a plan's table.
     """
 
     name: ClassVar[str]
@@ -74,41 +82,42 @@ class Route(ABC):
 
     @abstractmethod
     def takes(self, variable: VariableInfo, *, servers: int) -> bool:
-        """Returns whether the variable may take this route in a cluster with this number of servers."""
+        """Returns whether the variable can take this route in a cluster with this number of servers."""
 
     @abstractmethod
     def sent_bytes(self, parts: Traffic, workers: int) -> float:
-        """Returns the bytes per step and rank."""
+        """Returns the number of bytes that each rank sends per step."""
 
     @abstractmethod
     def paid(self, model: CostModel, variable: VariableInfo, touched: Touched, parts: Traffic) -> Paid:
         """Returns the costs of the variable if `touched` rows are exchanged, without the costs that are paid once."""
 
     def paid_once(self, constants: Constants, workers: int) -> PaidOnce:
-        """Returns the costs that are paid once for all variables of the route, which are in flight together."""
+        """Returns the costs that are paid once for all variables on the route, whose exchanges are in flight
+        together."""
         return PaidOnce()
 
     @abstractmethod
     def reason(self, variable: VariableInfo) -> str:
-        """Returns one sentence on why a preset takes this route."""
+        """Returns one sentence with the reason why a preset chooses this route."""
 
     def traffic(self, variable: VariableInfo, touched: Touched, options: CommOptions) -> Traffic:
-        """Returns what a rank exchanges with the variable's owners if `touched` rows are exchanged."""
+        """Returns the traffic between a rank and the variable's owners if `touched` rows are exchanged."""
         return traffic(variable, touched, options.compression)
 
     def lengths_vary(self, plan: Plan) -> bool:
-        """Returns whether Horovod exchanges tensors whose length differs from step to step."""
+        """Returns whether Horovod exchanges tensors whose length changes from step to step."""
         return False
 
     def may_fuse(self, plan: Plan) -> bool:
-        """Returns whether Horovod is faster if it fuses this route's tensors with others."""
+        """Returns whether Horovod is faster if it fuses this route's tensors with other tensors."""
         return False
 
     def place(self, variable: VariablePlan, workers: int) -> str:
-        """Returns where the values are, for a plan's table."""
+        """Returns the location of the values, for a plan's table."""
         return "every rank" if workers > 1 else "the worker"
 
 
 def waiting_secs(exchange: Exchange, rounds: int) -> float:
-    """Returns the waiting time of exchanges that are in flight together."""
+    """Returns the waiting time for exchanges that are in flight together."""
     return exchange.overhead_secs + rounds * exchange.latency_secs
