@@ -15,8 +15,9 @@ def get_partitioner(min_partitions: int = 1) -> Callable[..., list[int]]:
     """Returns a partitioner for `tf.variable_scope`. Servers store the scope's variables with sparse gradients in
     pieces.
 
-    There are `min_partitions` pieces, or with `search_partitions` the fastest number of pieces, at least
-    `min_partitions`. The script sees the variable as a whole: checkpoints and fetches use its own name.
+    A variable has `min_partitions` pieces. With `search_partitions`, it has the fastest number of pieces that is at
+    least `min_partitions`. The script sees each variable as a whole: checkpoints and fetches use the variable's own
+    name.
     """
     if isinstance(min_partitions, bool) or not isinstance(min_partitions, int) or min_partitions < 1:
         raise ValueError(f"min_partitions={min_partitions!r}: expected an integer, at least 1")
