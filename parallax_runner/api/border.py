@@ -1,4 +1,5 @@
-"""Checks whether a worker can serve a fetch. Some values have moved to servers, and other values need all workers."""
+"""Checks whether a worker can serve a fetch. Some values have moved to servers, and computing other values needs all
+workers."""
 
 from __future__ import annotations
 

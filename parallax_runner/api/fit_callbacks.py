@@ -156,6 +156,6 @@ def rate_of(model: Any) -> float | None:
 
 
 def set_rate(model: Any, rate: float | None) -> None:
-    """Sets the learning rate unless `rate` is None, which means a schedule."""
+    """Sets the learning rate. Does nothing if `rate` is None, which means that the learning rate is a schedule."""
     if rate is not None:
         model.optimizer.learning_rate = rate

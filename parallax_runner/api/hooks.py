@@ -111,7 +111,7 @@ class Hooks:
             return values[: len(leaves)]
 
     def end(self) -> None:
-        """Calls the hooks at the end of the script, unless it failed."""
+        """Calls `end` of the hooks. This method is called at the end of the script, unless the script failed."""
         with self._runner.graph.as_default():
             for hook in self._hooks:
                 hook.end(self._session)

@@ -1,4 +1,5 @@
-"""`parallax.log`: a logger for scripts. PARALLAX_LOG_LEVEL (a name such as DEBUG, or a number) sets its level."""
+"""`parallax.log`: a logger for scripts. PARALLAX_LOG_LEVEL (a name such as DEBUG, or a number) sets the logger's
+level."""
 
 import logging
 import os

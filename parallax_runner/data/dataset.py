@@ -27,7 +27,7 @@ class Feature:
     shape: tuple[int | None, ...]  # None: unknown or ragged
     dtype: str  # NumPy's name, such as "int32" or "float32"
     kind: Literal["dense", "ragged", "sparse"] = "dense"
-    ragged_rank: int = 0  # number of dimensions after the batch up to the last ragged one
+    ragged_rank: int = 0  # number of dimensions after the batch dimension, up to the last ragged dimension
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -88,6 +88,6 @@ def examples_in(batch: Mapping[str, np.ndarray], features: Mapping[str, Feature]
 
 
 def numbering_of(dataset: Dataset) -> str:
-    """Returns a digest of the meaning of a data set's ids, such as its vocabulary. Returns an empty string if the data
-    set has no such digest."""
+    """Returns a digest of the list that gives a data set's ids their meaning, such as a vocabulary. Returns an empty
+    string if the data set has no such digest."""
     return str(getattr(dataset, "numbering", ""))

@@ -17,7 +17,7 @@ def keys(seed: int, *, count: int) -> list[np.uint64]:
 
 def uniform(key: np.uint64, numbers: np.ndarray) -> np.ndarray:
     """Returns float64 draws in [0, 1) with the shape of `numbers` (integers). Equal numbers get equal draws."""
-    bits = numbers.astype(np.uint64) * _STEP + key  # uint64 arrays wrap around
+    bits = numbers.astype(np.uint64) * _STEP + key  # uint64 arrays wrap around on overflow
     for shift, factor in _MIX:
         bits = (bits ^ (bits >> shift)) * factor
     bits ^= bits >> np.uint64(31)

@@ -39,7 +39,7 @@ def find_files(root: Path, *, suffix: str = "", skipped_folders: Collection[str]
 
 
 def refuse_special(path: Path) -> None:
-    """Raises DataError for a FIFO, socket or device, because reading it might never end."""
+    """Raises DataError for a FIFO, socket or device, because reading from such a file might never end."""
     kind = kind_of(path)
     if kind is not None:
         raise DataError(f"{path}: it is {kind}. Expected only files and folders. Remove it.")

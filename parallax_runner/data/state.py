@@ -16,8 +16,8 @@ def drawn_from(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def state_of(data: Mapping[str, Any]) -> list[list[int]]:
-    """Returns the sizes in bytes and modification times in ns of the files at each path that is the value of a key
-    `path` or `…_path`."""
+    """Returns a list for each path under a key `path` or `…_path`. The list contains the size in bytes and the
+    modification time in ns of each file at that path."""
     named = [value for key, value in data.items() if key == "path" or key.endswith("_path")]
     return [_files(Path(value).expanduser()) for value in named if isinstance(value, str)]
 

@@ -48,7 +48,7 @@ def _step_in(config: RunConfig) -> int | None:
         return None
     folder = Path(config.ckpt.folder)
     try:
-        tidy(folder)  # moves a complete checkpoint into place if a job was killed just before that
+        tidy(folder)  # moves a complete checkpoint into place if a job was killed just before the move
         newest = list_checkpoints(folder)[-1:]
         return step_of(newest[0]) if newest else None
     except (OSError, ValueError):  # the job itself reports what is wrong with its folder

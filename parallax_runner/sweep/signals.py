@@ -46,9 +46,9 @@ def one_of_joblibs(ledger: Ledger) -> Iterator[None]:
     """Prepares a joblib process for running a job. Does nothing in the driver's own process.
 
     If the driver is killed, the kernel sends SIGTERM to this process. The job then shuts down cleanly and the process
-    exits. As long as the driver is alive, the process ignores all signals that end a run from the end of the block
-    until the next job. The reason is that a Ctrl-C on the terminal reaches all processes, and if Ctrl-C ended an idle
-    process, joblib would kill the other processes. Joblib itself ends idle processes without signals.
+    exits. As long as the driver is alive, the process ignores, from the end of the block until the next job, all
+    signals that end a run. The reason is that a Ctrl-C on the terminal reaches all processes, and if Ctrl-C ended an
+    idle process, joblib would kill the other processes. Joblib itself ends idle processes without signals.
     """
     driver_pid = ledger.read().driver_pid
     if os.getpid() == driver_pid or threading.current_thread() is not threading.main_thread():

@@ -127,7 +127,7 @@ def _check_nothing_runs(ledger: Ledger) -> None:
 
 @contextmanager
 def _only_one(sweep_dir: Path) -> Iterator[None]:
-    """Holds the sweep's lock. The kernel releases it when the process dies."""
+    """Holds the sweep's lock. The kernel releases the lock when the process dies."""
     with open(sweep_dir / LOCK, "a+", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

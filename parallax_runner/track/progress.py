@@ -1,4 +1,4 @@
-"""Shows the progress of a run: a live bar on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run as a live bar on a terminal, or as plain lines elsewhere."""
 
 import sys
 import time

@@ -244,8 +244,8 @@ def histogram_of(staleness: Counter[int]) -> dict[str, float | None]:
 
 
 def counts_of(dropped: Counter[int], workers: int) -> dict[str, float | None]:
-    """Returns `dropped_gradients/total` and `dropped_gradients/worker_R`. They count gradients that were computed but
-    not used in any step."""
+    """Returns `dropped_gradients/total` and `dropped_gradients/worker_R`. These values count the gradients that were
+    computed but not used in any step."""
     by_worker = {f"dropped_gradients/worker_{rank}": float(dropped[rank]) for rank in range(workers)}
     return {"dropped_gradients/total": float(dropped.total()), **by_worker}
 

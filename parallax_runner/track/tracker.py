@@ -1,7 +1,7 @@
 """The interface of a tracker, which records a run. Imports no heavy package.
 
 `tracking.tracker` in the configuration names the class (`config/trackers.py` looks it up), so a package outside this
-repository can provide one: see `docs/extending.md`.
+repository can provide a tracker (see `docs/extending.md`).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class RunInfo:
 @dataclass(frozen=True)
 class DatasetFacts:
     """A data set that a run reads. `context` is `training` or `validation`; `digest` distinguishes the data set from
-    others with the same name. `features` maps the name of each feature to the `shape` of one example (None for an
-    unknown size), the `dtype` and, if the feature is not dense, the `kind`. `examples` is the number of examples, and
-    `source` is the configuration of the data."""
+    other data sets with the same name. `features` maps the name of each feature to the `shape` of one example (None for
+    an unknown size), the `dtype` and, if the feature is not dense, the `kind`. `examples` is the number of examples,
+    and `source` is the configuration of the data."""
 
     name: str
     digest: str
@@ -131,8 +131,8 @@ class Tracker:
         run is resumed."""
 
     def log_checkpoint(self, folder: Path) -> None:
-        """Records a copy of a checkpoint that `tracking.log_checkpoints` selects. The tracker deletes `folder` when it
-        no longer needs it."""
+        """Records a copy of a checkpoint that `tracking.log_checkpoints` selects. The tracker deletes `folder` when the
+        tracker no longer needs the folder."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def log_model(self, saved_model: Path) -> None:

@@ -1,8 +1,8 @@
 """Sends one journal to its MLflow run, batch by batch, without losing or duplicating entries.
 
 A file beside the journal contains the position up to which the journal has been sent. The file is written after the
-store has acknowledged a batch. If the process crashes between the two, the same points, parameters and tags are sent
-again, and the store keeps only one copy.
+store has acknowledged a batch. If the process crashes before the file is written, the same points, parameters and tags
+are sent again, and the store keeps only one copy.
 """
 
 from __future__ import annotations

@@ -191,7 +191,8 @@ def writing(folder: Path, *, wait_secs: float) -> Iterator[None]:
 
 
 class Journal:
-    """Appends to one journal. The caller holds `writing`. Appended entries survive the death of this process.
+    """Appends to one journal. The caller must hold the lock `writing`. Appended entries survive the death of this
+    process.
 
     If the disk is full, entries are lost, but the run does not stop; the log reports the loss once. Only the `header`
     is required: raises StorageError if the header cannot be written.
@@ -237,11 +238,11 @@ class Journal:
             self._lose("no space left")
 
     def append_start(self, **fields: Any) -> None:
-        """Appends an entry for the fact that this process begins or continues the run."""
+        """Appends a `start` entry, which records that this process begins or continues the run."""
         self.append("start", time_ms=now_ms(), host=socket.gethostname(), pid=os.getpid(), **fields)
 
     def append_end(self, status: str) -> None:
-        """Appends an entry for the end of the run."""
+        """Appends an `end` entry, which records how the run ended."""
         self.append("end", status=status, time_ms=now_ms())
 
     def close(self) -> None:

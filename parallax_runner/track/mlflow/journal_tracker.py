@@ -66,7 +66,7 @@ class JournalTracker(Tracker):
             if header.experiment != was.experiment:
                 log.warning("the run continues in experiment %s, not in %s", was.experiment, header.experiment)
         else:
-            # The new run has replaced the files of the old one.
+            # The new run has replaced the files of the old run.
             end_open_journals(run_dir, before, with_files=False)
             forget_run(run_dir)
             self._journal = Journal(journals.next_journal(run_dir), header)

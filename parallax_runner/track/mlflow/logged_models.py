@@ -69,7 +69,7 @@ class LoggedModels:
 
     def add_model(self, checkpoint: str, folder: Path) -> None:
         """Adds the MLflow model in `folder` to the checkpoint's logged model. `mlflow.pyfunc.load_model("models:/ID")`
-        can then load it."""
+        can then load the model."""
         model = self._made(checkpoint)
         if model is not None:
             self._client.log_model_artifacts(model.model_id, str(folder))

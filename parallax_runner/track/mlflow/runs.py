@@ -62,8 +62,8 @@ def prepare_environment() -> None:
 
 
 def open_run(header: Header, known: Opened | None, parent_run_id: str | None) -> StoreRun:
-    """Opens the run of a journal. This is the run `known`, a run to continue, a run that was created but for which the
-    store's reply was lost, or a new run.
+    """Opens the run of a journal. This is the run `known`, a run to continue, a run that an earlier attempt created
+    without receiving the store's reply, or a new run.
 
     Raises OutOfReach and Refused.
     """

@@ -46,7 +46,7 @@ def settle_others(own_dir: Path, open_run: OpenRun, stopped: Callable[[], bool] 
                 open_runs.forget(run_dir, entry)
                 continue
             # A live process may be a sweep that is now running other jobs. If this run has not ended, the process is
-            # still its driver and sends it.
+            # still this run's driver, and the driver sends the run.
             if not entry.is_alive:
                 settle(run_dir)
             elif not journals.standing(journals.begun(run_dir)[-1]).is_ended:
